@@ -1,0 +1,99 @@
+# The front door. `make help` lists the targets.
+#
+# Everything lives in .venv and build/; `make clean` removes both build products and leaves .venv (see `distclean`).
+
+PYTHON ?= python3
+TORCH ?= 2.13.0
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+VENV ?= .venv
+
+PY := $(VENV)/bin/python
+CMAKE := $(VENV)/bin/cmake
+CTEST := $(VENV)/bin/ctest
+CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython_EXECUTABLE=$(CURDIR)/$(PY)
+C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDIT_INPLACE=OFF
+RUN := PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
+PYTEST := $(PY) -m pytest
+say = @printf '\n== %s\n' "$(1)"
+
+.PHONY: help setup build demo test test-c test-sanitize test-python test-opinfo test-full test-matrix bench lint docs clean distclean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
+
+$(VENV)/ready-$(TORCH): requirements-dev.txt
+	$(call say,creating $(VENV) with torch $(TORCH) (a few minutes the first time))
+	@$(PYTHON) -c 'import sys; sys.exit("ditorch needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Choose another with: make PYTHON=python3.12") if sys.version_info < (3, 10) else None'
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install --disable-pip-version-check -q torch==$(TORCH) 2>&1 | grep -v "is ignored: it is neither a file nor a directory" || true
+	@$(PY) -c 'import torch' || { echo 'torch $(TORCH) could not be installed'; exit 1; }
+	@$(PY) -m pip install --disable-pip-version-check -q -r requirements-dev.txt 2>&1 | grep -v "is ignored: it is neither a file nor a directory" || true
+	@$(PY) -c 'import pytest, cmake, numpy' || { echo 'the development tools could not be installed'; exit 1; }
+	@rm -f $(VENV)/ready-*
+	@touch $@
+
+setup: $(VENV)/ready-$(TORCH) build ## create .venv, install torch and the tools, build everything in place
+
+build: $(VENV)/ready-$(TORCH)
+	$(call say,building)
+	@$(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON > build/configure.log 2>&1 || { mkdir -p build; $(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON; }
+	@$(CMAKE) --build build/dev -j $(JOBS)
+
+demo: setup ## train a small GPT, written for CUDA, on the embedded device
+	$(call say,training a small GPT written for CUDA on the embedded device)
+	@$(RUN) -m ditorch --set ledger=1 examples/gpt.py
+
+test: setup test-c test-sanitize test-python test-opinfo ## everything that must pass before a change lands (a few minutes)
+	$(call say,all tests passed)
+
+test-c: build
+	$(call say,C tests)
+	@$(CTEST) --test-dir build/dev --output-on-failure -j $(JOBS)
+
+test-sanitize: $(VENV)/ready-$(TORCH)
+	$(call say,C tests under AddressSanitizer and UndefinedBehaviorSanitizer)
+	@$(CMAKE) -S . -B build/asan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=address > /dev/null
+	@$(CMAKE) --build build/asan -j $(JOBS)
+	@$(CTEST) --test-dir build/asan --output-on-failure -j $(JOBS)
+	$(call say,streams and allocator under ThreadSanitizer)
+	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread > /dev/null
+	@$(CMAKE) --build build/tsan -j $(JOBS)
+	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory'
+
+test-python: build
+	$(call say,Python tests)
+	@$(PYTEST) -m "not full" tests/python
+
+test-opinfo: build
+	$(call say,a sample of PyTorch's operator database)
+	@$(RUN) tests/torch/opinfo.py --sample --jobs $(JOBS)
+
+test-full: test ## the long suites: all of PyTorch's operator database, 200 exits, packaging
+	@$(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo.json
+	@DIT_EXIT_RUNS=200 $(PYTEST) -m full tests/python
+
+test-matrix: ## try another torch: make test-matrix TORCH=2.12.0
+	@$(MAKE) VENV=build/venv-$(TORCH) TORCH=$(TORCH) setup test-python
+
+bench: setup ## measure; writes docs/measurements.md
+	@$(RUN) bench/run.py
+
+lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, spelling
+	@$(VENV)/bin/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cpp')
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(PY) tools/check_layers.py
+	@$(PY) tools/check_symbols.py
+	@$(VENV)/bin/codespell $$(git ls-files)
+
+docs: build ## write the generated tables into docs/
+	@$(RUN) tools/gen_cuda_table.py
+	@$(RUN) tools/gen_options.py
+	@test ! -f build/opinfo.json || $(RUN) tools/gen_opinfo_report.py build/opinfo.json
+
+clean: ## remove everything that was built
+	@rm -rf build python/ditorch/lib python/ditorch/_C*.so .pytest_cache .ruff_cache
+	@find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	@rm -rf $(VENV)

@@ -1,0 +1,164 @@
+#include "Allocator.h"
+
+#include <c10/core/CPUAllocator.h>
+#ifdef DIT_HAS_DEVICE_ALLOCATOR
+#include <c10/core/CachingDeviceAllocator.h>
+#endif
+
+#include "dit/memory.h"
+#include "dit/runtime.h"
+
+namespace ditorch {
+namespace {
+
+thread_local int lend_device = -1;
+
+void freeDevice(void* ptr) { dit_memory_free(ptr); }
+// A function of its own: its address marks memory that CPU tensors hold but the device's allocator owns.
+void freeLent(void* ptr) { dit_memory_free(ptr); }
+void freePinned(void* ptr) { dit_host_free(ptr); }
+
+void* allocateOn(int device, size_t size) {
+  void* ptr = nullptr;
+  DIT_CHECK(dit_memory_alloc(device, dit_stream_get_current(device), size, &ptr, &err));
+  return ptr;
+}
+
+#ifdef DIT_HAS_DEVICE_ALLOCATOR
+using DeviceAllocatorBase = c10::DeviceAllocator;
+#else
+using DeviceAllocatorBase = c10::Allocator;
+#endif
+
+class DeviceAllocator final : public DeviceAllocatorBase {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    const int device = dit_device_get_current();
+    void* ptr = allocateOn(device, size);
+    return {ptr, ptr, &freeDevice, c10::Device(kDevice, static_cast<c10::DeviceIndex>(device))};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &freeDevice; }
+  void copy_data(void* dst, const void* src, std::size_t size) const override {
+    const int device = dit_device_get_current();
+    DIT_CHECK(dit_memory_copy(dst, device, src, device, size, device, dit_stream_get_current(device), true, &err));
+  }
+#ifdef DIT_HAS_DEVICE_ALLOCATOR
+  bool initialized() override { return dit_runtime_is_active(); }
+  void emptyCache(c10::MempoolId_t) override { DIT_CHECK(dit_memory_empty_cache(-1, &err)); }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    DIT_CHECK(dit_memory_record_stream(data.get(), stream.id(), &err));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    DIT_CHECK(dit_memory_reset_accumulated(device, &err));
+  }
+  void resetPeakStats(c10::DeviceIndex device) override { DIT_CHECK(dit_memory_reset_peak(device, &err)); }
+#endif
+};
+
+#ifdef DIT_HAS_DEVICE_ALLOCATOR
+void copyStat(const dit_memory_stat& from, c10::CachingAllocator::Stat& to) {
+  to.current = from.current;
+  to.peak = from.peak;
+  to.allocated = from.allocated;
+  to.freed = from.freed;
+}
+
+void copyStats(const dit_memory_stat (&from)[DIT_POOL_COUNT], c10::CachingAllocator::StatArray& to) {
+  for (int pool = 0; pool < DIT_POOL_COUNT; pool++) {
+    copyStat(from[pool], to[static_cast<size_t>(pool)]);
+  }
+}
+
+c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(c10::DeviceIndex device) {
+  dit_memory_stats from;
+  DIT_CHECK(dit_memory_get_stats(device, &from, &err));
+  c10::CachingDeviceAllocator::DeviceStats to;
+  copyStats(from.allocation, to.allocation);
+  copyStats(from.segment, to.segment);
+  copyStats(from.active, to.active);
+  copyStats(from.inactive_split, to.inactive_split);
+  copyStats(from.allocated_bytes, to.allocated_bytes);
+  copyStats(from.reserved_bytes, to.reserved_bytes);
+  copyStats(from.active_bytes, to.active_bytes);
+  copyStats(from.inactive_split_bytes, to.inactive_split_bytes);
+  copyStats(from.requested_bytes, to.requested_bytes);
+  copyStat(from.oversize_allocations, to.oversize_allocations);
+  copyStat(from.oversize_segments, to.oversize_segments);
+  to.num_alloc_retries = from.num_alloc_retries;
+  to.num_ooms = from.num_ooms;
+  to.num_sync_all_streams = from.num_sync_all_streams;
+  to.num_device_alloc = from.num_device_alloc;
+  to.num_device_free = from.num_device_free;
+  to.max_split_size = from.max_split_size;
+  return to;
+}
+#endif
+
+c10::Allocator* cpu_allocator = nullptr;  // PyTorch's own, behind the lending one
+
+void freeRaw(void* ptr) {
+  void* base = nullptr;
+  size_t size = 0;
+  int device = 0;
+  if (dit_memory_find(ptr, &base, &size, &device)) {
+    dit_memory_free(ptr);
+  } else {
+    cpu_allocator->raw_deleter()(ptr);
+  }
+}
+
+class PinnedAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    void* ptr = nullptr;
+    DIT_CHECK(dit_host_alloc(size, &ptr, &err));
+    return {ptr, ptr, &freePinned, c10::Device(c10::kCPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &freePinned; }
+  void copy_data(void* dst, const void* src, std::size_t size) const override { default_copy_data(dst, src, size); }
+};
+
+// Stands in front of the CPU allocator: one thread-local test decides who serves the request.
+class LendingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t size) override {
+    if (C10_LIKELY(lend_device < 0)) {
+      return cpu_allocator->allocate(size);
+    }
+    void* ptr = allocateOn(lend_device, size);
+    return {ptr, ptr, &freeLent, c10::Device(c10::kCPU)};
+  }
+  // Raw allocations are freed without their DataPtr, so the address decides who gets the memory back.
+  c10::DeleterFnPtr raw_deleter() const override { return &freeRaw; }
+  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return cpu_allocator->is_simple_data_ptr(data); }
+  void copy_data(void* dst, const void* src, std::size_t size) const override { default_copy_data(dst, src, size); }
+};
+
+DeviceAllocator device_allocator;
+PinnedAllocator pinned_allocator;
+
+const bool registered = [] {
+  c10::SetAllocator(kDevice, &device_allocator);
+  cpu_allocator = c10::GetCPUAllocator();
+  static LendingAllocator lending;
+  c10::SetCPUAllocator(&lending, /*priority=*/1);
+  return true;
+}();
+
+}  // namespace
+
+c10::Allocator* deviceAllocator() { return &device_allocator; }
+c10::Allocator* pinnedAllocator() { return &pinned_allocator; }
+
+LendMemory::LendMemory(int device) : previous_(lend_device) { lend_device = device; }
+LendMemory::~LendMemory() { lend_device = previous_; }
+
+bool isLent(const c10::DataPtr& data) { return data.get_deleter() == &freeLent; }
+
+c10::DataPtr adoptLent(c10::DataPtr&& data, int device) {
+  void* ptr = data.release_context();
+  return {ptr, ptr, &freeDevice, c10::Device(kDevice, static_cast<c10::DeviceIndex>(device))};
+}
+
+}  // namespace ditorch

@@ -1,0 +1,299 @@
+// The way into plain C: an operator's boxed arguments become a struct dit_call.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <chrono>
+#include <mutex>
+
+#include "Allocator.h"
+#include "Generator.h"
+#include "Operator.h"
+#include "Storage.h"
+#include "dit/kernel.h"
+#include "dit/runtime.h"
+
+namespace ditorch {
+
+void fillView(dit_tensor_view& view, const at::TensorBase& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const auto sizes = impl->sizes();
+  const c10::Device device = impl->device();
+  view.data = const_cast<void*>(impl->data());
+  view.sizes = sizes.data();
+  view.strides = impl->strides().data();
+  view.numel = impl->numel();
+  view.storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  view.handle = impl;
+  view.ndim = static_cast<int32_t>(sizes.size());
+  view.dtype = static_cast<int16_t>(c10::typeMetaToScalarType(impl->dtype()));
+  view.device_index = device.type() == kDevice ? device.index() : static_cast<int8_t>(-1);
+  view.flags = static_cast<uint8_t>((impl->is_contiguous() ? DIT_TENSOR_CONTIGUOUS : 0) |
+                                    (impl->is_wrapped_number() ? DIT_TENSOR_WRAPPED_NUMBER : 0) |
+                                    (device.type() == kDevice ? DIT_TENSOR_ON_DEVICE : 0) |
+                                    (impl->is_non_overlapping_and_dense() ? DIT_TENSOR_DENSE : 0));
+}
+
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+// What a call owns while C works on it.
+struct CallState {
+  c10::SmallVector<at::Tensor, 4> made;
+  std::vector<std::vector<dit_tensor_view>> tensor_lists;
+  std::vector<std::vector<int64_t>> int_lists;
+  std::vector<std::vector<double>> double_lists;
+};
+
+at::Tensor borrow(void* handle) {
+  return at::Tensor(
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(static_cast<c10::TensorImpl*>(handle)));
+}
+
+// Exceptions stop here: C sees a status and the message.
+template <typename Function>
+dit_status guarded(dit_call* call, Function&& function) {
+  try {
+    function();
+    return DIT_OK;
+  } catch (const c10::OutOfMemoryError& error) {
+    return dit_error_set(call->err, DIT_ERR_NOMEM, "%s", error.what_without_backtrace());
+  } catch (const c10::Error& error) {
+    return dit_error_set(call->err, DIT_ERR_INVALID, "%s", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    return dit_error_set(call->err, DIT_ERR_INTERNAL, "%s", error.what());
+  }
+}
+
+dit_status newTensor(dit_call* call, int ndim, const int64_t* sizes, const int64_t* strides, int dtype,
+                     dit_tensor_view* out) {
+  return guarded(call, [&] {
+    auto* state = static_cast<CallState*>(call->host);
+    const c10::IntArrayRef shape(sizes, static_cast<size_t>(ndim));
+    const auto type = static_cast<c10::ScalarType>(dtype);
+    at::TensorBase made =
+        strides ? at::detail::empty_strided_generic(shape, c10::IntArrayRef(strides, static_cast<size_t>(ndim)),
+                                                    deviceAllocator(), kDeviceKeys, type)
+                : at::detail::empty_generic(shape, deviceAllocator(), kDeviceKeys, type, std::nullopt);
+    fillView(*out, made);
+    state->made.emplace_back(std::move(made));
+  });
+}
+
+dit_status resizeTensor(dit_call* call, dit_tensor_view* io, int ndim, const int64_t* sizes) {
+  return guarded(call, [&] {
+    at::Tensor tensor = borrow(io->handle);
+    if (tensor.numel() != 0) {
+      TORCH_WARN("An output with one or more elements was resized since it had shape ", tensor.sizes(),
+                 ", which does not match the required output shape ", c10::IntArrayRef(sizes, static_cast<size_t>(ndim)),
+                 ". This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless "
+                 "they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero "
+                 "elements with t.resize_(0).");
+    }
+    tensor.resize_(c10::IntArrayRef(sizes, static_cast<size_t>(ndim)));
+    fillView(*io, tensor);
+  });
+}
+
+dit_status reserveRandom(dit_call* call, void* generator, uint64_t count, uint64_t* seed, uint64_t* offset) {
+  return guarded(call, [&] {
+    auto* impl = generator ? static_cast<Generator*>(generator)
+                           : defaultGenerator(static_cast<c10::DeviceIndex>(call->device)).get<Generator>();
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    *seed = impl->current_seed();
+    *offset = impl->reserve(count);
+  });
+}
+
+const dit_call_services services = {newTensor, resizeTensor, reserveRandom};
+
+// Can the C side see this tensor as it is?
+bool isPlain(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && !tensor.is_conj() && !tensor.is_neg() && !tensor.is_quantized() &&
+         tensor.has_storage();
+}
+
+bool convertTensors(dit_value& out, const IValue& value, CallState& state) {
+  auto& views = state.tensor_lists.emplace_back();
+  for (const IValue& element : value.toListRef()) {
+    dit_tensor_view view{};
+    if (element.isTensor() && element.toTensor().defined()) {
+      if (!isPlain(element.toTensor())) {
+        return false;
+      }
+      fillView(view, element.toTensor());
+    }
+    views.push_back(view);
+  }
+  out.tag = DIT_VALUE_TENSORS;
+  out.v.tensors = {views.data(), static_cast<int64_t>(views.size())};
+  return true;
+}
+
+bool convert(dit_value& out, const IValue& value, CallState& state) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor.defined()) {
+      out.tag = DIT_VALUE_NONE;
+      return true;
+    }
+    if (C10_UNLIKELY(!isPlain(tensor))) {
+      return false;
+    }
+    out.tag = DIT_VALUE_TENSOR;
+    fillView(out.v.tensor, tensor);
+  } else if (value.isInt()) {
+    out.tag = DIT_VALUE_INT;
+    out.v.i = value.toInt();
+  } else if (value.isDouble()) {
+    out.tag = DIT_VALUE_DOUBLE;
+    out.v.d = value.toDouble();
+  } else if (value.isBool()) {
+    out.tag = DIT_VALUE_BOOL;
+    out.v.i = value.toBool();
+  } else if (value.isNone()) {
+    out.tag = DIT_VALUE_NONE;
+  } else if (value.isIntList()) {
+    auto& list = state.int_lists.emplace_back(value.toIntVector());
+    out.tag = DIT_VALUE_INTS;
+    out.v.ints = {list.data(), static_cast<int64_t>(list.size())};
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    return convertTensors(out, value, state);
+  } else if (value.isString()) {
+    out.tag = DIT_VALUE_STRING;
+    out.v.string = value.toStringRef().c_str();
+  } else if (value.isDoubleList()) {
+    auto& list = state.double_lists.emplace_back(value.toDoubleVector());
+    out.tag = DIT_VALUE_DOUBLES;
+    out.v.doubles = {list.data(), static_cast<int64_t>(list.size())};
+  } else if (value.isComplexDouble()) {
+    const auto number = value.toComplexDouble();
+    out.tag = DIT_VALUE_COMPLEX;
+    out.v.complex = {number.real(), number.imag()};
+  } else if (value.isGenerator() && value.toGenerator().device().type() == kDevice) {
+    out.tag = DIT_VALUE_GENERATOR;
+    out.v.generator = value.toGenerator().unsafeGetGeneratorImpl();
+  } else {
+    return false;
+  }
+  return true;
+}
+
+IValue convertBack(const dit_value& value) {
+  switch (value.tag) {
+    case DIT_VALUE_TENSOR:
+      return borrow(value.v.tensor.handle);
+    case DIT_VALUE_INT:
+      return value.v.i;
+    case DIT_VALUE_DOUBLE:
+      return value.v.d;
+    case DIT_VALUE_BOOL:
+      return value.v.i != 0;
+    default:
+      return at::Tensor();
+  }
+}
+
+// The common device of all tensor arguments; -1 when the call must take the careful way (lists, mixed devices).
+int findDevice(const dit_value* values, size_t count) {
+  int device = -1;
+  for (size_t i = 0; i < count; i++) {
+    const dit_value& value = values[i];
+    if (value.tag == DIT_VALUE_TENSOR) {
+      const int index = value.v.tensor.device_index;
+      if (index < 0 ? value.v.tensor.ndim != 0 : device >= 0 && device != index) {
+        return -1;
+      }
+      device = index >= 0 ? index : device;
+    } else if (value.tag == DIT_VALUE_TENSORS) {
+      for (int64_t k = 0; k < value.v.tensors.size; k++) {
+        const dit_tensor_view& view = value.v.tensors.data[k];
+        if (view.handle == nullptr) {
+          continue;
+        }
+        if (view.device_index < 0 || (device >= 0 && device != view.device_index)) {
+          return -1;
+        }
+        device = view.device_index;
+      }
+    }
+  }
+  return device;
+}
+
+uint64_t countBytes(const dit_value* values, size_t count) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < count; i++) {
+    if (values[i].tag == DIT_VALUE_TENSOR) {
+      bytes += static_cast<uint64_t>(values[i].v.tensor.numel) * dit_dtype_get_size(values[i].v.tensor.dtype);
+    } else if (values[i].tag == DIT_VALUE_TENSORS) {
+      for (int64_t k = 0; k < values[i].v.tensors.size; k++) {
+        const dit_tensor_view& view = values[i].v.tensors.data[k];
+        bytes += static_cast<uint64_t>(view.numel) * dit_dtype_get_size(view.dtype);
+      }
+    }
+  }
+  return bytes;
+}
+
+uint64_t now() {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+bool runC(const Operator& op, Stack* stack) {
+  if (C10_UNLIKELY(op.nargs > DIT_MAX_ARGS || op.nrets > DIT_MAX_RETS)) {
+    return false;
+  }
+  dit_value args[DIT_MAX_ARGS];
+  dit_value rets[DIT_MAX_RETS];
+  CallState state;
+  const IValue* inputs = stack->data() + (stack->size() - op.nargs);
+  for (size_t i = 0; i < op.nargs; i++) {
+    if (C10_UNLIKELY(!convert(args[i], inputs[i], state))) {
+      return false;
+    }
+  }
+  const int device = findDevice(args, op.nargs);
+  if (C10_UNLIKELY(device < 0)) {
+    return false;
+  }
+  const c10::DeviceGuard guard(c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
+  const bool timing = dit_ledger_get_timing();
+  const uint64_t start = timing ? now() : 0;
+  dit_error err;
+  err.message[0] = '\0';
+  dit_call call;
+  call.op = op.c_op;
+  call.nargs = static_cast<int>(op.nargs);
+  call.nrets = static_cast<int>(op.nrets);
+  call.args = args;
+  call.rets = rets;
+  call.device = device;
+  call.stream = dit_stream_get_current_raw(device);
+  call.kernels = dit_runtime_get_kernels();
+  call.services = &services;
+  call.host = &state;
+  call.err = &err;
+  const dit_status status = op.c_op->run(&call);
+  if (status == DIT_ERR_UNSUPPORTED) {
+    return false;
+  }
+  check(status, err);
+  const uint64_t bytes = countBytes(args, op.nargs) + countBytes(rets, op.nrets);
+  IValue results[DIT_MAX_RETS];
+  for (size_t i = 0; i < op.nrets; i++) {
+    results[i] = convertBack(rets[i]);
+  }
+  torch::jit::drop(*stack, op.nargs);
+  for (size_t i = 0; i < op.nrets; i++) {
+    stack->push_back(std::move(results[i]));
+  }
+  dit_ledger_add(op.ledger, DIT_LEDGER_C, bytes, timing ? now() - start : 0);
+  return true;
+}
+
+}  // namespace ditorch

@@ -1,0 +1,207 @@
+// Making, resizing, copying and reading device tensors: the few operators that are not a computation.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include "Allocator.h"
+#include "Operator.h"
+#include "Storage.h"
+#include "dit/kernel.h"
+#include "dit/memory.h"
+#include "dit/runtime.h"
+
+namespace ditorch {
+namespace {
+
+void checkOptions(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(c10::kStrided) == c10::kStrided, "tensors with layout ", *layout,
+                              " are not supported on ", showDevice(c10::Device(kDevice)),
+                              " by ditorch; use dense tensors, or the CPU for this part");
+  TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
+}
+
+c10::DeviceGuard guardFor(std::optional<at::Device> device) {
+  return c10::DeviceGuard(c10::Device(kDevice, resolveIndex(device.has_value() ? device->index() : c10::DeviceIndex(-1))));
+}
+
+at::ScalarType typeOr(std::optional<at::ScalarType> dtype) {
+  return dtype.value_or(c10::get_default_dtype_as_scalartype());
+}
+
+at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                 std::optional<at::Device> device, std::optional<bool> pin_memory,
+                 std::optional<at::MemoryFormat> memory_format) {
+  checkOptions(layout, pin_memory);
+  const auto guard = guardFor(device);
+  return at::detail::empty_generic(size, deviceAllocator(), kDeviceKeys, typeOr(dtype), memory_format);
+}
+
+at::Tensor emptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype,
+                        std::optional<at::Layout> layout, std::optional<at::Device> device,
+                        std::optional<bool> pin_memory) {
+  checkOptions(layout, pin_memory);
+  const auto guard = guardFor(device);
+  return at::detail::empty_strided_generic(size, stride, deviceAllocator(), kDeviceKeys, typeOr(dtype));
+}
+
+// Forward-mode AD uses lazily zero tensors; on the device they are simply zero.
+at::Tensor zeroTensor(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                      std::optional<at::Device> device, std::optional<bool> pin_memory) {
+  return at::zeros(size, dtype, layout, device, pin_memory);
+}
+
+void growStorage(at::TensorImpl* impl) {
+  if (impl->numel() == 0) {
+    return;
+  }
+  const size_t needed =
+      at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), impl->itemsize(), impl->storage_offset());
+  auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  if (needed > storage->nbytes()) {
+    resizeStorage(storage, needed);
+  }
+}
+
+const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
+  auto* impl = self.unsafeGetTensorImpl();
+  if (impl->sizes() != size) {
+    impl->set_sizes_contiguous(size);
+    growStorage(impl);
+  }
+  if (memory_format.has_value()) {
+    TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format);
+    impl->empty_tensor_restride(*memory_format);
+  }
+  return self;
+}
+
+const at::Tensor& resizeOutput(const at::Tensor& self, c10::IntArrayRef size, at::Device device) {
+  TORCH_CHECK(self.device() == device, "out Tensor doesn't have the correct device set");
+  return self.sizes() == size ? self : resize(self, size, std::nullopt);
+}
+
+// ---- copies
+
+void launchCopy(const at::Tensor& from, const at::Tensor& to, c10::DeviceIndex device) {
+  dit_tensor_view in{};
+  dit_tensor_view out{};
+  fillView(in, from);
+  fillView(out, to);
+  dit_error err;
+  err.message[0] = '\0';
+  const auto* kernels = dit_runtime_get_kernels();
+  const dit_status status = kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS
+                                ? kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err)
+                                : DIT_ERR_UNSUPPORTED;
+  if (status == DIT_ERR_UNSUPPORTED) {
+    synchronizeCurrentStream(device);
+    aliasAsCpu(to).copy_(aliasAsCpu(from));
+    return;
+  }
+  check(status, err);
+}
+
+// Device to device. Across devices the source's stream finishes first and the destination's stream does the work.
+void copyOnDevice(const at::Tensor& from, const at::Tensor& to) {
+  const c10::DeviceGuard guard(to.device());
+  if (from.device() != to.device()) {
+    synchronizeCurrentStream(from.device().index());
+  }
+  const at::Tensor source = from.is_conj() || from.is_neg() ? from.resolve_conj().resolve_neg() : from;
+  if (to.is_conj() || to.is_neg()) {
+    synchronizeCurrentStream(to.device().index());
+    aliasAsCpu(to).copy_(aliasAsCpu(source));
+    return;
+  }
+  launchCopy(source, to, to.device().index());
+  if (from.device() != to.device()) {
+    synchronizeCurrentStream(to.device().index());
+  }
+}
+
+bool isOneBlock(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() && a.is_non_overlapping_and_dense() &&
+         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+// Between CPU and device.
+void copyAcross(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  const bool to_device = to.device().type() == kDevice;
+  const c10::DeviceIndex device = (to_device ? to : from).device().index();
+  const c10::DeviceGuard guard(c10::Device(kDevice, device));
+  if (isOneBlock(from, to)) {
+    const bool async = non_blocking && dit_host_is_pinned((to_device ? from : to).const_data_ptr());
+    DIT_CHECK(dit_memory_copy(to.mutable_data_ptr(), to_device ? device : -1, from.const_data_ptr(),
+                              to_device ? -1 : device, to.nbytes(), device, dit_stream_get_current(device), async, &err));
+    return;
+  }
+  synchronizeCurrentStream(device);
+  (to_device ? aliasAsCpu(to) : to).copy_(to_device ? from : aliasAsCpu(from));
+}
+
+at::Tensor copyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  if (to.numel() == 0) {
+    return to;
+  }
+  if (from.device().type() == kDevice && to.device().type() == kDevice) {
+    copyOnDevice(from.sizes() == to.sizes() ? from : from.expand(to.sizes()), to);
+  } else {
+    TORCH_CHECK(from.device().is_cpu() || to.device().is_cpu(), "cannot copy from ", showDevice(from.device()), " to ",
+                showDevice(to.device()), ": one of them must be the CPU or both the ditorch device");
+    copyAcross(from.sizes() == to.sizes() ? from : from.expand(to.sizes()), to, non_blocking);
+  }
+  return to;
+}
+
+at::Tensor copyFromAndResize(const at::Tensor& from, const at::Tensor& to) {
+  if (to.sizes() != from.sizes()) {
+    to.resize_(from.sizes());
+  }
+  return copyFrom(from, to, false);
+}
+
+at::Scalar item(const at::Tensor& self) {
+  const c10::DeviceGuard guard(self.device());
+  synchronizeCurrentStream(self.device().index());
+  return aliasAsCpu(self).item();
+}
+
+void recordStream(at::Tensor& self, c10::Stream stream) {
+  if (self.storage().data() != nullptr) {
+    DIT_CHECK(dit_memory_record_stream(self.storage().data(), stream.id(), &err));
+  }
+}
+
+// PrivateUse1 is not in PyTorch's set of dense backends; without this answer Module.cuda() would make new Parameters, untie
+// shared weights and strand optimizers.
+bool hasCompatibleType(const at::Tensor& self, const at::Tensor& from) {
+  const auto is_dense = [](const at::Tensor& tensor) {
+    return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_nested() &&
+           (tensor.device().is_cpu() || tensor.device().type() == kDevice) &&
+           !tensor.key_set().has(c10::DispatchKey::Python);
+  };
+  return (is_dense(self) && is_dense(from)) ||
+         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("empty.memory_format", &empty);
+  m.impl("empty_strided", &emptyStrided);
+  m.impl("_efficientzerotensor", &zeroTensor);
+  m.impl("resize_", &resize);
+  m.impl("_resize_output_", &resizeOutput);
+  m.impl("_copy_from", &copyFrom);
+  m.impl("_copy_from_and_resize", &copyFromAndResize);
+  m.impl("_local_scalar_dense", &item);
+  m.impl("record_stream", &recordStream);
+  m.impl("_has_compatible_shallow_copy_type", &hasCompatibleType);
+}
+TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_has_compatible_shallow_copy_type", &hasCompatibleType); }
+// copy_ -> _copy_from -> resolve_conj -> copy_ would recurse for ever.
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+
+}  // namespace
+}  // namespace ditorch

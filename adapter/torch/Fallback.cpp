@@ -1,0 +1,255 @@
+// The CPU fallback: run the CPU kernel over the device's memory, without copying arguments or results.
+//
+// Arguments are lent to the kernel as CPU tensors over the same memory (tensors that share storage go on sharing it, so
+// overlap checks and undeclared mutations such as batch norm's running statistics work as on the CPU). While the kernel
+// runs, the CPU allocator hands out device memory, so its results are adopted by changing their label.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/DeviceGuard.h>
+
+#include <chrono>
+#include <mutex>
+
+#include "Allocator.h"
+#include "Generator.h"
+#include "Operator.h"
+#include "Storage.h"
+#include "dit/runtime.h"
+
+namespace ditorch {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+// The tensors of one call: device tensors, their CPU aliases, and the way back.
+class Loan {
+ public:
+  explicit Loan(c10::DeviceIndex device) : device_(device) {}
+
+  at::Tensor lend(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type() != kDevice) {
+      return tensor;
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "tensors with layout ", tensor.layout(),
+                                " are not supported on ", showDevice(tensor.device()),
+                                " by ditorch; use dense tensors, or the CPU for this part");
+    auto* storage = tensor.storage().unsafeGetStorageImpl();
+    for (const Entry& entry : entries_) {
+      if (entry.storage == storage) {
+        return add(tensor, storage, entry.cpu.storage());
+      }
+    }
+    return add(tensor, storage, aliasAsCpu(storage));
+  }
+
+  // The device tensor for a result of the CPU kernel.
+  at::Tensor takeBack(const at::Tensor& result) {
+    if (!result.defined()) {
+      return result;
+    }
+    for (const Entry& entry : entries_) {
+      if (entry.cpu.is_same(result)) {
+        return entry.device;
+      }
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == c10::kStrided && !result.is_quantized() && !result.is_nested(),
+                                "sparse, quantized, nested and mkldnn tensors are not supported on ",
+                                showDevice(c10::Device(kDevice, device_)),
+                                " by ditorch; use dense tensors, or the CPU for this part");
+    if (result.device().type() == kDevice) {
+      return result;
+    }
+    auto* storage = result.storage().unsafeGetStorageImpl();
+    for (const Entry& entry : entries_) {
+      if (entry.cpu.storage().unsafeGetStorageImpl() == storage) {
+        return wrap(result, entry.device.storage());
+      }
+    }
+    for (const auto& [cpu, adopted] : adopted_) {
+      if (cpu.unsafeGetStorageImpl() == storage) {
+        return wrap(result, adopted);
+      }
+    }
+    return wrap(result, adopt(result.storage()));
+  }
+
+  // Carry a resize of a written argument (out=) over to the device tensor.
+  void writeBack() {
+    for (const Entry& entry : entries_) {
+      auto* cpu_storage = entry.cpu.storage().unsafeGetStorageImpl();
+      auto* device_storage = entry.device.storage().unsafeGetStorageImpl();
+      if (cpu_storage->data() != device_storage->data() && isLent(cpu_storage->data_ptr())) {
+        const size_t size = cpu_storage->nbytes();
+        device_storage->set_data_ptr_noswap(
+            adoptLent(cpu_storage->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU))), device_));
+        device_storage->set_nbytes(size);
+      }
+      if (entry.cpu.sizes() != entry.device.sizes() || entry.cpu.strides() != entry.device.strides()) {
+        entry.device.unsafeGetTensorImpl()->set_sizes_and_strides(entry.cpu.sizes(), entry.cpu.strides(),
+                                                                  entry.cpu.storage_offset());
+      }
+    }
+  }
+
+  uint64_t countBytes() const {
+    uint64_t bytes = 0;
+    for (const Entry& entry : entries_) {
+      bytes += entry.cpu.nbytes();
+    }
+    return bytes;
+  }
+
+ private:
+  struct Entry {
+    at::Tensor device;
+    at::Tensor cpu;
+    c10::StorageImpl* storage;  // of the device tensor, before the call
+  };
+
+  at::Tensor add(const at::Tensor& tensor, c10::StorageImpl* storage, c10::Storage alias) {
+    entries_.push_back({tensor, aliasAsCpu(tensor, std::move(alias)), storage});
+    return entries_.back().cpu;
+  }
+
+  static at::Tensor wrap(const at::Tensor& cpu, const c10::Storage& storage) {
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), kDeviceKeys, cpu.dtype());
+    auto* impl = tensor.unsafeGetTensorImpl();
+    impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
+    impl->_set_conj(cpu.is_conj());
+    impl->_set_neg(cpu.is_neg());
+    return tensor;
+  }
+
+  // Lent memory changes its label; other memory (made before the call or by a library of its own) is copied.
+  c10::Storage adopt(const c10::Storage& cpu) {
+    auto* impl = cpu.unsafeGetStorageImpl();
+    const size_t size = impl->nbytes();
+    c10::DataPtr data;
+    if (isLent(impl->data_ptr())) {
+      data = adoptLent(impl->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU))), device_);
+    } else {
+      const c10::DeviceGuard guard(c10::Device(kDevice, device_));
+      data = deviceAllocator()->allocate(size);
+      DIT_CHECK(dit_memory_copy(data.get(), device_, impl->data(), -1, size, device_, 0, false, &err));
+    }
+    c10::Storage device(c10::Storage::use_byte_size_t(), size, std::move(data), deviceAllocator(), /*resizable=*/true);
+    adopted_.emplace_back(cpu, device);
+    return device;
+  }
+
+  c10::DeviceIndex device_;
+  c10::SmallVector<Entry, 6> entries_;
+  c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> adopted_;
+};
+
+void lendArgument(const Operator& op, Loan& loan, IValue& value) {
+  if (value.isTensor()) {
+    value = loan.lend(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> lent;
+    lent.reserve(value.toTensorList().size());
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      lent.push_back(loan.lend(tensor));
+    }
+    value = std::move(lent);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> lent;
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      lent.push_back(tensor.has_value() ? std::optional<at::Tensor>(loan.lend(*tensor)) : std::nullopt);
+    }
+    value = std::move(lent);
+  } else if (value.isDevice() && value.toDevice().type() == kDevice) {
+    value = c10::Device(c10::kCPU);
+  } else if (value.isStream()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(false, op.name, " takes a stream and has no implementation on the ditorch device");
+  }
+}
+
+void takeBackResult(Loan& loan, IValue& value) {
+  if (value.isTensor()) {
+    value = loan.takeBack(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> taken;
+    taken.reserve(value.toTensorList().size());
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      taken.push_back(loan.takeBack(tensor));
+    }
+    value = std::move(taken);
+  }
+}
+
+// For operators that draw from the CPU's default generator without taking one: it continues from the device's state
+// during the call and has its own state back afterwards.
+class HiddenRandomness {
+ public:
+  HiddenRandomness(bool active, c10::DeviceIndex device) {
+    if (active) {
+      const at::Generator borrowed = borrowCpuGenerator(at::Generator(), device);
+      swap_.lock();
+      held_ = true;
+      saved_ = at::detail::getDefaultCPUGenerator().get_state();
+      at::Generator target = at::detail::getDefaultCPUGenerator();
+      target.set_state(borrowed.get_state());
+    }
+  }
+  ~HiddenRandomness() {
+    if (held_) {
+      at::Generator target = at::detail::getDefaultCPUGenerator();
+      target.set_state(saved_);
+      swap_.unlock();
+    }
+  }
+
+ private:
+  static inline std::mutex swap_;
+  bool held_ = false;
+  at::Tensor saved_;
+};
+
+c10::DeviceIndex findDevice(const Operator& op, const IValue* args) {
+  c10::DeviceIndex device = findCommonDevice(op, args);
+  if (device < 0 && op.device_arg >= 0 && args[op.device_arg].isDevice()) {
+    device = args[op.device_arg].toDevice().index();
+  }
+  return resolveIndex(device);
+}
+
+uint64_t now() {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
+
+}  // namespace
+
+void runFallback(const Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
+  const uint64_t start = now();
+  IValue* args = stack->data() + (stack->size() - op.nargs);
+  const c10::DeviceIndex device = findDevice(op, args);
+  const c10::DeviceGuard guard(c10::Device(kDevice, device));
+  synchronizeCurrentStream(device);
+
+  Loan loan(device);
+  for (size_t i = 0; i < op.nargs; i++) {
+    lendArgument(op, loan, args[i]);
+  }
+  if (op.generator_arg >= 0) {
+    IValue& value = args[op.generator_arg];
+    value = borrowCpuGenerator(value.isGenerator() ? value.toGenerator() : at::Generator(), device);
+  }
+  {
+    const LendMemory lend(device);
+    const HiddenRandomness randomness(op.hidden_randomness, device);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  }
+  if (op.writes) {
+    loan.writeBack();
+  }
+  IValue* rets = stack->data() + (stack->size() - op.nrets);
+  for (size_t i = 0; i < op.nrets; i++) {
+    takeBackResult(loan, rets[i]);
+  }
+  dit_ledger_add(op.ledger, DIT_LEDGER_FALLBACK, loan.countBytes(), now() - start);
+}
+
+}  // namespace ditorch

@@ -1,0 +1,110 @@
+#include "Operator.h"
+
+#include <ATen/core/ivalue.h>
+
+#include <unordered_map>
+
+namespace ditorch {
+namespace {
+
+const dit_op* findCOperator(const c10::OperatorName& name) {
+  static const auto* table = [] {
+    auto* made = new std::unordered_map<c10::OperatorName, const dit_op*>;
+    int count = 0;
+    const dit_op* ops = dit_op_get_table(&count);
+    for (int i = 0; i < count; i++) {
+      made->emplace(c10::OperatorName(ops[i].name, ops[i].overload), &ops[i]);
+    }
+    return made;
+  }();
+  const auto found = table->find(name);
+  return found == table->end() ? nullptr : found->second;
+}
+
+// CUDA reads index tensors of these families from the CPU as well.
+bool takesCpuIndices(const std::string& name) {
+  for (const char* family : {"aten::index", "aten::_index_put", "aten::_unsafe_index", "aten::_unsafe_masked_index"}) {
+    if (name.rfind(family, 0) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+class DeviceCheck {
+ public:
+  explicit DeviceCheck(const Operator& op) : op_(op) {}
+
+  void visit(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      return;
+    }
+    const c10::Device device = tensor.device();
+    if (device.type() == kDevice) {
+      if (common_ >= 0 && common_ != device.index()) {
+        fail(c10::Device(kDevice, common_), device);
+      }
+      common_ = device.index();
+    } else if (tensor.dim() != 0 && !(op_.takes_cpu_indices && c10::isIntegralType(tensor.scalar_type(), true))) {
+      other_ = device;
+      has_other_ = true;
+    }
+  }
+
+  c10::DeviceIndex finish() const {
+    if (common_ >= 0 && has_other_) {
+      fail(c10::Device(kDevice, common_), other_);
+    }
+    return common_;
+  }
+
+ private:
+  [[noreturn]] void fail(c10::Device a, c10::Device b) const {
+    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", showDevice(a),
+                " and ", showDevice(b), "! (when running ", op_.name, ")");
+  }
+
+  const Operator& op_;
+  c10::DeviceIndex common_ = -1;
+  c10::Device other_{c10::kCPU};
+  bool has_other_ = false;
+};
+
+}  // namespace
+
+Operator::Operator(const c10::OperatorHandle& handle)
+    : name(c10::toString(handle.operator_name())),
+      c_op(findCOperator(handle.operator_name())),
+      ledger(dit_ledger_get(name.c_str())),
+      nargs(handle.schema().arguments().size()),
+      nrets(handle.schema().returns().size()),
+      takes_cpu_indices(takesCpuIndices(name)) {
+  const auto& args = handle.schema().arguments();
+  for (size_t i = 0; i < nargs; i++) {
+    if (args[i].name() == "generator") {
+      generator_arg = static_cast<int>(i);
+    } else if (args[i].name() == "device") {
+      device_arg = static_cast<int>(i);
+    }
+    writes = writes || (args[i].alias_info() != nullptr && args[i].alias_info()->isWrite());
+  }
+  hidden_randomness = generator_arg < 0 && handle.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+c10::DeviceIndex findCommonDevice(const Operator& op, const c10::IValue* args) {
+  DeviceCheck check(op);
+  for (size_t i = 0; i < op.nargs; i++) {
+    if (args[i].isTensor()) {
+      check.visit(args[i].toTensor());
+    } else if (args[i].isTensorList() || args[i].isOptionalTensorList()) {
+      for (const c10::IValue& element : args[i].toListRef()) {
+        if (element.isTensor()) {
+          check.visit(element.toTensor());
+        }
+      }
+    }
+  }
+  return check.finish();
+}
+
+}  // namespace ditorch

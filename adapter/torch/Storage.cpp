@@ -1,0 +1,55 @@
+#include "Storage.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/COWDeleter.h>
+
+#include <algorithm>
+
+#include "Allocator.h"
+#include "dit/runtime.h"
+
+namespace ditorch {
+
+void resizeStorage(c10::StorageImpl* storage, size_t size) {
+  TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
+  const c10::DeviceGuard guard(storage->device());
+  c10::DataPtr grown = deviceAllocator()->allocate(size);
+  const size_t common = std::min(size, storage->nbytes());
+  if (common > 0 && storage->data() != nullptr) {
+    deviceAllocator()->copy_data(grown.get(), storage->data(), common);
+  }
+  storage->set_data_ptr_noswap(std::move(grown));
+  storage->set_nbytes(size);
+}
+
+c10::Storage aliasAsCpu(c10::StorageImpl* storage) {
+  void* data = const_cast<void*>(storage->data());
+  if (C10_UNLIKELY(storage->data_ptr().get_deleter() == c10::impl::cow::cow_deleter)) {
+    data = storage->mutable_data();  // the alias may be written to: a lazy copy must become a real one first
+  }
+  return c10::Storage(c10::Storage::use_byte_size_t(), storage->nbytes(), c10::DataPtr(data, c10::Device(c10::kCPU)),
+                      c10::GetCPUAllocator(), /*resizable=*/true);
+}
+
+at::Tensor aliasAsCpu(const at::Tensor& tensor, c10::Storage storage) {
+  auto result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                         tensor.dtype());
+  auto* impl = result.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  impl->_set_conj(tensor.is_conj());
+  impl->_set_neg(tensor.is_neg());
+  return result;
+}
+
+at::Tensor aliasAsCpu(const at::Tensor& tensor) {
+  return aliasAsCpu(tensor, aliasAsCpu(tensor.storage().unsafeGetStorageImpl()));
+}
+
+void synchronizeCurrentStream(c10::DeviceIndex device) {
+  if (C10_UNLIKELY(dit_stream_get_current_raw(device) != nullptr)) {
+    DIT_CHECK(dit_stream_synchronize(device, dit_stream_get_current(device), &err));
+  }
+}
+
+}  // namespace ditorch

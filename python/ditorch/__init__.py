@@ -1,0 +1,167 @@
+"""Run CUDA-written PyTorch code on any accelerator, unchanged.
+
+`import ditorch` is all a script needs. Where torch has a CUDA device of its own nothing is patched; elsewhere "cuda" becomes a name of the
+embedded host device. What was chosen, and why: `python -m ditorch doctor`.
+
+The import installs, except where somebody else decides when: `python -m ditorch` (after its options are read), torch's backend autoload (only with
+DITORCH_AUTOLOAD=1), and children of multiprocessing's spawn (with the parent's options).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+__all__ = [
+    "NotSupportedError",
+    "adapter",
+    "backend",
+    "fallbacks",
+    "fault",
+    "install",
+    "is_installed",
+    "operators",
+    "options",
+    "print_ledger",
+    "reset_counters",
+    "set_timing",
+    "synchronize",
+    "uninstall",
+]
+
+_busy = False
+"""An installation is under way, or will be started by the command line: torch's autoload must not interfere."""
+
+
+def _autoload() -> None:
+    """Entry point "torch.backends": called at the end of `import torch`; acts only with DITORCH_AUTOLOAD=1."""
+    if _busy:
+        return
+    if os.environ.get("DITORCH_AUTOLOAD", "0").lower() in ("1", "true", "on", "yes"):
+        install()
+        return
+    for name in [name for name in sys.modules if name == "ditorch" or name.startswith("ditorch.")]:
+        del sys.modules[name]  # so that a later `import ditorch` runs this file again, and installs
+
+
+def _torch_is_loading() -> bool:
+    """Inside `import torch`, which is where the autoload entry point is resolved."""
+    spec = getattr(sys.modules.get("torch"), "__spec__", None)
+    return bool(getattr(spec, "_initializing", False))
+
+
+def _is_launcher() -> bool:
+    """This import belongs to `python -m ditorch` or to the `ditorch` command, which install after reading their options."""
+    if sys.argv and sys.argv[0] == "-m":
+        words = sys.orig_argv
+        for word, following in zip(words[1:], [*words[2:], ""]):
+            if word.startswith("-") and not word.startswith("--") and "m" in word[1:]:
+                target = word.partition("m")[2] or following
+                return target in ("ditorch", "ditorch.__main__")
+        return False
+    main = getattr(sys.modules.get("__main__"), "__file__", None)
+    return bool(main) and os.path.basename(main) in ("ditorch", "ditorch.exe")
+
+
+def _is_spawn_child() -> bool:
+    """Being imported by the unpickling of multiprocessing's preparation data (see spawn.py)."""
+    if "multiprocessing.spawn" not in sys.modules:
+        return False
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == "_main" and code.co_filename == sys.modules["multiprocessing.spawn"].__file__:
+            return "preparation_data" not in frame.f_locals
+        frame = frame.f_back
+    return False
+
+
+def install(config: str | None = None, **options: Any) -> str:
+    """Choose the backend, put it in place and return its name. Called by the import; a second call does nothing.
+
+    After `uninstall()` it may be called again, with options by keyword: `ditorch.install(backend="host")`.
+    """
+    global _busy
+    before, _busy = _busy, True
+    try:
+        import torch  # noqa: F401  (its autoload may call _autoload)
+
+        from . import installation
+
+        return installation.install(config, **options)
+    finally:
+        _busy = before
+
+
+def uninstall() -> None:
+    """Take every patch back; torch is as it was before the import."""
+    from . import installation
+
+    installation.uninstall()
+
+
+def is_installed() -> bool:
+    """True while "cuda" is a name of the device."""
+    return __getattr__("backend") == "host"
+
+
+def synchronize(device: Any = None) -> None:
+    """Wait for all work on the device."""
+    import torch
+
+    torch.cuda.synchronize(device)
+
+
+class _Adapter:
+    """What was installed: `arch`, `framework`, `version`, `reason`, `alias`."""
+
+    def __init__(self, state: Any) -> None:
+        from . import _C
+
+        self.arch = "host"
+        self.framework = "ditorch"
+        self.version = _C.version()
+        self.backend = state.choice.backend
+        self.reason = state.choice.reason
+        self.alias = state.alias
+
+    def __repr__(self) -> str:
+        return f"<ditorch adapter {self.arch} {self.framework}:{self.version}, alias {self.alias}: {self.reason}>"
+
+
+_EXPORTS = {
+    "fallbacks": "ledger",
+    "operators": "ledger",
+    "reset_counters": "ledger",
+    "set_timing": "ledger",
+    "print_ledger": "ledger",
+    "fault": "faults",
+    "options": "settings",
+    "NotSupportedError": "refusal",
+}
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name in _EXPORTS:
+        value = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    if name in ("backend", "adapter"):
+        state = import_module(".installation", __name__).state
+        if state.choice is None:
+            return None
+        if name == "backend":
+            return state.choice.backend
+        return _Adapter(state) if state.choice.backend == "host" else None
+    if name == "__version__":
+        return import_module("._C", __name__).version()
+    raise AttributeError(f"module 'ditorch' has no attribute {name!r}")
+
+
+if _is_launcher():
+    _busy = True
+elif not (_torch_is_loading() or _is_spawn_child()):
+    install()

@@ -1,0 +1,145 @@
+"""The command line: `python -m ditorch` and the `ditorch` command."""
+
+from __future__ import annotations
+
+import sys
+
+from . import install, launch
+
+USAGE = """\
+usage: python -m ditorch [options] script.py [arguments ...]
+       python -m ditorch [options] -m module [arguments ...]
+       python -m ditorch [options] -c code [arguments ...]
+       python -m ditorch [options] run|doctor|options|version ...
+
+Run a PyTorch program written for CUDA, unchanged, on the device that is there.
+
+options:
+  --backend NAME     auto, cuda, host or none (default auto)
+  --alias NAME       binary, python or off (default binary)
+  --config FILE      TOML file with a [ditorch] table
+  --set NAME=VALUE   any option; `python -m ditorch options` lists them
+  -h, --help         this text
+  --version          the version
+
+verbs:
+  run                run a program (also without the word)
+  doctor [--json]    what is installed, what was chosen and why, and a self-check
+  options            every option with its value and where it came from
+  version            the version
+"""
+
+VERBS = ("run", "doctor", "options", "version", "help")
+
+
+class UsageError(Exception):
+    """Wrong use of the command line."""
+
+
+class Arguments:
+    """What stands before the program or the verb."""
+
+    def __init__(self) -> None:
+        self.config: str | None = None
+        self.options: dict[str, str] = {}
+        self.verb = "run"
+        self.rest: list[str] = []
+
+
+def _set(arguments: Arguments, text: str) -> None:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(f"--set {text!r}: expected NAME=VALUE, such as --set host_devices=2")
+    arguments.options[name.strip()] = value.strip()
+
+
+def parse(words: list[str]) -> Arguments:
+    """Options end at the first word that is none; from there on everything belongs to the program or the verb."""
+    arguments = Arguments()
+    words = list(words)
+    while words and words[0].startswith("-") and words[0] not in ("-m", "-c", "-"):
+        word, equals, value = words.pop(0).partition("=")
+        if word in ("-h", "--help"):
+            arguments.verb = "help"
+            return arguments
+        if word in ("-V", "--version"):
+            arguments.verb = "version"
+            return arguments
+        if word not in ("--backend", "--alias", "--config", "--set"):
+            raise UsageError(f"unknown option {word!r}; valid: --backend, --alias, --config, --set, --help, --version")
+        if not equals:
+            if not words:
+                raise UsageError(f"{word} needs a value")
+            value = words.pop(0)
+        if word == "--set":
+            _set(arguments, value)
+        elif word == "--config":
+            arguments.config = value
+        else:
+            arguments.options[word[2:]] = value
+    if words and words[0] in VERBS:
+        arguments.verb = words.pop(0)
+    arguments.rest = words
+    if arguments.verb == "run":
+        _check_program(words)
+    return arguments
+
+
+def _check_program(words: list[str]) -> None:
+    if not words:
+        raise UsageError("nothing to run: give a script, -m module or -c code")
+    if words[0] in ("-m", "-c") and len(words) < 2:
+        raise UsageError(f"argument expected for the {words[0]} option")
+    if words[0] == "-":
+        raise UsageError("reading the program from standard input is not supported; give a file or -c code")
+
+
+def main(words: list[str] | None = None) -> int:
+    """Entry point; returns the exit status. A program's own exit passes through."""
+    try:
+        arguments = parse(sys.argv[1:] if words is None else words)
+        if arguments.verb == "run":
+            problem = launch.check(arguments.rest)
+            if problem:
+                print(problem, file=sys.stderr)
+                return 2 if "can't open" in problem else 1
+            _install(arguments)
+            return launch.run(arguments.rest)
+        return _run_verb(arguments)
+    except UsageError as error:
+        print(f"ditorch: {error}\n\n{USAGE}", file=sys.stderr)
+        return 2
+
+
+def _install(arguments: Arguments) -> None:
+    try:
+        install(arguments.config, **arguments.options)
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        print(f"ditorch: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _run_verb(arguments: Arguments) -> int:
+    if arguments.verb == "help":
+        print(USAGE)
+        return 0
+    if arguments.verb == "version":
+        from . import _C
+
+        print(f"ditorch {_C.version()}")
+        return 0
+    if arguments.verb == "options":
+        from . import settings
+
+        try:
+            settings.load(arguments.config, arguments.options)
+        except (ValueError, OSError, RuntimeError) as error:
+            print(f"ditorch: {error}", file=sys.stderr)
+            return 2
+        print(settings.options())
+        return 0
+    from . import doctor
+
+    if [word for word in arguments.rest if word != "--json"]:
+        raise UsageError(f"doctor takes only --json, got {' '.join(arguments.rest)}")
+    return doctor.main(arguments.config, arguments.options, as_json="--json" in arguments.rest)

@@ -1,0 +1,57 @@
+"""torch.compile on the device: graphs that touch it run through aot_eager instead of Inductor.
+
+Inductor's "cuda" path always means Triton kernels. Its wrapper object stands behind every mode, options and backend="inductor", so one
+override covers them all; graphs on the CPU alone still go to Inductor.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from .patches import Patches
+
+_said = False
+
+
+def _say_once() -> None:
+    global _said
+    if not _said:
+        _said = True
+        print("ditorch: torch.compile on this device runs graphs with aot_eager (no Inductor code is generated)", file=sys.stderr)
+
+
+def _on_device(value) -> bool:
+    return isinstance(value, torch.Tensor) and value.device.type == "cuda"
+
+
+def uses_device(graph_module, inputs) -> bool:
+    """Does any input, parameter, buffer or intermediate value of the graph live on the device?"""
+    if any(_on_device(leaf) for leaf in torch.utils._pytree.tree_leaves(inputs)):
+        return True
+    if isinstance(graph_module, torch.nn.Module):
+        if any(map(_on_device, graph_module.parameters())) or any(map(_on_device, graph_module.buffers())):
+            return True
+    graph = getattr(graph_module, "graph", None)
+    for node in getattr(graph, "nodes", ()):
+        for key in ("example_value", "val"):
+            if any(_on_device(leaf) for leaf in torch.utils._pytree.tree_leaves(node.meta.get(key))):
+                return True
+    return False
+
+
+def install(patches: Patches) -> None:
+    """Override the call of torch's Inductor wrapper."""
+    wrapper = torch._TorchCompileInductorWrapper
+    native = wrapper.__call__
+
+    def __call__(self, model_, inputs_, **kwargs):
+        if not uses_device(model_, inputs_):
+            return native(self, model_, inputs_, **kwargs)
+        _say_once()
+        from torch._dynamo.backends.registry import lookup_backend
+
+        return lookup_backend("aot_eager")(model_, inputs_)
+
+    patches.set(wrapper, "__call__", __call__)

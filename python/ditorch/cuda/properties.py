@@ -1,0 +1,58 @@
+"""torch.cuda.get_device_properties: the attributes of torch's own object, filled from the vendor's answer."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .. import _C, visible
+
+
+class _CudaDeviceProperties:
+    """Same attribute names as torch._C._CudaDeviceProperties."""
+
+    def __init__(self, index: int):
+        raw = _C.device_properties(index)
+        ordinal = visible.ordinals[index] if index < len(visible.ordinals) else index
+        self.name: str = raw["name"]
+        self.major: int = raw["major"]
+        self.minor: int = raw["minor"]
+        self.total_memory: int = raw["total_memory"]
+        self.multi_processor_count: int = raw["multi_processor_count"]
+        self.warp_size: int = raw["warp_size"]
+        self.max_threads_per_multi_processor: int = raw["max_threads_per_multi_processor"]
+        self.max_threads_per_block: int = raw["max_threads_per_block"]
+        self.regs_per_multiprocessor: int = raw["regs_per_multiprocessor"]
+        self.shared_memory_per_block: int = raw["shared_memory_per_block"]
+        self.shared_memory_per_block_optin: int = raw["shared_memory_per_multiprocessor"]
+        self.shared_memory_per_multiprocessor: int = raw["shared_memory_per_multiprocessor"]
+        self.L2_cache_size: int = raw["l2_cache_size"]
+        self.clock_rate: int = raw["clock_rate_khz"]
+        self.memory_clock_rate: int = raw["memory_clock_rate_khz"]
+        self.memory_bus_width: int = raw["memory_bus_width"]
+        self.pci_domain_id: int = raw["pci_domain"]
+        self.pci_bus_id: int = ordinal
+        self.pci_device_id: int = raw["pci_device"]
+        self.uuid: str = visible.make_uuid(ordinal) if raw["vendor"] == "host" else raw["uuid"]
+        self.is_integrated: int = int(raw["integrated"])
+        self.is_multi_gpu_board: int = 0
+        self.gcnArchName: str = raw["architecture"]
+
+    def __repr__(self) -> str:
+        return (
+            f"_CudaDeviceProperties(name='{self.name}', major={self.major}, minor={self.minor}, "
+            f"total_memory={self.total_memory // (1 << 20)}MB, multi_processor_count={self.multi_processor_count}, "
+            f"uuid={self.uuid}, pci_bus_id={self.pci_bus_id}, pci_device_id={self.pci_device_id}, "
+            f"pci_domain_id={self.pci_domain_id}, L2_cache_size={self.L2_cache_size // (1 << 20)}MB)"
+        )
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self.__dict__:
+            raise AttributeError(f"property '{name}' of '_CudaDeviceProperties' object has no setter")
+        super().__setattr__(name, value)
+
+
+@functools.lru_cache(maxsize=None)
+def get_device_properties(index: int) -> _CudaDeviceProperties:
+    """The properties of one device; asked once, they do not change."""
+    return _CudaDeviceProperties(index)

@@ -1,0 +1,109 @@
+"""Methods of Tensor and Storage that PyTorch binds to the CUDA key in C: cuda(), DLPack, __cuda_array_interface__, sharing."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+import torch.utils.dlpack
+
+from .. import _C
+from ..patches import Patches
+from ..refusal import refusing
+
+_SHARING = (
+    "a device tensor cannot be passed between processes; pass tensor.cpu() and move it to the device on the other side"
+)
+_DLPACK_CPU = (1, 0)
+
+
+def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
+    """Copy of this tensor in device memory, or the tensor itself when it is there already (Tensor.cuda)."""
+    if device is None:
+        return self.to("cuda", non_blocking=non_blocking, memory_format=memory_format)
+    target = torch.device(device)
+    if target.type != "cuda":
+        raise RuntimeError(f"Invalid device, must be cuda device, but got: {target}")
+    return self.to(target, non_blocking=non_blocking, memory_format=memory_format)
+
+
+def host_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A CPU tensor over the memory of a device tensor. Work queued on the current stream is waited for."""
+    index = tensor.get_device()
+    _C.stream_synchronize(index, _C.stream_current(index))
+    storage = tensor.untyped_storage()
+    size = storage.nbytes()
+    if size == 0:
+        return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+    kind = type("DeviceMemory", (ctypes.c_char * size,), {})
+    memory = kind.from_address(storage.data_ptr())
+    memory.owner = storage
+    flat = torch.frombuffer(memory, dtype=torch.uint8, count=size)
+    return torch.empty(0, dtype=tensor.dtype, device="cpu").set_(
+        flat.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
+    )
+
+
+def _install_dlpack(patches: Patches) -> None:
+    """Device memory is host memory here, so it is exported as CPU memory: every consumer can read it, without a copy."""
+    native_dlpack, native_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
+    native_to, native_from = torch._C._to_dlpack, torch.from_dlpack
+
+    def __dlpack__(self, *, stream=-1, max_version=None, dl_device=None, copy=None):
+        if type(self) is torch.Tensor and self.device.type == "cuda" and self.layout is torch.strided:
+            if self.requires_grad:
+                raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+            if self.is_conj():
+                raise BufferError("Can't export tensors with the conjugate bit set")
+            return native_dlpack(host_view(self), max_version=max_version, dl_device=dl_device, copy=copy)
+        return native_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
+
+    def __dlpack_device__(self):
+        if type(self) is torch.Tensor and self.device.type == "cuda":
+            return (type(native_device(torch.empty(0, device="cpu"))[0])(_DLPACK_CPU[0]), _DLPACK_CPU[1])
+        return native_device(self)
+
+    def to_dlpack(tensor, *args, **kwargs):
+        return native_to(host_view(tensor) if tensor.device.type == "cuda" else tensor, *args, **kwargs)
+
+    def from_dlpack(ext_tensor, *, device=None, copy=None):
+        """As torch.from_dlpack; a tensor of the device stays on the device."""
+        if type(ext_tensor) is torch.Tensor and ext_tensor.device.type == "cuda":
+            target = ext_tensor.device if device is None else torch.device(device)
+            if copy is False and target != ext_tensor.device:
+                raise ValueError(f"cannot move DLPack tensor from {ext_tensor.device} to {target} without copying (copy=False)")
+            return ext_tensor.detach().to(target, copy=bool(copy))
+        if device is not None and torch.device(device).type == "cuda":
+            if copy is False:
+                raise ValueError("cannot move DLPack tensor to cuda without copying (copy=False)")
+            return native_from(ext_tensor).to(device)
+        return native_from(ext_tensor, device=device, copy=copy)
+
+    patches.set(torch.Tensor, "__dlpack__", __dlpack__)
+    patches.set(torch.Tensor, "__dlpack_device__", __dlpack_device__)
+    for module in (torch, torch.utils.dlpack):
+        if getattr(module, "to_dlpack", None) is native_to:
+            patches.set(module, "to_dlpack", to_dlpack)
+        if getattr(module, "from_dlpack", None) is native_from:
+            patches.set(module, "from_dlpack", from_dlpack)
+    patches.set(torch._C, "_to_dlpack", to_dlpack)
+
+
+def _cuda_array_interface(self):
+    raise AttributeError(
+        "__cuda_array_interface__ is not supported on the ditorch host device: its memory is host memory; "
+        "use tensor.cpu().numpy() or numpy.from_dlpack(tensor)"
+        if self.device.type == "cuda"
+        else f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} "
+        "If CUDA data is required use tensor.cuda() to copy tensor to device memory."
+    )
+
+
+def install(patches: Patches) -> None:
+    """Bind the methods to torch.Tensor and the storages."""
+    patches.set(torch.Tensor, "cuda", cuda)
+    patches.set(torch.Tensor, "__cuda_array_interface__", property(_cuda_array_interface))
+    _install_dlpack(patches)
+    refused = refusing("sharing CUDA tensors between processes", _SHARING)
+    patches.set(torch.UntypedStorage, "_share_cuda_", refused)
+    patches.set(torch.UntypedStorage, "_new_shared_cuda", classmethod(refused))

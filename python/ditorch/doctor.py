@@ -1,0 +1,127 @@
+"""`ditorch doctor`: what is installed, what was chosen and why, what is aliased, and whether the device computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from typing import Any
+
+from . import _C, library
+
+
+def collect(config: str | None, options: dict[str, str]) -> dict[str, Any]:
+    """Everything the report says, as plain data. A failed installation is part of the report, not an exception."""
+    report: dict[str, Any] = {
+        "ditorch": _C.version(),
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "machine": f"{platform.system()} {platform.release()} {platform.machine()}, {os.cpu_count()} CPUs",
+        "torch": _describe_torch(),
+        "libraries": _describe_libraries(),
+        "problems": [],
+    }
+    try:
+        _describe_installation(report, config, options)
+    except Exception as error:
+        report["problems"].append(f"installation failed: {error}")
+    return report
+
+
+def _describe_torch() -> str:
+    try:
+        import torch
+    except Exception as error:
+        return f"cannot be imported: {error}"
+    return f"{torch.__version__} ({os.path.dirname(torch.__file__)}), built with CUDA: {torch.version.cuda or 'no'}"
+
+
+def _describe_libraries() -> dict[str, str]:
+    try:
+        names = sorted(name for name in os.listdir(library.DIRECTORY) if ".so" in name)
+    except OSError:
+        names = []
+    found = {name: f"{os.path.getsize(os.path.join(library.DIRECTORY, name)) // 1024} KiB" for name in names}
+    for name in ("libdit.so", "libdit_vendor_host.so", "libdit_torch.so"):
+        found.setdefault(name, f"missing from {library.DIRECTORY}")
+    build = library.read_build()
+    found["build"] = ", ".join(f"{key} {value}" for key, value in build.items()) or "no record (lib/build.json)"
+    return found
+
+
+def _describe_installation(report: dict[str, Any], config: str | None, options: dict[str, str]) -> None:
+    from . import install, installation, settings
+
+    install(config, **options)
+    state = installation.state
+    report["backend"] = state.choice.backend
+    report["reason"] = state.choice.reason
+    report["alias"] = state.alias
+    if state.alias_note:
+        report["problems"].append(f"binary alias: {state.alias_note}")
+    report["alias_status"] = _C.alias_status()
+    report["options"] = {row["name"]: f"{row['value']} ({row['source']})" for row in settings.changed()}
+    if state.choice.backend != "host":
+        return
+    report["vendor"] = _C.vendor_info()
+    report["devices"] = [_describe_device(index) for index in range(_C.device_count())]
+    report["self_check"] = self_check() if state.alias != "off" else self_check("dit")
+    for name, outcome in report["self_check"].items():
+        if outcome != "ok":
+            report["problems"].append(f"self-check {name}: {outcome}")
+
+
+def _describe_device(index: int) -> str:
+    properties = _C.device_properties(index)
+    free, total = _C.memory_info(index)
+    return (
+        f"{properties['name']}, capability {properties['major']}.{properties['minor']}, "
+        f"{total / (1 << 30):.1f} GiB, {free / (1 << 30):.1f} GiB free"
+    )
+
+
+def self_check(name: str = "cuda") -> dict[str, str]:
+    """A few operators on the device against the CPU: "ok" or what went wrong."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(33, 17, generator=generator), torch.randn(17, 9, generator=generator)
+    cases = {
+        "copy": lambda a, b: a.clone(),
+        "add": lambda a, b: a + 1,
+        "mm": lambda a, b: a @ b,
+        "softmax": lambda a, b: torch.softmax(a, -1),
+        "strided sum": lambda a, b: a.t()[::2].sum(0),
+    }
+    outcome = {}
+    for case, function in cases.items():
+        try:
+            result = function(x.to(name), y.to(name))
+            difference = (result.cpu() - function(x, y)).abs().max().item()
+            outcome[case] = "ok" if difference <= 1e-4 else f"differs from the CPU by {difference}"
+        except Exception as error:
+            outcome[case] = f"{type(error).__name__}: {error}"
+    return outcome
+
+
+def format_report(report: dict[str, Any]) -> str:
+    """The report as text, one fact per line."""
+    lines = []
+    for key, value in report.items():
+        title = key.replace("_", " ")
+        if isinstance(value, dict):
+            lines.append(f"{title}:")
+            lines += [f"  {name}: {entry}" for name, entry in value.items()] or ["  none"]
+        elif isinstance(value, list):
+            lines.append(f"{title}:")
+            lines += [f"  {entry}" for entry in value] or ["  none"]
+        else:
+            lines.append(f"{title}: {value}")
+    return "\n".join(lines)
+
+
+def main(config: str | None, options: dict[str, str], as_json: bool) -> int:
+    """Print the report; status 1 when something is wrong."""
+    report = collect(config, options)
+    print(json.dumps(report, indent=2, default=str) if as_json else format_report(report))
+    return 1 if report["problems"] else 0

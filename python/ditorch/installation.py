@@ -1,0 +1,151 @@
+"""Installation: all or nothing, once per process, and reversible.
+
+Order: options, choice of backend, adapter, device runtime, alias, torch.cuda surface, hooks for later imports. Whatever fails, the undo list of
+everything before it runs. The adapter library and the vendor stay loaded after an undo (libraries with registered operators
+cannot be unloaded); nothing reaches them any more.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+import warnings
+from typing import Any
+
+from . import _C, choice, faults, ledger, library, settings, visible
+from .patches import Patches
+
+DEVICE_TYPE = 20
+"""c10::DeviceType::PrivateUse1."""
+
+
+class Installation:
+    """What is in place in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.choice: choice.Choice | None = None
+        self.patches: Patches | None = None
+        self.alias = "off"
+        self.alias_note = ""
+        self.config: str | None = None
+        self.overrides: dict[str, Any] = {}
+
+
+state = Installation()
+
+
+def install(config: str | None = None, **overrides: Any) -> str:
+    """Choose the backend and put it in place; returns its name. A second call without arguments does nothing.
+
+    `overrides` are options by keyword (`backend="host"`, `host_devices=2`).
+    """
+    with state.lock:
+        if state.patches is not None:
+            if overrides or config:
+                raise RuntimeError(
+                    "ditorch is installed already; call ditorch.uninstall() first, or give the options through the environment, "
+                    "a TOML file (DITORCH_CONFIG) or `python -m ditorch --set name=value`"
+                )
+            return state.choice.backend
+        settings.load(config, overrides)
+        state.config, state.overrides = config, overrides
+        chosen = choice.choose()
+        patches = Patches()
+        try:
+            if chosen.backend == "host":
+                _install_host(patches)
+        except BaseException:
+            patches.undo()
+            state.alias, state.alias_note = "off", ""
+            raise
+        state.choice, state.patches = chosen, patches
+        if chosen.backend == "host" and settings.get("banner"):
+            print(f"ditorch: host ditorch:{_C.version()} pid: {os.getpid()}", file=sys.stderr)
+        return chosen.backend
+
+
+def uninstall() -> None:
+    """Put torch back as it was. Tensors of the device that are alive stay usable under the device name "dit"."""
+    with state.lock:
+        if state.patches is None:
+            return
+        failures = state.patches.undo()
+        state.patches = state.choice = None
+        state.alias, state.alias_note = "off", ""
+        if failures:
+            raise RuntimeError(f"ditorch.uninstall() could not take back everything: {failures}") from failures[0]
+
+
+def _install_host(patches: Patches) -> None:
+    library.load_adapter()
+    _start_runtime()
+    mode = settings.get("alias")
+    if mode == "off":
+        from . import plain
+
+        plain.install(patches)
+    else:
+        _install_alias(patches, mode)
+        from . import cuda, later
+
+        cuda.install(patches)
+        later.install(patches)
+    from . import forks, spawn
+
+    spawn.install(patches)
+    forks.install()
+    if settings.get("fault"):
+        faults.start(settings.get("fault"))
+        patches.defer(lambda: faults.start(""))
+    if settings.get("ledger"):
+        atexit.register(ledger.print_ledger)
+        patches.defer(lambda: atexit.unregister(ledger.print_ledger))
+
+
+def start_vendor() -> None:
+    """Start the vendor with the devices that CUDA_VISIBLE_DEVICES leaves. With none left it has one, which torch.cuda denies."""
+    count = str(max(len(visible.ordinals), 1))
+    wanted = str(settings.get("host_devices"))
+    if count != wanted:
+        _C.option_set("host_devices", count)
+    try:
+        _C.init(settings.get("vendor"))
+    finally:
+        if count != wanted:
+            settings.load(state.config, state.overrides)
+
+
+def _start_runtime() -> None:
+    visible.select()
+    if _C.is_bad_fork() or not _C.is_active():
+        start_vendor()
+    text = settings.get("alloc_conf") or os.environ.get("PYTORCH_ALLOC_CONF", "")
+    if text:
+        _C.memory_configure(text)
+
+
+def _install_alias(patches: Patches, mode: str) -> None:
+    """The binary alias where it can be, else, with one warning, the Python redirect."""
+    show = bool(settings.get("show_device_as_cuda"))
+    if mode == "binary":
+        try:
+            _C.alias_install(DEVICE_TYPE, show, None)
+        except (RuntimeError, OSError, NotImplementedError) as error:
+            state.alias_note = str(error)
+            warnings.warn(
+                f"ditorch: the binary alias cannot be installed ({error}); using the slower Python redirect (DITORCH_ALIAS=python)",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            mode = "python"
+        else:
+            patches.defer(_C.alias_restore)
+    if mode == "python":
+        from . import redirect
+
+        redirect.install()
+        patches.defer(getattr(redirect, "uninstall", lambda: None))
+    state.alias = mode

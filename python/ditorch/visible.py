@@ -1,0 +1,49 @@
+"""CUDA_VISIBLE_DEVICES: which of the host devices there are in this process, and in which order."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from . import settings
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+ordinals: list[int] = [0]
+"""Machine-wide ordinal of each device of this process."""
+
+
+def make_uuid(ordinal: int) -> str:
+    """The UUID that the host vendor gives its device `ordinal`."""
+    return f"64697400-686f-7374-0000-{ordinal:012x}"
+
+
+def _find(entry: str, count: int) -> int:
+    """Ordinal that one entry names, or -1. Numbers may carry a suffix, UUIDs may be cut short if they stay unique."""
+    entry = entry.strip()
+    if entry.startswith("GPU-"):
+        matches = [i for i in range(count) if make_uuid(i).startswith(entry.removeprefix("GPU-").lower())]
+        return matches[0] if len(matches) == 1 else -1
+    match = re.match(r"\+?(\d+)", entry)
+    return int(match.group(1)) if match and int(match.group(1)) < count else -1
+
+
+def parse(text: str, count: int) -> list[int]:
+    """Ordinals that `text` leaves of `count` devices, by CUDA's rules: the first invalid entry ends the list, a repeated one empties it."""
+    found: list[int] = []
+    for entry in text.split(","):
+        ordinal = _find(entry, count)
+        if ordinal < 0:
+            break
+        if ordinal in found:
+            return []
+        found.append(ordinal)
+    return found
+
+
+def select() -> list[int]:
+    """Set and return `ordinals` from the options and the environment (where, unlike unset, an empty text means none)."""
+    count = int(settings.get("host_devices"))
+    text = settings.get("visible_devices") or os.environ.get(VARIABLE)
+    ordinals[:] = range(count) if text is None else parse(text, count)
+    return ordinals

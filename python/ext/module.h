@@ -1,0 +1,42 @@
+/// What the files of ditorch._C share: the module's state, its method tables, and the border from enum dit_status to Python exceptions.
+#ifndef DIT_EXT_MODULE_H
+#define DIT_EXT_MODULE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include "dit/error.h"
+
+/// Per-module state (one per interpreter that imports ditorch._C).
+struct module_state {
+  PyObject *py_out_of_memory;  ///< torch.OutOfMemoryError, looked up when first needed; NULL until then
+};
+
+extern struct PyModuleDef py_module_definition;
+
+/// One table per file, all added to the module when it is executed.
+extern PyMethodDef py_runtime_methods[];
+extern PyMethodDef py_stream_methods[];
+extern PyMethodDef py_memory_methods[];
+extern PyMethodDef py_host_methods[];
+extern PyMethodDef py_options_methods[];
+extern PyMethodDef py_record_methods[];
+extern PyMethodDef py_alias_methods[];
+extern PyMethodDef py_is_cuda_methods[];
+
+/// Raise the exception that stands for `status`, with the message of `err`. Always returns NULL.
+PyObject *py_status_raise(PyObject *module, enum dit_status status, const struct dit_error *err);
+/// None, or the exception.
+PyObject *py_status_return(PyObject *module, enum dit_status status, const struct dit_error *err);
+
+/// RuntimeError when `device` is not one of the active vendor's devices.
+DIT_NODISCARD int py_device_check(PyObject *module, int device);
+
+/// dict[key] = value; takes the reference of `value` (which may be NULL: an error is then pending). 0 or -1.
+DIT_NODISCARD int py_dict_take(PyObject *dict, const char *key, PyObject *value);
+/// str or None; None gives NULL.
+DIT_NODISCARD int py_optional_text(PyObject *argument, const char *what, const char **out);
+/// A Python int as an address. 0, or -1 with an exception.
+DIT_NODISCARD int py_address_convert(PyObject *argument, void *out);
+
+#endif

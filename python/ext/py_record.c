@@ -1,0 +1,177 @@
+// Bindings of dit/ledger.h, op.h, fault.h, log.h, version.h and parallel.h: what ran, what to break, what to say.
+#include <string.h>
+
+#include "dit/fault.h"
+#include "dit/ledger.h"
+#include "dit/log.h"
+#include "dit/op.h"
+#include "dit/version.h"
+#include "module.h"
+
+#if defined(__has_include)
+#if __has_include("dit/parallel.h")
+#include "dit/parallel.h"
+#define HAVE_PARALLEL 1
+#endif
+#endif
+
+// ---- ledger
+
+static PyObject *kind_describe(const struct dit_ledger_row *row, enum dit_ledger_kind kind) {
+  return Py_BuildValue("{s:K,s:K,s:K}", "calls", (unsigned long long)row->calls[kind], "bytes",
+                       (unsigned long long)row->bytes[kind], "nanoseconds", (unsigned long long)row->nanoseconds[kind]);
+}
+
+static PyObject *rows_describe(const struct dit_ledger_row *rows, int count) {
+  PyObject *py_list = PyList_New(count);
+  for (int i = 0; py_list && i < count; i++) {
+    PyObject *py_row = Py_BuildValue("{s:s,s:N,s:N}", "name", rows[i].name, "c", kind_describe(&rows[i], DIT_LEDGER_C),
+                                     "fallback", kind_describe(&rows[i], DIT_LEDGER_FALLBACK));
+    if (!py_row) {
+      Py_CLEAR(py_list);
+      break;
+    }
+    PyList_SET_ITEM(py_list, i, py_row);
+  }
+  return py_list;
+}
+
+PyDoc_STRVAR(ledger_doc,
+             "ledger() -> list of dict\n\nMost calls first: name, c and fallback, each with calls, bytes, nanoseconds.");
+static PyObject *py_ledger_read(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  struct dit_ledger_row *rows = NULL;
+  int capacity = 0, count = dit_ledger_read(NULL, 0);
+  while (count > capacity) {  // other threads may add operators in between
+    capacity = count + 16;
+    struct dit_ledger_row *grown = PyMem_Realloc(rows, (size_t)capacity * sizeof *rows);
+    if (!grown) {
+      PyMem_Free(rows);
+      return PyErr_NoMemory();
+    }
+    rows = grown;
+    count = dit_ledger_read(rows, capacity);
+  }
+  PyObject *py_list = rows_describe(rows, count);
+  PyMem_Free(rows);
+  return py_list;
+}
+
+static PyObject *py_ledger_reset(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  dit_ledger_reset();
+  Py_RETURN_NONE;
+}
+
+static PyObject *py_ledger_set_timing(PyObject *module, PyObject *argument) {
+  (void)module;
+  int on = PyObject_IsTrue(argument);
+  if (on < 0) {
+    return NULL;
+  }
+  dit_ledger_set_timing(on != 0);
+  Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(operators_c_doc, "operators_c() -> list of str\n\nThe operators implemented in C: 'aten::add.Tensor', 'aten::relu'.");
+static PyObject *py_operators_list(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  int count = 0;
+  const struct dit_op *table = dit_op_get_table(&count);
+  PyObject *py_list = PyList_New(count);
+  for (int i = 0; py_list && i < count; i++) {
+    const char *overload = table[i].overload ? table[i].overload : "";
+    PyObject *py_name = PyUnicode_FromFormat("%s%s%s", table[i].name, overload[0] ? "." : "", overload);
+    if (!py_name) {
+      Py_CLEAR(py_list);
+      break;
+    }
+    PyList_SET_ITEM(py_list, i, py_name);
+  }
+  return py_list;
+}
+
+// ---- faults
+
+PyDoc_STRVAR(fault_configure_doc, "fault_configure(text)\n\nReplace the rules of the fault hook; None or '' removes them all.");
+static PyObject *py_fault_configure(PyObject *module, PyObject *argument) {
+  const char *text = NULL;
+  if (py_optional_text(argument, "the fault rules", &text) < 0) {
+    return NULL;
+  }
+  struct dit_error err = {0};
+  return py_status_return(module, dit_fault_configure(text, &err), &err);
+}
+
+static PyObject *py_fault_count(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return PyLong_FromUnsignedLongLong(dit_fault_get_count());
+}
+
+// ---- log, version, threads
+
+PyDoc_STRVAR(log_set_level_doc, "log_set_level(name)\n\n'debug', 'info', 'warning', 'error' or 'off'.");
+static PyObject *py_log_set_level(PyObject *module, PyObject *args) {
+  (void)module;
+  static const char *const names[] = {"debug", "info", "warning", "error", "off"};
+  const char *name = NULL;
+  if (!PyArg_ParseTuple(args, "s:log_set_level", &name)) {
+    return NULL;
+  }
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    if (strcmp(name, names[i]) == 0) {
+      dit_log_set_level((enum dit_log_level)i);
+      Py_RETURN_NONE;
+    }
+  }
+  return PyErr_Format(PyExc_ValueError, "log level '%s' is unknown; valid: debug, info, warning, error, off", name);
+}
+
+static PyObject *py_version_get(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return PyUnicode_FromString(dit_version_get());
+}
+
+#ifdef HAVE_PARALLEL
+static PyObject *py_threads_get(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return PyLong_FromLong(dit_parallel_get_threads());
+}
+
+static PyObject *py_threads_set(PyObject *module, PyObject *args) {
+  int count = 0;
+  (void)module;
+  if (!PyArg_ParseTuple(args, "i:set_num_threads", &count)) {
+    return NULL;
+  }
+  if (count < 1) {
+    return PyErr_Format(PyExc_ValueError, "number of threads is %d; it must be at least 1", count);
+  }
+  Py_BEGIN_ALLOW_THREADS;
+  dit_parallel_set_threads(count);
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+#endif
+
+PyMethodDef py_record_methods[] = {
+    {"ledger", py_ledger_read, METH_NOARGS, ledger_doc},
+    {"ledger_reset", py_ledger_reset, METH_NOARGS, "ledger_reset()\n\nForget all counts."},
+    {"ledger_set_timing", py_ledger_set_timing, METH_O, "ledger_set_timing(on)\n\nAlso take the times of C operators."},
+    {"operators_c", py_operators_list, METH_NOARGS, operators_c_doc},
+    {"fault_configure", py_fault_configure, METH_O, fault_configure_doc},
+    {"fault_count", py_fault_count, METH_NOARGS, "fault_count() -> int\n\nFaults injected since the last configure."},
+    {"log_set_level", py_log_set_level, METH_VARARGS, log_set_level_doc},
+    {"version", py_version_get, METH_NOARGS, "version() -> str\n\nOf libdit."},
+#ifdef HAVE_PARALLEL
+    {"num_threads", py_threads_get, METH_NOARGS, "num_threads() -> int\n\nThreads of the C operators."},
+    {"set_num_threads", py_threads_set, METH_VARARGS, "set_num_threads(count)"},
+#endif
+    {NULL, NULL, 0, NULL},
+};

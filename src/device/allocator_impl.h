@@ -1,0 +1,192 @@
+/// Structures shared by the allocator's files (allocator_*.c); nobody else includes this.
+///
+/// Shape: an allocator has stream slots; a slot has the free blocks of its small and its large pool. A segment is one vendor allocation; its blocks
+/// tile it without gaps and are linked in address order. A block is ALLOCATED (the user has it), PENDING_FREE (freed, events outstanding) or
+/// INACTIVE (in its slot's free set). Two neighbours are never both INACTIVE.
+///
+/// segment->starts[offset >> shift] is the block that starts in that granule: a small-pool block has at least 512 bytes, a large-pool block more
+/// than 1 MiB, so at most one block starts in each granule, and an address leads to its block without a search.
+///
+/// Locks: allocator->lock guards everything reachable from the allocator. The address map (allocator_map.c) has a lock of its own, taken inside
+/// it; a segment enters and leaves the map under its owner's lock.
+#ifndef DIT_DEVICE_ALLOCATOR_IMPL_H
+#define DIT_DEVICE_ALLOCATOR_IMPL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "device/allocator.h"
+
+#define DIT_SMALL_BINS ((size_t)4096)  ///< DIT_SMALL_SEGMENT / DIT_MIN_BLOCK_SIZE: one per possible size
+#define DIT_SLOT_BUCKETS 64
+
+struct dit_allocator_block {
+  char *address;
+  size_t size, requested;
+  struct dit_allocator_block *prev, *next;    ///< neighbours in the segment
+  struct dit_allocator_block *left, *right;   ///< INACTIVE: list links of a small bin, or children in the large tree
+  struct dit_allocator_segment *segment;
+  struct dit_allocator_use *uses;             ///< ALLOCATED: streams seen by record_stream
+  uint64_t age;                               ///< INACTIVE: allocator->large_calls when it became so
+  uint32_t event_count;                       ///< PENDING_FREE: uses not complete
+  enum dit_block_state state;
+  bool oversize;                              ///< counted in oversize_allocations
+};
+
+/// A stream that uses a block. It travels: block->uses, then the slot's queue, then allocator->spare_uses with its event.
+struct dit_allocator_use {
+  struct dit_allocator_use *next;
+  struct dit_allocator_block *block;
+  struct dit_allocator_slot *slot;
+  void *event;    ///< NULL until first needed; kept when the use is recycled
+  bool recorded;  ///< false: the event could not be recorded, so the stream itself is polled
+};
+
+struct dit_allocator_slot {
+  int64_t stream;
+  struct dit_allocator_slot *next_in_bucket, *next;
+  struct dit_allocator_use *queue_head, *queue_tail;  ///< uses on this stream whose block is PENDING_FREE
+  struct dit_allocator_block *large;                  ///< root of the tree ordered by (size, address)
+  uint64_t summary, bitmap[DIT_SMALL_BINS / 64];      ///< which bins are not empty
+  struct dit_allocator_block *bins[DIT_SMALL_BINS];
+};
+
+struct dit_allocator_segment {
+  struct dit_allocator *owner;
+  struct dit_allocator_slot *slot;
+  struct dit_allocator_segment *prev, *next;  ///< allocator->segments; or next alone in a list to release
+  struct dit_allocator_block *first;
+  char *address;
+  size_t size;
+  bool large, raw;
+  bool oversize;  ///< counted in oversize_segments
+  unsigned shift;
+  size_t granules;
+  struct dit_allocator_block *starts[];
+};
+
+struct dit_allocator_chunk;
+
+struct dit_allocator {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;  ///< busy or releasing went down
+  bool prepared;           ///< lock and condition exist
+  bool open;
+  int device;
+  const struct dit_allocator_vtable *vtable;
+  void *context;
+  struct dit_allocator_config config;
+  uint64_t total_memory, limit;  ///< limit: UINT64_MAX unless a fraction was set
+  uint64_t taken;                ///< bytes held from the vendor or about to be
+  double fraction;
+  bool fraction_from_config;
+  int busy;       ///< threads that left the lock in the middle of an operation
+  int releasing;  ///< those of them that are giving memory back
+  struct dit_allocator_slot *slots, *last_slot, *buckets[DIT_SLOT_BUCKETS];
+  struct dit_allocator_segment *segments;
+  struct dit_allocator_segment *doomed;  ///< out of map and pools, no work pending, to be given back
+  struct dit_allocator_block *spare_blocks;
+  struct dit_allocator_use *spare_uses;
+  struct dit_allocator_chunk *chunks;
+  size_t pending;  ///< uses in slot queues
+  uint64_t large_calls;
+  struct dit_memory_stats stats;
+};
+
+static inline enum dit_memory_pool dit_allocator_get_pool(const struct dit_allocator_segment *segment) {
+  return segment->large ? DIT_POOL_LARGE : DIT_POOL_SMALL;
+}
+
+// ---- allocator_map.c: from any address to the segment that contains it, without a lock
+
+struct dit_allocator_hit {
+  struct dit_allocator *owner;  ///< NULL: no segment contains the address
+  struct dit_allocator_segment *segment;
+  uint64_t sequence;
+};
+/// The segment may go away at once unless the caller holds the owner's lock and the sequence did not change.
+struct dit_allocator_hit dit_allocator_map_find(const void *ptr);
+uint64_t dit_allocator_map_get_sequence(void);
+enum dit_status dit_allocator_map_insert(struct dit_allocator_segment *segment, struct dit_error *err);
+void dit_allocator_map_remove(struct dit_allocator_segment *segment);
+
+// ---- allocator_pool.c: free sets, slots and recycled metadata. The lock is held.
+
+enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, struct dit_allocator_slot **out,
+                                       struct dit_error *err);
+/// Best fit; NULL when nothing fits. The block leaves the free set.
+struct dit_allocator_block *dit_allocator_pool_take(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size);
+void dit_allocator_pool_insert(struct dit_allocator_block *block);
+void dit_allocator_pool_remove(struct dit_allocator_block *block);
+/// Zeroed; NULL when host memory is exhausted.
+struct dit_allocator_block *dit_allocator_block_get(struct dit_allocator *a);
+void dit_allocator_block_put(struct dit_allocator *a, struct dit_allocator_block *block);  ///< NULL allowed
+struct dit_allocator_use *dit_allocator_use_get(struct dit_allocator *a);
+void dit_allocator_use_put(struct dit_allocator *a, struct dit_allocator_use *use);  ///< NULL allowed
+void dit_allocator_pool_reset(struct dit_allocator *a);
+
+// ---- allocator_segment.c: vendor memory. The lock is held on entry and on return; functions marked (unlocks) leave it in between.
+
+/// (unlocks) A new segment that holds `size` bytes as one ALLOCATED block with no size stats counted yet; runs the whole out-of-memory chain.
+/// A cached block that became free meanwhile may be returned instead.
+enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size,
+                                              struct dit_allocator_block **out, struct dit_error *err);
+/// Take a segment whose only block is free out of pools and map and put it on `list`.
+void dit_allocator_segment_detach(struct dit_allocator_segment *segment, struct dit_allocator_segment **list);
+/// (unlocks) Give a->doomed back.
+void dit_allocator_segment_flush(struct dit_allocator *a);
+/// (unlocks) Synchronise, complete pending frees, give every unused segment back.
+enum dit_status dit_allocator_segment_release_cached(struct dit_allocator *a, struct dit_error *err);
+static inline bool dit_allocator_segment_is_unused(const struct dit_allocator_segment *segment) {
+  return segment->first->state == DIT_BLOCK_INACTIVE && !segment->first->next;
+}
+/// The block that contains `ptr`, whatever its state.
+struct dit_allocator_block *dit_allocator_segment_find(const struct dit_allocator_segment *segment, const void *ptr);
+void dit_allocator_segment_set_start(struct dit_allocator_segment *segment, const char *address,
+                                     struct dit_allocator_block *block);
+
+// ---- allocator_event.c: frees that wait for streams. The lock is held.
+
+/// Complete every pending free whose events are done.
+void dit_allocator_event_poll(struct dit_allocator *a);
+/// (unlocks) The block (PENDING_FREE) becomes free when all `uses` are complete.
+void dit_allocator_event_defer(struct dit_allocator *a, struct dit_allocator_block *block,
+                               struct dit_allocator_use *uses);
+
+// ---- allocator_core.c
+
+/// PENDING_FREE or ALLOCATED block to INACTIVE: coalesce, insert, count. A raw segment goes to a->doomed instead.
+void dit_allocator_block_release(struct dit_allocator *a, struct dit_allocator_block *block);
+void dit_allocator_leave(struct dit_allocator *a);    ///< unlock in the middle of an operation
+void dit_allocator_reenter(struct dit_allocator *a);  ///< lock again
+enum dit_status dit_allocator_init(struct dit_allocator *a, int device, const struct dit_allocator_vtable *vtable,
+                                   void *context, struct dit_error *err);
+void dit_allocator_reset(struct dit_allocator *a);  ///< give everything back; init may follow. The lock object stays.
+size_t dit_allocator_round_size(const struct dit_allocator_config *config, size_t size);
+size_t dit_allocator_segment_size(const struct dit_allocator_config *config, size_t rounded);
+
+// ---- allocator_stats.c
+
+static inline void dit_allocator_stat_increase(struct dit_memory_stat *stat, int64_t amount) {
+  stat->current += amount;
+  stat->allocated += amount;
+  if (stat->current > stat->peak) {
+    stat->peak = stat->current;
+  }
+}
+static inline void dit_allocator_stat_decrease(struct dit_memory_stat *stat, int64_t amount) {
+  stat->current -= amount;
+  stat->freed += amount;
+}
+static inline void dit_allocator_stats_increase(struct dit_memory_stat *stats, enum dit_memory_pool pool, int64_t amount) {
+  dit_allocator_stat_increase(&stats[DIT_POOL_ALL], amount);
+  dit_allocator_stat_increase(&stats[pool], amount);
+}
+static inline void dit_allocator_stats_decrease(struct dit_memory_stat *stats, enum dit_memory_pool pool, int64_t amount) {
+  dit_allocator_stat_decrease(&stats[DIT_POOL_ALL], amount);
+  dit_allocator_stat_decrease(&stats[pool], amount);
+}
+/// (unlocks) PyTorch's message with this device's numbers. Counts the OOM.
+enum dit_status dit_allocator_report_oom(struct dit_allocator *a, size_t size, struct dit_error *err);
+
+#endif

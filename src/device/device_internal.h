@@ -1,0 +1,70 @@
+/// What the files of src/device share: the loaded vendor, the process state, the thread state, shutdown of each part.
+///
+/// runtime.c owns the state machine (idle, loading, active, bad fork) and the devices; registry.c loads libraries; stream.c, event.c, copy.c and
+/// host_memory.c are each one section of include/dit/runtime.h; allocator.c is include/dit/memory.h.
+#ifndef DIT_DEVICE_INTERNAL_H
+#define DIT_DEVICE_INTERNAL_H
+
+#include <limits.h>
+#include <stdatomic.h>
+
+#include "dit/kernel.h"
+#include "dit/runtime.h"
+
+#define DIT_HIDDEN __attribute__((visibility("hidden")))
+
+// ---- registry.c
+
+/// A loaded vendor library. The tables are full-size copies: slots beyond the vendor's own struct_size are NULL.
+struct dit_vendor {
+  void *handle;
+  char path[PATH_MAX];  ///< absolute file name
+  struct dit_device_vtable device;
+  struct dit_kernel_vtable kernels;
+  bool has_kernels;
+};
+
+/// Load and check the library; on failure nothing stays loaded and `out` is untouched.
+DIT_NODISCARD enum dit_status dit_registry_load(const char *vendor, struct dit_vendor *out, struct dit_error *err);
+/// Close a library whose start failed.
+void dit_registry_unload(struct dit_vendor *vendor);
+/// Does `vendor` (name or path) mean the library that is loaded?
+bool dit_registry_matches(const struct dit_vendor *loaded, const char *vendor);
+
+// ---- runtime.c
+
+/// DIT_OK when a vendor is active; DIT_ERR_DEVICE in a bad fork and before init.
+DIT_NODISCARD enum dit_status dit_runtime_check(struct dit_error *err);
+/// CUDA_LAUNCH_BLOCKING as it was at init.
+bool dit_runtime_is_launch_blocking(void);
+
+/// What a thread has chosen. Valid while `generation` is the process's: shutdown and a bad fork put every thread back to device 0, stream 0.
+struct dit_thread {
+  unsigned generation;
+  int device;
+  int64_t stream[DIT_MAX_DEVICES];
+  void *raw[DIT_MAX_DEVICES];
+};
+extern DIT_HIDDEN _Thread_local struct dit_thread dit_thread;
+extern DIT_HIDDEN atomic_uint dit_generation;
+
+static inline bool dit_thread_is_current(void) {
+  return DIT_LIKELY(dit_thread.generation == atomic_load_explicit(&dit_generation, memory_order_relaxed));
+}
+/// The thread's state, put back to the start when it is from another generation.
+struct dit_thread *dit_thread_get(void);
+
+// ---- host_memory.c
+
+/// Is [ptr, ptr + size) inside one live pinned block? If so the block is marked as used by the stream. `pinned` is the answer.
+DIT_NODISCARD enum dit_status dit_host_use_range(const void *ptr, size_t size, int device, int64_t stream, bool *pinned,
+                                                 struct dit_error *err);
+
+// ---- shutdown, called by dit_runtime_shutdown in this order with the devices drained and the vendor still active
+
+void dit_memory_shutdown(void) __attribute__((weak));  ///< allocator.h
+void dit_host_shutdown(void);
+void dit_event_shutdown(void);
+void dit_stream_shutdown(void);
+
+#endif

@@ -1,0 +1,64 @@
+/// fill_ and zero_: self[i] = value, converted to self's dtype; an expanded self is allowed, as in PyTorch (filling is idempotent).
+#include <stddef.h>
+#include <string.h>
+
+#include "infer.h"
+#include "table.h"
+
+static enum dit_status run_fill(struct dit_call *call, struct dit_scalar value) {
+  struct dit_tensor_view *self = op_get_tensor(call, 0);
+  if (!OP_HAS_KERNEL(call, fill) || !self || !op_is_device(self) || !op_is_plain(self->dtype) ||
+      self->ndim > DIT_MAX_DIMS) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  if (value.kind == DIT_SCALAR_COMPLEX) {
+    return DIT_ERR_UNSUPPORTED;  // PyTorch's own range check and text
+  }
+  DIT_RETURN_IF_NOT_OK(call->kernels->fill(call->stream, self, value, call->err));
+  return op_return(call, 0, self);
+}
+
+/// Integers that do not fit are an error in PyTorch ("value cannot be converted to type ... without overflow"): left to it.
+static bool fits(int dtype, const struct dit_scalar *value) {
+  static const int64_t limit[] = {[DIT_DTYPE_U8] = 255, [DIT_DTYPE_I8] = 127, [DIT_DTYPE_I16] = 32767, [DIT_DTYPE_I32] = 2147483647};
+  if (op_is_floating(dtype)) {
+    return dtype == DIT_DTYPE_F64 || value->kind != DIT_SCALAR_DOUBLE || dtype == DIT_DTYPE_BF16 ||
+           value->v.d != value->v.d || (value->v.d < 65504.0 && value->v.d > -65504.0) || dtype == DIT_DTYPE_F32;
+  }
+  if (dtype == DIT_DTYPE_BOOL) {
+    return true;
+  }
+  if (value->kind == DIT_SCALAR_DOUBLE) {
+    return value->v.d > -100.0 && value->v.d < 100.0 && (dtype != DIT_DTYPE_U8 || value->v.d >= 0);
+  }
+  return dtype == DIT_DTYPE_I64 ||
+         (value->v.i <= limit[dtype] && value->v.i >= (dtype == DIT_DTYPE_U8 ? 0 : -limit[dtype]));
+}
+
+enum dit_status op_fill_scalar(struct dit_call *call) {
+  struct dit_scalar value;
+  struct dit_tensor_view *self = op_get_tensor(call, 0);
+  DIT_RETURN_IF_NOT_OK(op_read_scalar(&call->args[1], &value));
+  if (!self || !op_is_plain(self->dtype) || value.kind == DIT_SCALAR_COMPLEX || !fits(self->dtype, &value)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return run_fill(call, value);
+}
+
+enum dit_status op_zero(struct dit_call *call) { return run_fill(call, (struct dit_scalar){DIT_SCALAR_INT, {0}}); }
+
+enum dit_status op_fill_tensor(struct dit_call *call) {
+  struct dit_tensor_view *self = op_get_tensor(call, 0), *value = op_get_tensor(call, 1), expanded;
+  struct op_layout layout;
+  int64_t strides[DIT_MAX_DIMS];
+  if (!self || !value || value->ndim != 0 || !op_is_device(self) || !op_is_device(value) ||
+      self->storage == value->storage || !OP_HAS_KERNEL(call, copy) || !op_is_plain(self->dtype) ||
+      op_check_input(value) != DIT_OK || self->ndim > DIT_MAX_DIMS) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  layout.ndim = self->ndim;
+  memcpy(layout.sizes, self->sizes, sizeof(int64_t) * (size_t)self->ndim);
+  op_expand(value, &layout, strides, &expanded);
+  DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, self, &expanded, call->err));
+  return op_return(call, 0, self);
+}

@@ -1,0 +1,136 @@
+/// Type promotion and scalars: the dtype half of infer.h.
+#include "infer.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+static _Atomic int default_dtype = DIT_DTYPE_F32;
+
+void dit_op_set_default_dtype(int dtype) { atomic_store_explicit(&default_dtype, dtype, memory_order_relaxed); }
+
+int op_get_default_dtype(void) { return atomic_load_explicit(&default_dtype, memory_order_relaxed); }
+
+static int promote_known(int a, int b) {
+  if (a < 0) {
+    return b;
+  }
+  if (b < 0 || a == b) {
+    return a;
+  }
+  return dit_dtype_promote(a, b);
+}
+
+/// PyTorch's combine_categories for non-complex types; -1 is "undefined".
+static int combine(int higher, int lower) {
+  if (higher >= 0 && op_is_floating(higher)) {
+    return higher;
+  }
+  if (higher == DIT_DTYPE_BOOL || (lower >= 0 && op_is_floating(lower))) {
+    return promote_known(higher, lower);
+  }
+  return higher >= 0 ? higher : lower;
+}
+
+int op_promote(const struct dit_tensor_view *const *inputs, int count) {
+  int dimensioned = -1, zero = -1, wrapped = -1;
+  for (int i = 0; i < count; i++) {
+    int dtype = inputs[i]->dtype;
+    if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_floating(dtype)) {
+      dtype = op_get_default_dtype();
+    }
+    int *category = inputs[i]->ndim > 0                              ? &dimensioned
+                    : inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER ? &wrapped
+                                                                     : &zero;
+    *category = promote_known(*category, dtype);
+  }
+  return combine(dimensioned, combine(zero, wrapped));
+}
+
+bool op_can_cast(int from, int to) {
+  enum dit_dtype_class source = dit_dtype_get_class(from), target = dit_dtype_get_class(to);
+  if (source == DIT_DTYPE_CLASS_COMPLEX && target != DIT_DTYPE_CLASS_COMPLEX) {
+    return false;
+  }
+  bool integral = target == DIT_DTYPE_CLASS_INT || target == DIT_DTYPE_CLASS_UINT || target == DIT_DTYPE_CLASS_BOOL;
+  if (source == DIT_DTYPE_CLASS_FLOAT && integral) {
+    return false;
+  }
+  return !(source != DIT_DTYPE_CLASS_BOOL && target == DIT_DTYPE_CLASS_BOOL);
+}
+
+/// PyTorch's C++ names, which its messages use.
+static const char *get_torch_name(int dtype) {
+  static const char *const names[] = {"Byte",        "Char",         "Short",         "Int", "Long", "Half", "Float", "Double",
+                                      "ComplexHalf", "ComplexFloat", "ComplexDouble", "Bool"};
+  if (dtype >= 0 && dtype < (int)(sizeof(names) / sizeof(names[0]))) {
+    return names[dtype];
+  }
+  return dtype == DIT_DTYPE_BF16 ? "BFloat16" : dit_dtype_get_name(dtype);
+}
+
+enum dit_status op_check_cast(int from, int to, struct dit_error *err) {
+  if (op_can_cast(from, to)) {
+    return DIT_OK;
+  }
+  return dit_error_set(err, DIT_ERR_INVALID, "result type %s can't be cast to the desired output type %s",
+                       get_torch_name(from), get_torch_name(to));
+}
+
+enum dit_status op_check_input(const struct dit_tensor_view *view) {
+  if (!view || !op_is_plain(view->dtype) || view->ndim > DIT_MAX_DIMS || (!op_is_device(view) && view->ndim > 0)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return DIT_OK;
+}
+
+enum dit_status op_read_scalar(const struct dit_value *value, struct dit_scalar *out) {
+  switch (value->tag) {
+    case DIT_VALUE_BOOL:
+      out->kind = DIT_SCALAR_BOOL;
+      out->v.i = value->v.i != 0;
+      return DIT_OK;
+    case DIT_VALUE_INT:
+      out->kind = DIT_SCALAR_INT;
+      out->v.i = value->v.i;
+      return DIT_OK;
+    case DIT_VALUE_DOUBLE:
+      out->kind = DIT_SCALAR_DOUBLE;
+      out->v.d = value->v.d;
+      return DIT_OK;
+    case DIT_VALUE_COMPLEX:
+      out->kind = DIT_SCALAR_COMPLEX;
+      out->v.c.re = value->v.complex.re;
+      out->v.c.im = value->v.complex.im;
+      return DIT_OK;
+    default:
+      return DIT_ERR_UNSUPPORTED;
+  }
+}
+
+enum dit_status op_wrap_scalar(const struct dit_value *value, union op_number *room, struct dit_tensor_view *out) {
+  switch (value->tag) {
+    case DIT_VALUE_BOOL:
+      room->b = value->v.i != 0;
+      out->dtype = DIT_DTYPE_BOOL;
+      break;
+    case DIT_VALUE_INT:
+      room->i = value->v.i;
+      out->dtype = DIT_DTYPE_I64;
+      break;
+    case DIT_VALUE_DOUBLE:
+      room->d = value->v.d;
+      out->dtype = DIT_DTYPE_F64;
+      break;
+    default:
+      return DIT_ERR_UNSUPPORTED;
+  }
+  out->data = room;
+  out->sizes = out->strides = NULL;
+  out->numel = 1;
+  out->storage = room;
+  out->handle = room;
+  out->ndim = 0;
+  out->device_index = -1;
+  out->flags = DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE | DIT_TENSOR_WRAPPED_NUMBER;
+  return DIT_OK;
+}

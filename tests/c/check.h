@@ -1,0 +1,42 @@
+/// The smallest test harness that does the job: CHECK stops the program with file and line; RUN prints progress.
+#ifndef DIT_TESTS_CHECK_H
+#define DIT_TESTS_CHECK_H
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      fprintf(stderr, "%s:%d: CHECK failed: %s\n", __FILE__, __LINE__, #condition); \
+      exit(1);                                                                      \
+    }                                                                               \
+  } while (0)
+
+/// For calls that return enum dit_status and take &err.
+#define CHECK_OK(call)                                                                                             \
+  do {                                                                                                             \
+    enum dit_status check_status_ = (call);                                                                        \
+    if (check_status_ != DIT_OK) {                                                                                 \
+      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, dit_status_get_name(check_status_), err.message); \
+      exit(1);                                                                                                     \
+    }                                                                                                              \
+  } while (0)
+
+#define CHECK_CONTAINS(text, part)                                                                             \
+  do {                                                                                                         \
+    if (!strstr((text), (part))) {                                                                             \
+      fprintf(stderr, "%s:%d: \"%s\" does not contain \"%s\"\n", __FILE__, __LINE__, (text), (part));          \
+      exit(1);                                                                                                 \
+    }                                                                                                          \
+  } while (0)
+
+#define RUN(function)                    \
+  do {                                   \
+    function();                          \
+    printf("ok   %s\n", #function);      \
+    fflush(stdout);                      \
+  } while (0)
+
+#endif

@@ -1,0 +1,301 @@
+/// Element type conversion (see cast.h).
+///
+/// Native C types convert directly (one loop per pair); half, bfloat16 and float8 go through float; complex through pairs of double. A
+/// conversion to bool is != 0, to uint8 from a floating type goes through int64 (negative numbers wrap, as in PyTorch).
+#include "cast.h"
+
+#include <stddef.h>
+
+#include "dit/dtype.h"
+#include "nest.h"
+#include "scalar.h"
+
+/// Types that C converts by itself.
+#define NATIVE_LIST(X) \
+  X(U8, uint8_t)       \
+  X(I8, int8_t)        \
+  X(I16, int16_t)      \
+  X(I32, int32_t)      \
+  X(I64, int64_t)      \
+  X(U16, uint16_t)     \
+  X(U32, uint32_t)     \
+  X(U64, uint64_t)     \
+  X(F32, float)        \
+  X(F64, double)       \
+  X(BOOL, uint8_t)
+#define NATIVE_LIST_FOR(X, suffix, type)                                                                        \
+  X(suffix, type, U8, uint8_t) X(suffix, type, I8, int8_t) X(suffix, type, I16, int16_t)                        \
+  X(suffix, type, I32, int32_t) X(suffix, type, I64, int64_t) X(suffix, type, U16, uint16_t)                    \
+  X(suffix, type, U32, uint32_t) X(suffix, type, U64, uint64_t) X(suffix, type, F32, float)                     \
+  X(suffix, type, F64, double) X(suffix, type, BOOL, uint8_t)
+
+enum native {
+#define NATIVE_ENUM(suffix, type) NATIVE_##suffix,
+  NATIVE_LIST(NATIVE_ENUM)
+#undef NATIVE_ENUM
+      NATIVE_COUNT
+};
+
+#define DEFINE_CAST(dst_suffix, dst_type, src_suffix, src_type)                                   \
+  static void cast_##dst_suffix##_##src_suffix(void *dst, const void *src, int64_t count) {       \
+    dst_type *restrict d = dst;                                                                   \
+    const src_type *restrict s = src;                                                             \
+    for (int64_t i = 0; i < count; i++) {                                                         \
+      d[i] = (dst_type)CONVERT_##dst_suffix(s[i]);                                    \
+    }                                                                                             \
+  }
+/// Only the float -> uint8 pairs and bool differ from a plain C conversion.
+#define CONVERT_U8(value) _Generic((value), float: (int64_t)(value), double: (int64_t)(value), default: (value))
+#define CONVERT_I8(value) (value)
+#define CONVERT_I16(value) (value)
+#define CONVERT_I32(value) (value)
+#define CONVERT_I64(value) (value)
+#define CONVERT_U16(value) (value)
+#define CONVERT_U32(value) (value)
+#define CONVERT_U64(value) (value)
+#define CONVERT_F32(value) (value)
+#define CONVERT_F64(value) (value)
+#define CONVERT_BOOL(value) ((value) != 0)
+
+#define DEFINE_ROW(suffix, type) NATIVE_LIST_FOR(DEFINE_CAST, suffix, type)
+NATIVE_LIST(DEFINE_ROW)
+
+typedef void cast_function(void *dst, const void *src, int64_t count);
+static cast_function *const native_casts[NATIVE_COUNT][NATIVE_COUNT] = {
+#define CELL(dst_suffix, dst_type, src_suffix, src_type) \
+  [NATIVE_##dst_suffix][NATIVE_##src_suffix] = cast_##dst_suffix##_##src_suffix,
+#define ROW(suffix, type) NATIVE_LIST_FOR(CELL, suffix, type)
+    NATIVE_LIST(ROW)
+#undef CELL
+#undef ROW
+};
+
+static int get_native(int dtype) {
+  switch (dtype) {
+#define NATIVE_CASE(suffix, type) \
+  case DIT_DTYPE_##suffix:        \
+    return NATIVE_##suffix;
+    NATIVE_LIST(NATIVE_CASE)
+#undef NATIVE_CASE
+    default:
+      return -1;
+  }
+}
+
+static const struct float8_format *get_float8(int dtype) {
+  switch (dtype) {
+    case DIT_DTYPE_F8_E5M2:
+      return &float8_e5m2;
+    case DIT_DTYPE_F8_E4M3FN:
+      return &float8_e4m3fn;
+    case DIT_DTYPE_F8_E5M2FNUZ:
+      return &float8_e5m2fnuz;
+    case DIT_DTYPE_F8_E4M3FNUZ:
+      return &float8_e4m3fnuz;
+    default:
+      return NULL;
+  }
+}
+
+static bool is_small(int dtype) {
+  return dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16 || get_float8(dtype) != NULL;
+}
+static bool is_complex(int dtype) {
+  return dtype == DIT_DTYPE_C32 || dtype == DIT_DTYPE_C64 || dtype == DIT_DTYPE_C128;
+}
+
+KERNEL_INLINE void cast_half_to_float_body(float *restrict dst, const uint16_t *restrict src, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    dst[i] = half_to_float(src[i]);
+  }
+}
+KERNEL_INLINE void cast_half_from_float_body(uint16_t *restrict dst, const float *restrict src, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    dst[i] = half_from_float(src[i]);
+  }
+}
+KERNEL_INLINE void cast_bfloat_to_float_body(float *restrict dst, const uint16_t *restrict src, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    dst[i] = bfloat_to_float(src[i]);
+  }
+}
+KERNEL_INLINE void cast_bfloat_from_float_body(uint16_t *restrict dst, const float *restrict src, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    dst[i] = bfloat_from_float(src[i]);
+  }
+}
+KERNEL_MULTI(, cast_half_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count), (dst, src, count))
+KERNEL_MULTI(, cast_half_from_float, (uint16_t *restrict dst, const float *restrict src, int64_t count),
+             (dst, src, count))
+KERNEL_MULTI(, cast_bfloat_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count),
+             (dst, src, count))
+KERNEL_MULTI(, cast_bfloat_from_float, (uint16_t *restrict dst, const float *restrict src, int64_t count),
+             (dst, src, count))
+
+static void unpack_small(float *dst, int dtype, const void *src, int64_t count) {
+  if (dtype == DIT_DTYPE_F16) {
+    cast_half_to_float(dst, src, count);
+  } else if (dtype == DIT_DTYPE_BF16) {
+    cast_bfloat_to_float(dst, src, count);
+  } else {
+    const struct float8_format *format = get_float8(dtype);
+    for (int64_t i = 0; i < count; i++) {
+      dst[i] = float8_to_float(format, ((const uint8_t *)src)[i]);
+    }
+  }
+}
+
+static void pack_small(int dtype, void *dst, const float *src, int64_t count) {
+  if (dtype == DIT_DTYPE_F16) {
+    cast_half_from_float(dst, src, count);
+  } else if (dtype == DIT_DTYPE_BF16) {
+    cast_bfloat_from_float(dst, src, count);
+  } else {
+    const struct float8_format *format = get_float8(dtype);
+    for (int64_t i = 0; i < count; i++) {
+      ((uint8_t *)dst)[i] = float8_from_float(format, src[i]);
+    }
+  }
+}
+
+/// One block of at most NEST_BLOCK elements, at least one side half, bfloat16 or float8.
+static void cast_small(int dst_dtype, void *dst, int src_dtype, const void *src, int64_t count) {
+  float middle[NEST_BLOCK];
+  const float *from = middle;
+  if (is_small(src_dtype)) {
+    float *target = dst_dtype == DIT_DTYPE_F32 ? dst : middle;
+    unpack_small(target, src_dtype, src, count);
+    if (dst_dtype == DIT_DTYPE_F32) {
+      return;
+    }
+  } else if (src_dtype == DIT_DTYPE_F32) {
+    from = src;
+  } else {
+    native_casts[NATIVE_F32][get_native(src_dtype)](middle, src, count);
+  }
+  if (is_small(dst_dtype)) {
+    pack_small(dst_dtype, dst, from, count);
+  } else {
+    native_casts[get_native(dst_dtype)][NATIVE_F32](dst, from, count);
+  }
+}
+
+static void load_complex(double *re, double *im, int dtype, const void *src, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    if (dtype == DIT_DTYPE_C128) {
+      re[i] = ((const double *)src)[2 * i];
+      im[i] = ((const double *)src)[2 * i + 1];
+    } else if (dtype == DIT_DTYPE_C64) {
+      re[i] = (double)((const float *)src)[2 * i];
+      im[i] = (double)((const float *)src)[2 * i + 1];
+    } else {
+      re[i] = (double)half_to_float(((const uint16_t *)src)[2 * i]);
+      im[i] = (double)half_to_float(((const uint16_t *)src)[2 * i + 1]);
+    }
+  }
+}
+
+static void store_complex(int dtype, void *dst, const double *re, const double *im, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    if (dtype == DIT_DTYPE_C128) {
+      ((double *)dst)[2 * i] = re[i];
+      ((double *)dst)[2 * i + 1] = im[i];
+    } else if (dtype == DIT_DTYPE_C64) {
+      ((float *)dst)[2 * i] = (float)re[i];
+      ((float *)dst)[2 * i + 1] = (float)im[i];
+    } else {
+      ((uint16_t *)dst)[2 * i] = half_from_float((float)re[i]);
+      ((uint16_t *)dst)[2 * i + 1] = half_from_float((float)im[i]);
+    }
+  }
+}
+
+/// One block, at least one side complex: a real source gets a zero imaginary part, a real target drops it (bool: either part not 0).
+static void cast_complex(int dst_dtype, void *dst, int src_dtype, const void *src, int64_t count) {
+  double re[NEST_BLOCK], im[NEST_BLOCK];
+  float narrow[NEST_BLOCK];
+  if (is_complex(src_dtype)) {
+    load_complex(re, im, src_dtype, src, count);
+  } else {
+    if (dst_dtype == DIT_DTYPE_C128) {
+      cast_block(DIT_DTYPE_F64, re, src_dtype, src, count);
+    } else {
+      cast_block(DIT_DTYPE_F32, narrow, src_dtype, src, count);
+      cast_block(DIT_DTYPE_F64, re, DIT_DTYPE_F32, narrow, count);
+    }
+    memset(im, 0, sizeof(double) * (size_t)count);
+  }
+  if (is_complex(dst_dtype)) {
+    store_complex(dst_dtype, dst, re, im, count);
+  } else if (dst_dtype == DIT_DTYPE_BOOL) {
+    for (int64_t i = 0; i < count; i++) {
+      ((uint8_t *)dst)[i] = re[i] != 0 || im[i] != 0;
+    }
+  } else {
+    cast_block(dst_dtype, dst, DIT_DTYPE_F64, re, count);
+  }
+}
+
+bool cast_is_supported(int dst_dtype, int src_dtype) {
+  if (dst_dtype == src_dtype) {
+    return dit_dtype_get_size(dst_dtype) > 0;
+  }
+  bool dst = get_native(dst_dtype) >= 0 || is_small(dst_dtype) || is_complex(dst_dtype);
+  bool src = get_native(src_dtype) >= 0 || is_small(src_dtype) || is_complex(src_dtype);
+  return dst && src;
+}
+
+void cast_block(int dst_dtype, void *dst, int src_dtype, const void *src, int64_t count) {
+  const int dst_native = get_native(dst_dtype), src_native = get_native(src_dtype);
+  const int64_t dst_width = (int64_t)dit_dtype_get_size(dst_dtype), src_width = (int64_t)dit_dtype_get_size(src_dtype);
+  if (dst_dtype == src_dtype) {
+    memcpy(dst, src, (size_t)(count * dst_width));
+    return;
+  }
+  if (dst_native >= 0 && src_native >= 0) {
+    native_casts[dst_native][src_native](dst, src, count);
+    return;
+  }
+  bool pairs = is_complex(dst_dtype) || is_complex(src_dtype);
+  for (int64_t i = 0; i < count; i += NEST_BLOCK) {
+    int64_t n = count - i < NEST_BLOCK ? count - i : NEST_BLOCK;
+    (pairs ? cast_complex : cast_small)(dst_dtype, (char *)dst + i * dst_width, src_dtype,
+                                        (const char *)src + i * src_width, n);
+  }
+}
+
+struct wide {
+  uint64_t part[2];
+};
+#define MOVE_LOOP(type)                                                    \
+  for (int64_t i = 0; i < count; i++) {                                    \
+    memcpy(dst + i * dst_stride, src + i * src_stride, sizeof(type));      \
+  }                                                                        \
+  break;
+
+void cast_move(char *dst, int64_t dst_stride, const char *src, int64_t src_stride, int width, int64_t count) {
+  if (dst_stride == width && src_stride == width) {
+    memmove(dst, src, (size_t)(count * width));
+    return;
+  }
+  switch (width) {
+    case 1:
+      MOVE_LOOP(uint8_t)
+    case 2:
+      MOVE_LOOP(uint16_t)
+    case 4:
+      MOVE_LOOP(uint32_t)
+    case 8:
+      MOVE_LOOP(uint64_t)
+    default:
+      MOVE_LOOP(struct wide)
+  }
+}
+
+void cast_gather(void *dst, const char *src, int64_t stride, int width, int64_t count) {
+  cast_move(dst, width, src, stride, width, count);
+}
+
+void cast_scatter(char *dst, int64_t stride, const void *src, int width, int64_t count) {
+  cast_move(dst, stride, src, width, width, count);
+}

@@ -1,0 +1,31 @@
+/// The vendor's kernel table and the choice of instruction set.
+#include "kernels.h"
+
+#include "simd.h"
+
+int kernel_level;
+
+/// Runs when the library is loaded, before any kernel can be called.
+__attribute__((constructor)) static void select_level(void) {
+#if KERNEL_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
+    kernel_level = 4;
+  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
+    kernel_level = 3;
+  }
+#endif
+}
+
+static const struct dit_kernel_vtable kernels = {
+    .abi_version = DIT_KERNEL_ABI_VERSION,
+    .struct_size = sizeof(struct dit_kernel_vtable),
+    .binary = kernel_binary,
+    .copy = kernel_copy,
+    .fill = kernel_fill,
+};
+
+DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);
+
+const struct dit_kernel_vtable *dit_vendor_get_kernels(void) { return &kernels; }
