@@ -2,6 +2,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "Common.h"
+#include "Exit.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 
@@ -29,6 +30,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return c10::Device(kDevice, static_cast<c10::DeviceIndex>(dit_device_get_current()));
   }
   void setDevice(c10::Device device) const override {
+    noteThread();
     if (device.index() >= 0) {
       DIT_CHECK(dit_device_set_current(device.index(), &err));
     }

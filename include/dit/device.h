@@ -140,7 +140,7 @@ struct dit_device_vtable {
   enum dit_status (*host_unregister)(void *ptr, struct dit_error *err);             ///< (optional)
 
   // copies
-  enum dit_status (*copy)(const struct dit_copy *copy, struct dit_error *err);  ///< synchronous
+  enum dit_status (*copy)(const struct dit_copy *copy, struct dit_error *err);  ///< synchronous, in the order of the default stream
   enum dit_status (*copy_async)(const struct dit_copy *copy, int stream_device, void *stream, struct dit_error *err);
 
   // streams

@@ -65,6 +65,32 @@ struct dit_kernel_vtable {
   enum dit_status (*dropout)(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *mask,
                              const struct dit_tensor_view *in, double keep, double scale, uint64_t seed, uint64_t offset,
                              struct dit_error *err);
+
+  /// Recurrent cells. All views are 2-d with stride 1 in the last dimension, one floating dtype (accumulated in float for half types);
+  /// biases are 1-d or NULL, both or none. N rows, H hidden units.
+  /// LSTM: gates = input_gates + hidden_gates (+ biases), (N,4H) in the order i f g o; cy = f * cx + i * g, hy = o * tanh(cy);
+  /// workspace (N,4H) gets the activated gates.
+  enum dit_status (*lstm_cell)(void *stream, const struct dit_tensor_view *hy, const struct dit_tensor_view *cy,
+                               const struct dit_tensor_view *workspace, const struct dit_tensor_view *input_gates,
+                               const struct dit_tensor_view *hidden_gates, const struct dit_tensor_view *cx,
+                               const struct dit_tensor_view *input_bias, const struct dit_tensor_view *hidden_bias,
+                               struct dit_error *err);
+  /// grad_gates (N,4H) and grad_cx (N,H) from grad_hy or grad_cy (one of them may be NULL).
+  enum dit_status (*lstm_cell_backward)(void *stream, const struct dit_tensor_view *grad_gates,
+                                        const struct dit_tensor_view *grad_cx, const struct dit_tensor_view *grad_hy,
+                                        const struct dit_tensor_view *grad_cy, const struct dit_tensor_view *cx,
+                                        const struct dit_tensor_view *cy, const struct dit_tensor_view *workspace,
+                                        struct dit_error *err);
+  /// GRU: r, z = sigmoid(input + hidden), n = tanh(input_n + r * hidden_n), hy = n + z * (hx - n); gates (N,3H) in the order r z n;
+  /// workspace (N,5H) gets r, z, n, hx, hidden_n (with its bias).
+  enum dit_status (*gru_cell)(void *stream, const struct dit_tensor_view *hy, const struct dit_tensor_view *workspace,
+                              const struct dit_tensor_view *input_gates, const struct dit_tensor_view *hidden_gates,
+                              const struct dit_tensor_view *hx, const struct dit_tensor_view *input_bias,
+                              const struct dit_tensor_view *hidden_bias, struct dit_error *err);
+  enum dit_status (*gru_cell_backward)(void *stream, const struct dit_tensor_view *grad_input_gates,
+                                       const struct dit_tensor_view *grad_hidden_gates,
+                                       const struct dit_tensor_view *grad_hx, const struct dit_tensor_view *grad_hy,
+                                       const struct dit_tensor_view *workspace, struct dit_error *err);
 };
 
 DIT_EXTERN_C_END

@@ -40,7 +40,8 @@ DIT_API DIT_NODISCARD enum dit_status dit_device_get_properties(int device, stru
                                                                 struct dit_error *err);
 DIT_API DIT_NODISCARD enum dit_status dit_device_synchronize(int device, struct dit_error *err);
 
-// ---- streams: identified by a small number that survives in framework objects. 0 is the default stream.
+// ---- streams: identified by a small number that survives in framework objects. 0 is the default stream; 1 to 32 are the
+// pool of normal priority, 33 to 64 the pool of high priority; larger even numbers are handles of external streams.
 
 #define DIT_STREAM_POOL_SIZE 32
 

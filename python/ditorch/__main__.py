@@ -1,7 +1,8 @@
-"""`python -m ditorch`: see cli.py."""
+"""`python -m ditorch` and the `ditorch` command: see cli.py."""
 
 import sys
 
 from .cli import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

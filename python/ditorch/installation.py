@@ -14,6 +14,8 @@ import threading
 import warnings
 from typing import Any
 
+import torch
+
 from . import _C, choice, faults, ledger, library, settings, visible
 from .patches import Patches
 
@@ -97,6 +99,8 @@ def _install_host(patches: Patches) -> None:
 
     spawn.install(patches)
     forks.install()
+    atexit.register(torch.ops.ditorch.drain_autograd)
+    patches.defer(lambda: atexit.unregister(torch.ops.ditorch.drain_autograd))
     if settings.get("fault"):
         faults.start(settings.get("fault"))
         patches.defer(lambda: faults.start(""))

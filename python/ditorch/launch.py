@@ -66,9 +66,10 @@ def _run_script(path: str, arguments: list[str]) -> int:
     _hook_tracebacks()
     if os.path.isdir(path) or _is_zip(path):
         _fresh_main()
-        _set_path(path)
+        _set_path(os.path.abspath(path))
         return _run_as_main("__main__", False)
     _set_path(os.path.dirname(os.path.realpath(path)))
+    path = os.path.abspath(path)  # as python does since 3.9; sys.argv[0] stays as given
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     module = _fresh_main(__file__=path, __cached__=None, __loader__=loader, __spec__=None, __package__=None)
     _execute(_read_code(path), module.__dict__)
@@ -82,11 +83,11 @@ def _is_zip(path: str) -> bool:
 
 
 def _read_code(path: str) -> types.CodeType:
-    with io.open_code(os.path.abspath(path)) as file:
+    with io.open_code(path) as file:
         code = pkgutil.read_code(file)
     if code is not None:
         return code
-    with io.open_code(os.path.abspath(path)) as file:
+    with io.open_code(path) as file:
         return compile(file.read(), path, "exec", dont_inherit=True)
 
 

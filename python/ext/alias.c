@@ -1,8 +1,8 @@
 // Installation of the device alias: resolve, verify, plan, write; or undo.
 //
-// Invariant: state.plan[0 .. state.written) are the slots that hold a replacement. An install either writes the whole plan or, on any surprise,
-// nothing. libtorch_cuda and libc10_cuda are never touched: with real CUDA there is nothing to alias.
-// Depends on: elf.h (slots), alias_hooks.h (replacements), libdl.
+// Invariant: state.plan[0 .. state.written) are the slots that hold a replacement. An install either writes the whole
+// plan or, on any surprise, nothing. libtorch_cuda and libc10_cuda are never touched: with real CUDA there is nothing
+// to alias. Depends on: elf_slot.h (slots), alias_hooks.h (replacements), libdl.
 #include "alias.h"
 
 #include <dlfcn.h>
@@ -26,7 +26,9 @@ static struct {
 
 static const char *const default_names[] = {"libtorch_python.so", "libtorch_cpu.so"};
 
-void dit_alias_set_failure(enum dit_alias_stage stage) { state.failure = stage; }
+void dit_alias_set_failure(enum dit_alias_stage stage) {
+  state.failure = stage;
+}
 
 bool dit_alias_take_failure(enum dit_alias_stage stage) {
   if (state.failure != stage || stage == DIT_ALIAS_STAGE_NONE) {
@@ -56,8 +58,9 @@ static bool is_valid_target(int type) {
 
 static enum dit_status check_arguments(int device_type, const char *const *names, int count, struct dit_error *err) {
   if (!dit_elf_is_supported()) {
-    return dit_error_set(err, DIT_ERR_UNSUPPORTED,
-                         "the binary alias knows x86-64 and aarch64 ELF only; use DITORCH_ALIAS=python on this machine");
+    return dit_error_set(
+        err, DIT_ERR_UNSUPPORTED,
+        "the binary alias knows x86-64 and aarch64 ELF only; use DITORCH_ALIAS=python on this machine");
   }
   if (!is_valid_target(device_type)) {
     return dit_error_set(err, DIT_ERR_INVALID,
@@ -90,9 +93,10 @@ static enum dit_status update_installed(int device_type, bool show, const char *
                                         struct dit_error *err) {
   const struct dit_alias_status *status = &state.status;
   if (status->device_type != device_type) {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "the alias already stands for device type %d and cannot be changed to %d; call alias_restore() first",
-                         status->device_type, device_type);
+    return dit_error_set(
+        err, DIT_ERR_INVALID,
+        "the alias already stands for device type %d and cannot be changed to %d; call alias_restore() first",
+        status->device_type, device_type);
   }
   bool same = count == status->library_count;
   for (int i = 0; same && i < count; i++) {
@@ -128,10 +132,11 @@ static enum dit_status resolve_originals(struct dit_error *err) {
       address = NULL;
     }
     if (!address && hook->required) {
-      status = dit_error_set(err, DIT_ERR_UNSUPPORTED,
-                             "%s (%s) is in neither libc10 nor libtorch_cpu: PyTorch 2.7 or newer with the C++11 string "
-                             "ABI is needed",
-                             hook->label, hook->symbol);
+      status =
+          dit_error_set(err, DIT_ERR_UNSUPPORTED,
+                        "%s (%s) is in neither libc10 nor libtorch_cpu: PyTorch 2.7 or newer with the C++11 string "
+                        "ABI is needed",
+                        hook->label, hook->symbol);
     }
     if (status == DIT_OK) {
       *hook->original = address;
@@ -205,7 +210,8 @@ static enum dit_status check_text(const char *what, const char *found, const cha
 static enum dit_status verify_originals(int device_type, struct dit_error *err) {
   char text[64];
   DIT_RETURN_IF_NOT_OK(check_parse("cpu", DIT_C10_CPU, -1, err));
-  DIT_RETURN_IF_NOT_OK(check_parse("cuda:3", dit_alias_take_failure(DIT_ALIAS_STAGE_LAYOUT) ? -2 : DIT_C10_CUDA, 3, err));
+  DIT_RETURN_IF_NOT_OK(
+      check_parse("cuda:3", dit_alias_take_failure(DIT_ALIAS_STAGE_LAYOUT) ? -2 : DIT_C10_CUDA, 3, err));
   DIT_RETURN_IF_NOT_OK(check_parse("meta", DIT_C10_META, -1, err));
   DIT_RETURN_IF_NOT_OK(read_type_name(DIT_C10_CPU, true, text, sizeof text, err));
   DIT_RETURN_IF_NOT_OK(check_text("c10::DeviceTypeName(CPU, lower)", text, "cpu", err));
@@ -245,9 +251,10 @@ static enum dit_status check_slot(const struct dit_elf_library *library, const s
   }
   Dl_info info = {0};
   const char *owner = held && dladdr(held, &info) && info.dli_fname ? info.dli_fname : "no known library";
-  return dit_error_set(err, DIT_ERR_UNSUPPORTED,
-                       "%s: the import slot of %s holds %p (%s) instead of PyTorch's own function: somebody else patched it",
-                       library->path, dit_alias_hooks[hook].label, held, owner);
+  return dit_error_set(
+      err, DIT_ERR_UNSUPPORTED,
+      "%s: the import slot of %s holds %p (%s) instead of PyTorch's own function: somebody else patched it",
+      library->path, dit_alias_hooks[hook].label, held, owner);
 }
 
 static enum dit_status plan_library(int index, const char *name, struct dit_error *err) {
@@ -335,7 +342,8 @@ enum dit_status dit_alias_restore(struct dit_error *err) {
       continue;
     }
     if (held != dit_alias_hooks[patch->hook].replacement) {
-      status = dit_error_set(err, DIT_ERR_UNSUPPORTED, "import slot of %s in %s was changed to %p by somebody else; left alone",
+      status = dit_error_set(err, DIT_ERR_UNSUPPORTED,
+                             "import slot of %s in %s was changed to %p by somebody else; left alone",
                              dit_alias_hooks[patch->hook].label, state.status.libraries[patch->library].path, held);
       continue;
     }

@@ -1,9 +1,10 @@
-/// "cuda" as another name of one device type: install, restore, describe. Process-wide; the caller holds the GIL (no other lock).
+/// "cuda" as another name of one device type: install, restore, describe. Process-wide; the caller holds the GIL (no
+/// other lock).
 #ifndef DIT_EXT_ALIAS_H
 #define DIT_EXT_ALIAS_H
 
 #include "alias_hooks.h"
-#include "elf.h"
+#include "elf_slot.h"
 
 #define DIT_ALIAS_MAX_LIBRARIES 8
 #define DIT_ALIAS_MAX_SLOTS 128
@@ -35,12 +36,14 @@ struct dit_alias_status {
   struct dit_alias_library libraries[DIT_ALIAS_MAX_LIBRARIES];
 };
 
-/// Verify everything, then write every slot; after an error no slot is changed. DIT_ERR_INVALID: bad argument, or already
-/// installed for another device type or other libraries; DIT_ERR_UNSUPPORTED: this PyTorch is not as expected, the message says where.
-/// `names` NULL: libtorch_python.so and libtorch_cpu.so. Installed already with the same arguments: only `show` is updated.
+/// Verify everything, then write every slot; after an error no slot is changed. DIT_ERR_INVALID: bad argument, or
+/// already installed for another device type or other libraries; DIT_ERR_UNSUPPORTED: this PyTorch is not as expected,
+/// the message says where. `names` NULL: libtorch_python.so and libtorch_cpu.so. Installed already with the same
+/// arguments: only `show` is updated.
 DIT_NODISCARD enum dit_status dit_alias_install(int device_type, bool show, const char *const *names, int name_count,
                                                 struct dit_error *err);
-/// Put every slot back; nothing when not installed. A slot that somebody else overwrote since is left alone and reported.
+/// Put every slot back; nothing when not installed. A slot that somebody else overwrote since is left alone and
+/// reported.
 DIT_NODISCARD enum dit_status dit_alias_restore(struct dit_error *err);
 /// Borrowed; changes with the next install or restore.
 const struct dit_alias_status *dit_alias_get_status(void);

@@ -1,8 +1,8 @@
 // Stand-ins for the c10 and autocast functions that turn device names into numbers and back.
 //
-// Invariant: every function calls its original exactly once with at most the device type exchanged, and owns nothing, so an exception of
-// the original (a bad device string) passes through; the file is compiled with -fexceptions for that.
-// Depends on: the calling conventions of the System V x86-64 and AArch64 C++ ABIs; nothing of libdit.
+// Invariant: every function calls its original exactly once with at most the device type exchanged, and owns nothing,
+// so an exception of the original (a bad device string) passes through; the file is compiled with -fexceptions for
+// that. Depends on: the calling conventions of the System V x86-64 and AArch64 C++ ABIs; nothing of libdit.
 #include "alias_hooks.h"
 
 #include <stdatomic.h>
@@ -21,20 +21,26 @@ static void *original_parse_complete, *original_parse_base;
 static void *original_print_type, *original_print_device;
 static void *original_is_enabled, *original_set_enabled, *original_get_dtype, *original_set_dtype;
 
-void dit_alias_set_target(int8_t type) { atomic_store_explicit(&dit_alias_target, type, memory_order_relaxed); }
+void dit_alias_set_target(int8_t type) {
+  atomic_store_explicit(&dit_alias_target, type, memory_order_relaxed);
+}
 
 void dit_alias_set_show(bool show) {
   int8_t shown = show ? dit_alias_get_target() : (int8_t)SHOW_NOTHING;
   atomic_store_explicit(&dit_alias_shown, shown, memory_order_relaxed);
 }
 
-int8_t dit_alias_get_target(void) { return atomic_load_explicit(&dit_alias_target, memory_order_relaxed); }
+int8_t dit_alias_get_target(void) {
+  return atomic_load_explicit(&dit_alias_target, memory_order_relaxed);
+}
 
 bool dit_alias_get_show(void) {
   return atomic_load_explicit(&dit_alias_shown, memory_order_relaxed) != (int8_t)SHOW_NOTHING;
 }
 
-static int8_t to_target(int8_t type) { return type == DIT_C10_CUDA ? dit_alias_get_target() : type; }
+static int8_t to_target(int8_t type) {
+  return type == DIT_C10_CUDA ? dit_alias_get_target() : type;
+}
 
 static int8_t to_shown(int8_t type) {
   return type == atomic_load_explicit(&dit_alias_shown, memory_order_relaxed) ? (int8_t)DIT_C10_CUDA : type;
@@ -65,7 +71,9 @@ static void *hook_print_device(void *stream, const struct dit_c10_device *device
 }
 
 typedef bool autocast_is_enabled(int8_t type);
-static bool hook_is_enabled(int8_t type) { return CALL(autocast_is_enabled, original_is_enabled)(to_target(type)); }
+static bool hook_is_enabled(int8_t type) {
+  return CALL(autocast_is_enabled, original_is_enabled)(to_target(type));
+}
 
 typedef void autocast_set_enabled(int8_t type, bool enabled);
 static void hook_set_enabled(int8_t type, bool enabled) {
@@ -73,21 +81,26 @@ static void hook_set_enabled(int8_t type, bool enabled) {
 }
 
 typedef int8_t autocast_get_dtype(int8_t type);
-static int8_t hook_get_dtype(int8_t type) { return CALL(autocast_get_dtype, original_get_dtype)(to_target(type)); }
+static int8_t hook_get_dtype(int8_t type) {
+  return CALL(autocast_get_dtype, original_get_dtype)(to_target(type));
+}
 
 typedef void autocast_set_dtype(int8_t type, int8_t dtype);
 static void hook_set_dtype(int8_t type, int8_t dtype) {
   CALL(autocast_set_dtype, original_set_dtype)(to_target(type), dtype);
 }
 
-// The two that return a std::string. The result must be built where the caller asked for it: a short string points into itself and cannot
-// be copied by its bytes.
+// The two that return a std::string. The result must be built where the caller asked for it: a short string points into
+// itself and cannot be copied by its bytes.
 #if defined(__aarch64__)
 
-// The address of the result travels in x8, which C cannot name: these two exchange their argument and jump on, leaving x8 alone.
-// The device to print is taken from a constant table, one CUDA device per index byte, so that no stack frame is needed.
-#define ROW4(i) {DIT_C10_CUDA, (int8_t)(i)}, {DIT_C10_CUDA, (int8_t)((i) + 1)}, {DIT_C10_CUDA, (int8_t)((i) + 2)}, \
-                {DIT_C10_CUDA, (int8_t)((i) + 3)}
+// The address of the result travels in x8, which C cannot name: these two exchange their argument and jump on, leaving
+// x8 alone. The device to print is taken from a constant table, one CUDA device per index byte, so that no stack frame
+// is needed.
+#define ROW4(i)                                                                                        \
+  {DIT_C10_CUDA, (int8_t)(i)}, {DIT_C10_CUDA, (int8_t)((i) + 1)}, {DIT_C10_CUDA, (int8_t)((i) + 2)}, { \
+    DIT_C10_CUDA, (int8_t)((i) + 3)                                                                    \
+  }
 #define ROW16(i) ROW4(i), ROW4((i) + 4), ROW4((i) + 8), ROW4((i) + 12)
 #define ROW64(i) ROW16(i), ROW16((i) + 16), ROW16((i) + 32), ROW16((i) + 48)
 HOOK_STATE const struct dit_c10_device dit_alias_cuda_devices[256] = {ROW64(0), ROW64(64), ROW64(128), ROW64(192)};
@@ -152,15 +165,20 @@ static void *dit_alias_hook_text(void *result, const struct dit_c10_device *self
 #define FUNCTION(name) (void *)(uintptr_t)(name)
 
 const struct dit_alias_hook dit_alias_hooks[DIT_ALIAS_HOOKS] = {
-    {"Device(string)", "_ZN3c106DeviceC1ERK" CXX_STRING, FUNCTION(hook_parse_complete), &original_parse_complete, true, false},
-    {"Device(string), base", "_ZN3c106DeviceC2ERK" CXX_STRING, FUNCTION(hook_parse_base), &original_parse_base, false, false},
+    {"Device(string)", "_ZN3c106DeviceC1ERK" CXX_STRING, FUNCTION(hook_parse_complete), &original_parse_complete, true,
+     false},
+    {"Device(string), base", "_ZN3c106DeviceC2ERK" CXX_STRING, FUNCTION(hook_parse_base), &original_parse_base, false,
+     false},
     {"DeviceTypeName", "_ZN3c1014DeviceTypeNameB5cxx11ENS_10DeviceTypeEb", FUNCTION(dit_alias_hook_type_name),
      &dit_alias_original_type_name, true, false},
-    {"operator<<(DeviceType)", "_ZN3c10lsERSoNS_10DeviceTypeE", FUNCTION(hook_print_type), &original_print_type, true, false},
-    {"operator<<(Device)", "_ZN3c10lsERSoRKNS_6DeviceE", FUNCTION(hook_print_device), &original_print_device, true, false},
-    {"Device::str", "_ZNK3c106Device3strB5cxx11Ev", FUNCTION(dit_alias_hook_text), &dit_alias_original_text, true, false},
-    {"autocast::is_autocast_enabled", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", FUNCTION(hook_is_enabled),
-     &original_is_enabled, true, true},
+    {"operator<<(DeviceType)", "_ZN3c10lsERSoNS_10DeviceTypeE", FUNCTION(hook_print_type), &original_print_type, true,
+     false},
+    {"operator<<(Device)", "_ZN3c10lsERSoRKNS_6DeviceE", FUNCTION(hook_print_device), &original_print_device, true,
+     false},
+    {"Device::str", "_ZNK3c106Device3strB5cxx11Ev", FUNCTION(dit_alias_hook_text), &dit_alias_original_text, true,
+     false},
+    {"autocast::is_autocast_enabled", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+     FUNCTION(hook_is_enabled), &original_is_enabled, true, true},
     {"autocast::set_autocast_enabled", "_ZN2at8autocast20set_autocast_enabledEN3c1010DeviceTypeEb",
      FUNCTION(hook_set_enabled), &original_set_enabled, true, true},
     {"autocast::get_autocast_dtype", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", FUNCTION(hook_get_dtype),

@@ -1,7 +1,8 @@
 /// The functions that stand in for PyTorch's own while the alias is on, and the list of what they replace.
 ///
-/// c10 is C++; its functions are called here by their C calling convention: a std::string result is memory that the caller lends, a
-/// std::string argument is an address. The layouts written down here are checked by dit_alias_install before any slot is written.
+/// c10 is C++; its functions are called here by their C calling convention: a std::string result is memory that the
+/// caller lends, a std::string argument is an address. The layouts written down here are checked by dit_alias_install
+/// before any slot is written.
 #ifndef DIT_EXT_ALIAS_HOOKS_H
 #define DIT_EXT_ALIAS_HOOKS_H
 
@@ -24,7 +25,8 @@ struct dit_cxx_string {
   char local[16];
 };
 
-/// The originals, by C signature. A 32-byte struct is returned like a std::string: through the address the caller lends.
+/// The originals, by C signature. A 32-byte struct is returned like a std::string: through the address the caller
+/// lends.
 typedef void dit_device_parse(struct dit_c10_device *self, const struct dit_cxx_string *text);
 typedef struct dit_cxx_string dit_device_type_name(int8_t type, bool lower);
 typedef struct dit_cxx_string dit_device_text(const struct dit_c10_device *self);
@@ -43,7 +45,8 @@ extern const struct dit_alias_hook dit_alias_hooks[DIT_ALIAS_HOOKS];
 /// Indices into dit_alias_hooks of the originals that verification calls.
 enum { DIT_HOOK_PARSE = 0, DIT_HOOK_TYPE_NAME = 2, DIT_HOOK_TEXT = 5 };
 
-/// "cuda" parses to this device type, and autocast questions about CUDA are asked of it. Set before the first slot is written.
+/// "cuda" parses to this device type, and autocast questions about CUDA are asked of it. Set before the first slot is
+/// written.
 void dit_alias_set_target(int8_t type);
 /// The target type prints as "cuda".
 void dit_alias_set_show(bool show);

@@ -1,7 +1,8 @@
 // The one border from enum dit_status to Python exceptions, and small helpers for building results.
 //
 //   NOMEM -> torch.OutOfMemoryError (MemoryError without torch)     INVALID, CORRUPT -> ValueError
-//   INVALID about a device ordinal, DEVICE, INTERNAL -> RuntimeError     UNSUPPORTED -> NotImplementedError     IO -> OSError
+//   INVALID about a device ordinal, DEVICE, INTERNAL -> RuntimeError     UNSUPPORTED -> NotImplementedError     IO ->
+//   OSError
 #include <string.h>
 
 #include "dit/runtime.h"

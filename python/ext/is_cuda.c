@@ -1,8 +1,9 @@
 // Tensor.is_cuda and UntypedStorage.is_cuda that are also true on the alias's device type.
 //
-// torch.device objects are read at a fixed offset; the offset is verified against devices whose type and index are known, and the new getter
-// against known tensors, before it is left in place. PyTorch's own getter is asked first, so overrides (subclasses, modes) see
-// the same questions as before. Depends on: CPython's descriptors, Python-level torch.
+// torch.device objects are read at a fixed offset; the offset is verified against devices whose type and index are
+// known, and the new getter against known tensors, before it is left in place. PyTorch's own getter is asked first, so
+// overrides (subclasses, modes) see the same questions as before. Depends on: CPython's descriptors, Python-level
+// torch.
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -22,7 +23,8 @@ static struct {
   int8_t target;
 } state;
 
-// How often this thread entered the tensor getter: tells a call that PyTorch answered itself from one it sent through __torch_function__.
+// How often this thread entered the tensor getter: tells a call that PyTorch answered itself from one it sent through
+// __torch_function__.
 static _Thread_local unsigned long entries;
 
 // The type of a torch.device, or -1 for any other object.
@@ -33,7 +35,9 @@ static int device_type_get(PyObject *device, const PyTypeObject *device_class) {
   return ((const int8_t *)device)[sizeof(PyObject)];
 }
 
-static bool is_cuda_type(int type, int target) { return type == DIT_C10_CUDA || type == target; }
+static bool is_cuda_type(int type, int target) {
+  return type == DIT_C10_CUDA || type == target;
+}
 
 // Asks PyTorch's getter; when that says False without having called back, looks at the device.
 static PyObject *tensor_evaluate(PyObject *self, int target) {
@@ -84,10 +88,11 @@ static int check_device(PyObject *torch, const char *text, int type, int other_t
   }
   Py_DECREF(py_device);
   if ((found_type != type && found_type != other_type) || found_index != index) {
-    PyErr_Format(PyExc_NotImplementedError,
-                 "a torch.device('%s') object holds type %d index %d where type %d index %d was expected: is_cuda is not "
-                 "patched",
-                 text, found_type, found_index, type, index);
+    PyErr_Format(
+        PyExc_NotImplementedError,
+        "a torch.device('%s') object holds type %d index %d where type %d index %d was expected: is_cuda is not "
+        "patched",
+        text, found_type, found_index, type, index);
     return -1;
   }
   return 0;
@@ -115,9 +120,10 @@ static int check_tensor(PyObject *torch, const char *device, int target, PyObjec
   PyObject *py_tensor = py_kwargs ? PyObject_Call(py_empty, py_args, py_kwargs) : NULL;
   PyObject *py_answer = py_tensor ? tensor_evaluate(py_tensor, target) : NULL;
   if (py_answer && py_answer != expected) {
-    PyErr_Format(PyExc_NotImplementedError,
-                 "the is_cuda getter says %R for a tensor on '%s' with target type %d, expected %R: is_cuda is not patched",
-                 py_answer, device, target, expected);
+    PyErr_Format(
+        PyExc_NotImplementedError,
+        "the is_cuda getter says %R for a tensor on '%s' with target type %d, expected %R: is_cuda is not patched",
+        py_answer, device, target, expected);
   } else if (py_answer) {
     result = 0;
   }
@@ -131,8 +137,10 @@ static int check_tensor(PyObject *torch, const char *device, int target, PyObjec
 
 // A meta tensor needs no device: with meta as the target it must be "cuda", with the real one it must not.
 static int check_answers(PyObject *torch) {
-  if (check_tensor(torch, "cpu", state.target, Py_False) < 0 || check_tensor(torch, "meta", state.target, Py_False) < 0 ||
-      check_tensor(torch, "meta", DIT_C10_META, Py_True) < 0 || check_tensor(torch, "cpu", DIT_C10_META, Py_False) < 0) {
+  if (check_tensor(torch, "cpu", state.target, Py_False) < 0 ||
+      check_tensor(torch, "meta", state.target, Py_False) < 0 ||
+      check_tensor(torch, "meta", DIT_C10_META, Py_True) < 0 ||
+      check_tensor(torch, "cpu", DIT_C10_META, Py_False) < 0) {
     return -1;
   }
   return 0;
@@ -142,10 +150,11 @@ static int check_answers(PyObject *torch) {
 
 static PyGetSetDescrObject *descriptor_get(PyObject *tensor_base, const char *name) {
   PyObject *py_descriptor = PyObject_GetAttrString(tensor_base, name);
-  if (py_descriptor && (Py_TYPE(py_descriptor) != &PyGetSetDescr_Type ||
-                        !((PyGetSetDescrObject *)py_descriptor)->d_getset->get)) {
-    PyErr_Format(PyExc_NotImplementedError, "%R.%s is a %.100s, a getset_descriptor was expected: is_cuda is not patched",
-                 tensor_base, name, Py_TYPE(py_descriptor)->tp_name);
+  if (py_descriptor &&
+      (Py_TYPE(py_descriptor) != &PyGetSetDescr_Type || !((PyGetSetDescrObject *)py_descriptor)->d_getset->get)) {
+    PyErr_Format(PyExc_NotImplementedError,
+                 "%R.%s is a %.100s, a getset_descriptor was expected: is_cuda is not patched", tensor_base, name,
+                 Py_TYPE(py_descriptor)->tp_name);
     Py_CLEAR(py_descriptor);
   }
   return (PyGetSetDescrObject *)py_descriptor;
@@ -214,7 +223,8 @@ static int state_prepare(PyObject *torch, PyObject *tensor_base, int target) {
 
 PyDoc_STRVAR(is_cuda_install_doc,
              "is_cuda_install(tensor_base, device_type)\n\n"
-             "Make is_cuda of tensors (torch._C.TensorBase) and of untyped storages true on CUDA and on the device type of this number.");
+             "Make is_cuda of tensors (torch._C.TensorBase) and of untyped storages true on CUDA and on the device "
+             "type of this number.");
 static PyObject *py_is_cuda_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *tensor_base = NULL;
@@ -223,13 +233,14 @@ static PyObject *py_is_cuda_install(PyObject *module, PyObject *args) {
     return NULL;
   }
   if (target <= DIT_C10_CUDA || target == DIT_C10_META || target > DIT_C10_PRIVATEUSE1) {
-    return PyErr_Format(PyExc_ValueError, "device type %d cannot stand behind 'cuda'; valid: 2 to 20 except 14 (meta)", target);
+    return PyErr_Format(PyExc_ValueError, "device type %d cannot stand behind 'cuda'; valid: 2 to 20 except 14 (meta)",
+                        target);
   }
   if (state.py_is_cuda) {
     if (state.target != target) {
       return PyErr_Format(PyExc_ValueError,
-                          "is_cuda already answers for device type %d, not %d; call is_cuda_restore() first", state.target,
-                          target);
+                          "is_cuda already answers for device type %d, not %d; call is_cuda_restore() first",
+                          state.target, target);
     }
     Py_RETURN_NONE;
   }
@@ -246,7 +257,8 @@ static PyObject *py_is_cuda_install(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(is_cuda_restore_doc, "is_cuda_restore()\n\nGive is_cuda its original getters back. Does nothing when not installed.");
+PyDoc_STRVAR(is_cuda_restore_doc,
+             "is_cuda_restore()\n\nGive is_cuda its original getters back. Does nothing when not installed.");
 static PyObject *py_is_cuda_restore(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;

@@ -1,13 +1,15 @@
 // ditorch._C: the module itself. Multi-phase initialisation; the functions come from one method table per file.
 //
-// The module does not link libtorch: it talks to PyTorch through Python objects and, for the alias, through the dynamic loader's tables.
+// The module does not link libtorch: it talks to PyTorch through Python objects and, for the alias, through the dynamic
+// loader's tables.
 #include "module.h"
 
 #include "dit/version.h"
 
 static int module_exec(PyObject *module) {
   PyMethodDef *const tables[] = {py_runtime_methods, py_stream_methods, py_memory_methods, py_host_methods,
-                                 py_options_methods, py_record_methods, py_alias_methods,  py_is_cuda_methods};
+                                 py_options_methods, py_record_methods, py_alias_methods,  py_is_cuda_methods,
+                                 py_redirect_methods, py_device_show_methods};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
     if (PyModule_AddFunctions(module, tables[i]) < 0) {
       return -1;
@@ -32,7 +34,9 @@ static int module_clear(PyObject *module) {
   return 0;
 }
 
-static void module_free(void *module) { (void)module_clear(module); }
+static void module_free(void *module) {
+  (void)module_clear(module);
+}
 
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, (void *)(uintptr_t)module_exec},
@@ -57,4 +61,6 @@ struct PyModuleDef py_module_definition = {
     .m_free = module_free,
 };
 
-PyMODINIT_FUNC PyInit__C(void) { return PyModuleDef_Init(&py_module_definition); }
+PyMODINIT_FUNC PyInit__C(void) {
+  return PyModuleDef_Init(&py_module_definition);
+}

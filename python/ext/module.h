@@ -1,4 +1,5 @@
-/// What the files of ditorch._C share: the module's state, its method tables, and the border from enum dit_status to Python exceptions.
+/// What the files of ditorch._C share: the module's state, its method tables, and the border from enum dit_status to
+/// Python exceptions.
 #ifndef DIT_EXT_MODULE_H
 #define DIT_EXT_MODULE_H
 
@@ -23,6 +24,8 @@ extern PyMethodDef py_options_methods[];
 extern PyMethodDef py_record_methods[];
 extern PyMethodDef py_alias_methods[];
 extern PyMethodDef py_is_cuda_methods[];
+extern PyMethodDef py_redirect_methods[];
+extern PyMethodDef py_device_show_methods[];
 
 /// Raise the exception that stands for `status`, with the message of `err`. Always returns NULL.
 PyObject *py_status_raise(PyObject *module, enum dit_status status, const struct dit_error *err);

@@ -9,7 +9,8 @@
 static PyObject *library_describe(const struct dit_alias_library *library) {
   PyObject *py_counts = PyDict_New();
   for (int h = 0; py_counts && h < DIT_ALIAS_HOOKS; h++) {
-    if (library->counts[h] && py_dict_take(py_counts, dit_alias_hooks[h].label, PyLong_FromLong(library->counts[h])) < 0) {
+    if (library->counts[h] &&
+        py_dict_take(py_counts, dit_alias_hooks[h].label, PyLong_FromLong(library->counts[h])) < 0) {
       Py_CLEAR(py_counts);
     }
   }
@@ -89,10 +90,11 @@ static int probe_result(PyObject *module) {
     goto done;
   }
   if (dit_alias_take_failure(DIT_ALIAS_STAGE_PROBE) || !same || strcmp(text, expected) != 0) {
-    PyErr_Format(PyExc_NotImplementedError,
-                 "after patching, torch.device('cuda:3') %s torch.device('%s:3') and prints '%s' (expected '%s'): the alias "
-                 "was taken out again",
-                 same ? "equals" : "differs from", name, text, expected);
+    PyErr_Format(
+        PyExc_NotImplementedError,
+        "after patching, torch.device('cuda:3') %s torch.device('%s:3') and prints '%s' (expected '%s'): the alias "
+        "was taken out again",
+        same ? "equals" : "differs from", name, text, expected);
     goto done;
   }
   result = 0;
@@ -184,7 +186,8 @@ static PyObject *py_alias_set_failure(PyObject *module, PyObject *argument) {
       Py_RETURN_NONE;
     }
   }
-  return PyErr_Format(PyExc_ValueError, "stage '%s' is unknown; valid: symbol, layout, slot, protect, write, probe", text);
+  return PyErr_Format(PyExc_ValueError, "stage '%s' is unknown; valid: symbol, layout, slot, protect, write, probe",
+                      text);
 }
 
 PyMethodDef py_alias_methods[] = {

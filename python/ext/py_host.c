@@ -2,11 +2,13 @@
 #include "dit/runtime.h"
 #include "module.h"
 
-#define HOST_NUMBERS(X)                                                                                      \
-  X(allocated_current) X(allocated_peak) X(allocated_total) X(freed_total) X(reserved_current) X(reserved_peak) \
-  X(allocations) X(frees) X(vendor_allocations) X(vendor_frees)
+#define HOST_NUMBERS(X)                                                                                            \
+  X(allocated_current)                                                                                             \
+  X(allocated_peak) X(allocated_total) X(freed_total) X(reserved_current) X(reserved_peak) X(allocations) X(frees) \
+      X(vendor_allocations) X(vendor_frees)
 
-PyDoc_STRVAR(host_stats_doc, "host_stats() -> dict\n\nEvery field of struct dit_host_stats (bytes and counts of pinned memory).");
+PyDoc_STRVAR(host_stats_doc,
+             "host_stats() -> dict\n\nEvery field of struct dit_host_stats (bytes and counts of pinned memory).");
 static PyObject *py_host_stats(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -17,7 +19,8 @@ static PyObject *py_host_stats(PyObject *module, PyObject *unused) {
     return NULL;
   }
   int failed = 0;
-#define HOST_ADD(field) failed = failed < 0 ? failed : py_dict_take(py_result, #field, PyLong_FromUnsignedLongLong(stats.field));
+#define HOST_ADD(field) \
+  failed = failed < 0 ? failed : py_dict_take(py_result, #field, PyLong_FromUnsignedLongLong(stats.field));
   HOST_NUMBERS(HOST_ADD)
 #undef HOST_ADD
   if (failed < 0) {

@@ -1,6 +1,6 @@
-// Bindings of dit/memory.h: statistics, snapshot and control of the caching allocator, in the shapes torch.cuda's functions return.
+// Bindings of dit/memory.h: statistics, snapshot and control of the caching allocator, in the shapes torch.cuda's
+// functions return.
 #include "dit/memory.h"
-
 #include "module.h"
 
 // ---- statistics
@@ -21,9 +21,10 @@ static PyObject *pools_describe(const struct dit_memory_stat *stats) {
   return py_result;
 }
 
-#define STATS_POOLS(X)                                                                                     \
-  X(allocation) X(segment) X(active) X(inactive_split) X(allocated_bytes) X(reserved_bytes) X(active_bytes) \
-  X(inactive_split_bytes) X(requested_bytes)
+#define STATS_POOLS(X)                                                                                                \
+  X(allocation)                                                                                                       \
+  X(segment) X(active) X(inactive_split) X(allocated_bytes) X(reserved_bytes) X(active_bytes) X(inactive_split_bytes) \
+      X(requested_bytes)
 #define STATS_NUMBERS(X) \
   X(num_alloc_retries) X(num_ooms) X(num_sync_all_streams) X(num_device_alloc) X(num_device_free) X(max_split_size)
 
@@ -44,8 +45,10 @@ static PyObject *py_memory_stats(PyObject *module, PyObject *args) {
     return NULL;
   }
   int failed = 0;
-#define STATS_ADD_POOLS(field) failed = failed < 0 ? failed : py_dict_take(py_result, #field, pools_describe(stats.field));
-#define STATS_ADD_NUMBER(field) failed = failed < 0 ? failed : py_dict_take(py_result, #field, PyLong_FromLongLong(stats.field));
+#define STATS_ADD_POOLS(field) \
+  failed = failed < 0 ? failed : py_dict_take(py_result, #field, pools_describe(stats.field));
+#define STATS_ADD_NUMBER(field) \
+  failed = failed < 0 ? failed : py_dict_take(py_result, #field, PyLong_FromLongLong(stats.field));
   STATS_NUMBERS(STATS_ADD_NUMBER)
   STATS_POOLS(STATS_ADD_POOLS)
 #undef STATS_ADD_POOLS
@@ -61,8 +64,8 @@ static PyObject *py_memory_stats(PyObject *module, PyObject *args) {
 
 static PyObject *block_describe(const struct dit_memory_block *block) {
   static const char *const states[] = {"active_allocated", "active_pending_free", "inactive"};
-  return Py_BuildValue("{s:N,s:n,s:n,s:s,s:[]}", "address", PyLong_FromVoidPtr((void *)(uintptr_t)block->address), "size",
-                       (Py_ssize_t)block->size, "requested_size", (Py_ssize_t)block->requested_size, "state",
+  return Py_BuildValue("{s:N,s:n,s:n,s:s,s:[]}", "address", PyLong_FromVoidPtr((void *)(uintptr_t)block->address),
+                       "size", (Py_ssize_t)block->size, "requested_size", (Py_ssize_t)block->requested_size, "state",
                        states[block->state], "frames");
 }
 
@@ -96,7 +99,9 @@ static bool snapshot_add(void *context, const struct dit_memory_segment *segment
   return result == 0;
 }
 
-PyDoc_STRVAR(memory_snapshot_doc, "memory_snapshot(device=-1) -> list\n\nOne dict per segment, as torch.cuda.memory_snapshot(); -1: all devices.");
+PyDoc_STRVAR(
+    memory_snapshot_doc,
+    "memory_snapshot(device=-1) -> list\n\nOne dict per segment, as torch.cuda.memory_snapshot(); -1: all devices.");
 static PyObject *py_memory_snapshot(PyObject *module, PyObject *args) {
   int device = -1;
   if (!PyArg_ParseTuple(args, "|i:memory_snapshot", &device) || (device != -1 && py_device_check(module, device) < 0)) {
@@ -119,10 +124,12 @@ static PyObject *py_memory_snapshot(PyObject *module, PyObject *args) {
 
 // ---- control
 
-PyDoc_STRVAR(memory_empty_cache_doc, "memory_empty_cache(device=-1)\n\nGive unused segments back to the vendor; -1: all devices.");
+PyDoc_STRVAR(memory_empty_cache_doc,
+             "memory_empty_cache(device=-1)\n\nGive unused segments back to the vendor; -1: all devices.");
 static PyObject *py_memory_empty_cache(PyObject *module, PyObject *args) {
   int device = -1;
-  if (!PyArg_ParseTuple(args, "|i:memory_empty_cache", &device) || (device != -1 && py_device_check(module, device) < 0)) {
+  if (!PyArg_ParseTuple(args, "|i:memory_empty_cache", &device) ||
+      (device != -1 && py_device_check(module, device) < 0)) {
     return NULL;
   }
   struct dit_error err = {0};
@@ -169,7 +176,8 @@ static PyObject *py_memory_get_fraction(PyObject *module, PyObject *args) {
   return PyFloat_FromDouble(dit_memory_get_fraction(device));
 }
 
-PyDoc_STRVAR(memory_configure_doc, "memory_configure(text)\n\nThe grammar of PYTORCH_CUDA_ALLOC_CONF; None or '' resets to the defaults.");
+PyDoc_STRVAR(memory_configure_doc,
+             "memory_configure(text)\n\nThe grammar of PYTORCH_CUDA_ALLOC_CONF; None or '' resets to the defaults.");
 static PyObject *py_memory_configure(PyObject *module, PyObject *argument) {
   const char *text = NULL;
   if (py_optional_text(argument, "the allocator configuration", &text) < 0) {
@@ -187,7 +195,8 @@ static PyObject *py_memory_get_configuration(PyObject *module, PyObject *unused)
 
 // ---- blocks
 
-PyDoc_STRVAR(memory_alloc_doc, "memory_alloc(device, stream, size) -> int\n\nThe address of a new block; 0 for size 0.");
+PyDoc_STRVAR(memory_alloc_doc,
+             "memory_alloc(device, stream, size) -> int\n\nThe address of a new block; 0 for size 0.");
 static PyObject *py_memory_alloc(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -220,7 +229,8 @@ static PyObject *py_memory_free(PyObject *module, PyObject *argument) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(memory_find_doc, "memory_find(address) -> (base, size, device) | None\n\nThe live block that contains the address.");
+PyDoc_STRVAR(memory_find_doc,
+             "memory_find(address) -> (base, size, device) | None\n\nThe live block that contains the address.");
 static PyObject *py_memory_find(PyObject *module, PyObject *argument) {
   (void)module;
   void *address = NULL, *base = NULL;

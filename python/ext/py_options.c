@@ -1,11 +1,11 @@
 // Bindings of dit/options.h: the typed options.
-#include "dit/options.h"
-
 #include <string.h>
 
+#include "dit/options.h"
 #include "module.h"
 
-PyDoc_STRVAR(options_load_doc, "options_load(path)\n\nRead the TOML file (None: none) and the environment. Nothing changes on error.");
+PyDoc_STRVAR(options_load_doc,
+             "options_load(path)\n\nRead the TOML file (None: none) and the environment. Nothing changes on error.");
 static PyObject *py_options_load(PyObject *module, PyObject *argument) {
   PyObject *py_bytes = NULL;
   if (argument != Py_None && !PyUnicode_FSConverter(argument, &py_bytes)) {
@@ -13,10 +13,8 @@ static PyObject *py_options_load(PyObject *module, PyObject *argument) {
   }
   const char *path = py_bytes ? PyBytes_AS_STRING(py_bytes) : NULL;
   struct dit_error err = {0};
-  enum dit_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = dit_options_load(path, &err);
-  Py_END_ALLOW_THREADS;
+  // The GIL stays: texts that options() borrows must not change under it, and the file is small.
+  enum dit_status status = dit_options_load(path, &err);
   Py_XDECREF(py_bytes);
   return py_status_return(module, status, &err);
 }
@@ -72,17 +70,19 @@ static PyObject *option_describe(int index) {
   bool ranged = info->type == DIT_OPTION_INT || info->type == DIT_OPTION_SIZE;
   const char *text = dit_option_get_text(index);
   // Py_BuildValue with N fails as a whole, and frees the rest, when one of its objects is NULL.
-  return Py_BuildValue(
-      "{s:s,s:s,s:s,s:s,s:N,s:N,s:N,s:s,s:N,s:N,s:s}", "name", info->name, "environment", info->environment, "type",
-      types[info->type], "default", info->default_text, "choices", choices_describe(info->choices), "min",
-      ranged ? PyLong_FromLongLong(info->min) : Py_NewRef(Py_None), "max",
-      ranged ? PyLong_FromLongLong(info->max) : Py_NewRef(Py_None), "help", info->help, "value",
-      value_describe(index, info->type), "text", PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape"),
-      "source", sources[dit_option_get_source(index)]);
+  return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N,s:N,s:N,s:s,s:N,s:N,s:s}", "name", info->name, "environment",
+                       info->environment, "type", types[info->type], "default", info->default_text, "choices",
+                       choices_describe(info->choices), "min",
+                       ranged ? PyLong_FromLongLong(info->min) : Py_NewRef(Py_None), "max",
+                       ranged ? PyLong_FromLongLong(info->max) : Py_NewRef(Py_None), "help", info->help, "value",
+                       value_describe(index, info->type), "text",
+                       PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape"), "source",
+                       sources[dit_option_get_source(index)]);
 }
 
 PyDoc_STRVAR(options_doc,
-             "options() -> list of dict\n\nThe schema and the values in force: name, environment, type, default, choices, min, max, "
+             "options() -> list of dict\n\nThe schema and the values in force: name, environment, type, default, "
+             "choices, min, max, "
              "help, value (bool, int or str), text (canonical form), source.");
 static PyObject *py_options_list(PyObject *module, PyObject *unused) {
   (void)module;

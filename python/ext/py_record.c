@@ -36,8 +36,9 @@ static PyObject *rows_describe(const struct dit_ledger_row *rows, int count) {
   return py_list;
 }
 
-PyDoc_STRVAR(ledger_doc,
-             "ledger() -> list of dict\n\nMost calls first: name, c and fallback, each with calls, bytes, nanoseconds.");
+PyDoc_STRVAR(
+    ledger_doc,
+    "ledger() -> list of dict\n\nMost calls first: name, c and fallback, each with calls, bytes, nanoseconds.");
 static PyObject *py_ledger_read(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -75,7 +76,8 @@ static PyObject *py_ledger_set_timing(PyObject *module, PyObject *argument) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(operators_c_doc, "operators_c() -> list of str\n\nThe operators implemented in C: 'aten::add.Tensor', 'aten::relu'.");
+PyDoc_STRVAR(operators_c_doc,
+             "operators_c() -> list of str\n\nThe operators implemented in C: 'aten::add.Tensor', 'aten::relu'.");
 static PyObject *py_operators_list(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -96,7 +98,8 @@ static PyObject *py_operators_list(PyObject *module, PyObject *unused) {
 
 // ---- faults
 
-PyDoc_STRVAR(fault_configure_doc, "fault_configure(text)\n\nReplace the rules of the fault hook; None or '' removes them all.");
+PyDoc_STRVAR(fault_configure_doc,
+             "fault_configure(text)\n\nReplace the rules of the fault hook; None or '' removes them all.");
 static PyObject *py_fault_configure(PyObject *module, PyObject *argument) {
   const char *text = NULL;
   if (py_optional_text(argument, "the fault rules", &text) < 0) {
@@ -150,8 +153,8 @@ static PyObject *py_threads_set(PyObject *module, PyObject *args) {
   if (!PyArg_ParseTuple(args, "i:set_num_threads", &count)) {
     return NULL;
   }
-  if (count < 1) {
-    return PyErr_Format(PyExc_ValueError, "number of threads is %d; it must be at least 1", count);
+  if (count < 0 || count > 1024) {
+    return PyErr_Format(PyExc_ValueError, "number of threads is %d; valid: 1 to 1024, or 0 for the default", count);
   }
   Py_BEGIN_ALLOW_THREADS;
   dit_parallel_set_threads(count);
@@ -171,7 +174,7 @@ PyMethodDef py_record_methods[] = {
     {"version", py_version_get, METH_NOARGS, "version() -> str\n\nOf libdit."},
 #ifdef HAVE_PARALLEL
     {"num_threads", py_threads_get, METH_NOARGS, "num_threads() -> int\n\nThreads of the C operators."},
-    {"set_num_threads", py_threads_set, METH_VARARGS, "set_num_threads(count)"},
+    {"set_num_threads", py_threads_set, METH_VARARGS, "set_num_threads(count)\n\n0 is the default."},
 #endif
     {NULL, NULL, 0, NULL},
 };

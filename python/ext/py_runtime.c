@@ -1,11 +1,11 @@
 // Bindings of dit/runtime.h: the vendor and its devices.
-#include "dit/runtime.h"
-
 #include "dit/memory.h"
+#include "dit/runtime.h"
 #include "dit/version.h"
 #include "module.h"
 
-PyDoc_STRVAR(init_doc, "init(vendor)\n\nLoad a vendor library by name ('host') or path and make it the process's device.");
+PyDoc_STRVAR(init_doc,
+             "init(vendor)\n\nLoad a vendor library by name ('host') or path and make it the process's device.");
 static PyObject *py_runtime_init(PyObject *module, PyObject *argument) {
   const char *vendor = NULL;
   if (py_optional_text(argument, "vendor", &vendor) < 0) {
@@ -56,7 +56,8 @@ static PyObject *version_read(PyObject *module, enum dit_status (*get)(int *, st
   return status == DIT_OK ? PyLong_FromLong(version) : py_status_raise(module, status, &err);
 }
 
-PyDoc_STRVAR(vendor_info_doc, "vendor_info() -> dict\n\nname, version, path, driver_version, runtime_version (None: not offered).");
+PyDoc_STRVAR(vendor_info_doc,
+             "vendor_info() -> dict\n\nname, version, path, driver_version, runtime_version (None: not offered).");
 static PyObject *py_vendor_info(PyObject *module, PyObject *unused) {
   (void)unused;
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
@@ -101,7 +102,9 @@ static PyObject *py_device_set(PyObject *module, PyObject *args) {
   return py_status_return(module, dit_device_set_current(device, &err), &err);
 }
 
-PyDoc_STRVAR(exchange_device_doc, "exchange_device(device) -> int\n\nSet the current device (negative: no change) and return the previous one.");
+PyDoc_STRVAR(
+    exchange_device_doc,
+    "exchange_device(device) -> int\n\nSet the current device (negative: no change) and return the previous one.");
 static PyObject *py_device_exchange(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:exchange_device", &device)) {
@@ -133,13 +136,15 @@ static int properties_add_text(PyObject *dict, const struct dit_device_propertie
 }
 
 // Every numeric field of struct dit_device_properties.
-#define PROPERTY_NUMBERS(X)                                                                                          \
-  X(total_memory) X(major) X(minor) X(multi_processor_count) X(warp_size) X(max_threads_per_multi_processor)         \
-  X(max_threads_per_block) X(regs_per_multiprocessor) X(pci_domain) X(pci_bus) X(pci_device)                         \
-  X(shared_memory_per_block) X(shared_memory_per_multiprocessor) X(l2_cache_size) X(clock_rate_khz)                  \
-  X(memory_clock_rate_khz) X(memory_bus_width)
+#define PROPERTY_NUMBERS(X)                                                                                           \
+  X(total_memory)                                                                                                     \
+  X(major) X(minor) X(multi_processor_count) X(warp_size) X(max_threads_per_multi_processor) X(max_threads_per_block) \
+      X(regs_per_multiprocessor) X(pci_domain) X(pci_bus) X(pci_device) X(shared_memory_per_block)                    \
+          X(shared_memory_per_multiprocessor) X(l2_cache_size) X(clock_rate_khz) X(memory_clock_rate_khz)             \
+              X(memory_bus_width)
 
-PyDoc_STRVAR(device_properties_doc, "device_properties(device) -> dict\n\nEvery field of struct dit_device_properties.");
+PyDoc_STRVAR(device_properties_doc,
+             "device_properties(device) -> dict\n\nEvery field of struct dit_device_properties.");
 static PyObject *py_device_properties(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:device_properties", &device) || py_device_check(module, device) < 0) {
@@ -156,7 +161,8 @@ static PyObject *py_device_properties(PyObject *module, PyObject *args) {
     return NULL;
   }
   int failed = properties_add_text(py_result, &p);
-#define PROPERTY_ADD(field) failed = failed < 0 ? failed : py_dict_take(py_result, #field, PyLong_FromLongLong((long long)p.field));
+#define PROPERTY_ADD(field) \
+  failed = failed < 0 ? failed : py_dict_take(py_result, #field, PyLong_FromLongLong((long long)p.field));
   PROPERTY_NUMBERS(PROPERTY_ADD)
 #undef PROPERTY_ADD
   if (failed < 0) {

@@ -18,7 +18,8 @@ static PyObject *py_stream_current(PyObject *module, PyObject *args) {
   return PyLong_FromLongLong(dit_stream_get_current(device));
 }
 
-PyDoc_STRVAR(stream_set_doc, "stream_set(device, stream)\n\nMake it the calling thread's current stream of the device.");
+PyDoc_STRVAR(stream_set_doc,
+             "stream_set(device, stream)\n\nMake it the calling thread's current stream of the device.");
 static PyObject *py_stream_set(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -29,7 +30,9 @@ static PyObject *py_stream_set(PyObject *module, PyObject *args) {
   return py_status_return(module, dit_stream_set_current(device, stream, &err), &err);
 }
 
-PyDoc_STRVAR(stream_acquire_doc, "stream_acquire(device, priority=0) -> int\n\nThe next stream of the device's pool; priority < 0 is high.");
+PyDoc_STRVAR(
+    stream_acquire_doc,
+    "stream_acquire(device, priority=0) -> int\n\nThe next stream of the device's pool; priority < 0 is high.");
 static PyObject *py_stream_acquire(PyObject *module, PyObject *args) {
   int device = 0, priority = 0;
   if (!PyArg_ParseTuple(args, "i|i:stream_acquire", &device, &priority) || py_device_check(module, device) < 0) {
@@ -100,8 +103,8 @@ static bool is_finalizing(void) {
 #endif
 }
 
-// Runs on a stream's worker thread, or inline in the caller, whose GIL was given up for the call. Once the interpreter is on its way out no thread may
-// enter it any more: the callable is then dropped without being called.
+// Runs on a stream's worker thread, or inline in the caller, whose GIL was given up for the call. Once the interpreter
+// is on its way out no thread may enter it any more: the callable is then dropped without being called.
 static void call_python(void *argument) {
   PyObject *py_callable = argument;
   if (!Py_IsInitialized() || is_finalizing()) {

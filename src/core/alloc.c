@@ -36,10 +36,11 @@ void *dit_malloc(size_t size) {
 }
 
 void *dit_calloc(size_t count, size_t size) {
-  if (count_and_check()) {
+  size_t bytes = 0;
+  if (count_and_check() || __builtin_mul_overflow(count, size, &bytes)) {
     return NULL;
   }
-  return count_live(count && size ? calloc(count, size) : calloc(1, 1));
+  return count_live(calloc(1, bytes ? bytes : 1));
 }
 
 void *dit_realloc(void *ptr, size_t size) {

@@ -1,10 +1,11 @@
-/// Conversions between float and the short float types, bit for bit as PyTorch does them (c10/util: Half, BFloat16, Float8_*).
+/// Conversions between float and the short float types, bit for bit as PyTorch does them (c10/util: Half, BFloat16,
+/// Float8_*).
 ///
-/// Rounding is to nearest, ties to even. What PyTorch does beyond the range differs by type and is kept: float16, bfloat16 and float8_e5m2
-/// go to infinity; float8_e4m3fn saturates at 448 (to NaN before PyTorch 2.13); the fnuz types go to NaN; float8_e8m0fnu drops the sign and
-/// has no zero. A NaN stays a NaN: float16 keeps its upper payload bits as the hardware does, bfloat16 is 0x7FC0 as in c10's scalar code
-/// (its vector code gives 0xFFFF). Everything is plain integer arithmetic: independent of the rounding mode and of
-/// flush-to-zero. Depends on nothing.
+/// Rounding is to nearest, ties to even. What PyTorch does beyond the range differs by type and is kept: float16,
+/// bfloat16 and float8_e5m2 go to infinity; float8_e4m3fn saturates at 448 (older PyTorch: NaN); the fnuz types
+/// go to NaN; float8_e8m0fnu drops the sign and has no zero. A NaN stays a NaN: float16 keeps its upper payload bits as
+/// the hardware does, bfloat16 is 0x7FC0 as in c10's scalar code (its vector code gives 0xFFFF). Everything is plain
+/// integer arithmetic: independent of the rounding mode and of flush-to-zero. Depends on nothing.
 #ifndef DIT_CORE_CONVERT_H
 #define DIT_CORE_CONVERT_H
 
@@ -24,8 +25,9 @@ static inline float dit_float_from_bits(uint32_t bits) {
   return value;
 }
 
-/// Magnitude bits of a float (below 2^31, finite, and below what `mantissa` and `bias` can hold) to the short format's bits, rounded to nearest
-/// even. A carry out of the mantissa moves into the exponent by itself. `mantissa`: stored bits; `bias`: of the exponent.
+/// Magnitude bits of a float (below 2^31, finite, and below what `mantissa` and `bias` can hold) to the short format's
+/// bits, rounded to nearest even. A carry out of the mantissa moves into the exponent by itself. `mantissa`: stored
+/// bits; `bias`: of the exponent.
 static inline uint32_t dit_float_round_bits(uint32_t magnitude, int mantissa, int bias) {
   int exponent = (int)(magnitude >> 23) - 127 + bias;  // the short format's exponent field
   uint32_t significand = magnitude & 0x7FFFFF;
@@ -36,7 +38,7 @@ static inline uint32_t dit_float_round_bits(uint32_t magnitude, int mantissa, in
   } else {
     shift += 1 - exponent;  // subnormal in the short format: the leading 1 becomes visible and moves right
     kept = magnitude >> 23 ? significand | 0x800000 : significand << 1;
-    if (shift > 25) {
+    if (shift > 24) {
       return 0;  // less than half of the smallest subnormal
     }
   }
@@ -161,8 +163,8 @@ static inline float dit_float_from_f8_e4m3fnuz(uint8_t byte) {
   return dit_float_from_f8_fnuz(byte, 3, 8);
 }
 
-/// float8_e8m0fnu: a power of two, 2^(byte - 127); 0xFF is NaN. The sign is dropped; infinity becomes NaN. A tie goes up, except between 0
-/// and 2^-126 where the float is subnormal (PyTorch's rule).
+/// float8_e8m0fnu: a power of two, 2^(byte - 127); 0xFF is NaN. The sign is dropped; infinity becomes NaN. A tie goes
+/// up, except between 0 and 2^-126 where the float is subnormal (PyTorch's rule).
 static inline uint8_t dit_float_to_f8_e8m0fnu(float value) {
   uint32_t bits = dit_float_get_bits(value);
   uint32_t exponent = bits >> 23 & 0xFF, rest = bits & 0x7FFFFF;
@@ -180,15 +182,15 @@ static inline float dit_float_from_f8_e8m0fnu(uint8_t byte) {
   return dit_float_from_bits(byte == 0 ? 0x00400000 : (uint32_t)byte << 23);
 }
 
-/// float4_e2m1fn_x2: two numbers in a byte, the first in the low four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives.
-/// PyTorch has no conversion for it; this is the OCP microscaling definition. `index` is 0 or 1.
+/// float4_e2m1fn_x2: two numbers in a byte, the first in the low four bits: 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their
+/// negatives. PyTorch has no conversion for it; this is the OCP microscaling definition. `index` is 0 or 1.
 static inline float dit_float_from_f4_e2m1(uint8_t pair, int index) {
   uint32_t nibble = (uint32_t)pair >> (index ? 4 : 0) & 0xF;
   return dit_float_from_bits((nibble & 8) << 28 | dit_float_widen_bits(nibble & 7, 1, 1));
 }
 
-/// The low four bits for `value`: to nearest even; what is beyond 6, infinity included, becomes 6 (OCP: saturate); NaN becomes 6 with
-/// its sign, because the type has none.
+/// The low four bits for `value`: to nearest even; what is beyond 6, infinity included, becomes 6 (OCP: saturate); NaN
+/// becomes 6 with its sign, because the type has none.
 static inline uint8_t dit_float_to_f4_e2m1(float value) {
   uint32_t bits = dit_float_get_bits(value), magnitude = bits & 0x7FFFFFFF;
   uint32_t sign = bits >> 28 & 8;

@@ -9,8 +9,8 @@ int dit_cpu_count_get(void);
 /// `root` the mount point of the hierarchy like /sys/fs/cgroup. Looks at the process's group and all its parents.
 int dit_cpu_count_get_quota(const char *proc_cgroup, const char *root);
 
-/// The number of threads a pool should use: the first number in `omp` (the text of OMP_NUM_THREADS, NULL when unset), else `cpus`.
-/// Text that is not a positive number is ignored, as OpenMP runtimes do.
+/// The number of threads a pool should use: the first number in `omp` (the text of OMP_NUM_THREADS, NULL when unset),
+/// else `cpus`. Text that is not a positive number is ignored, as OpenMP runtimes do.
 int dit_cpu_count_choose(const char *omp, int cpus);
 
 #endif

@@ -23,8 +23,8 @@ static const struct {
   const char *name;
   int dtype;
 } dtype_aliases[] = {
-    {"float", DIT_DTYPE_F32},   {"half", DIT_DTYPE_F16},    {"long", DIT_DTYPE_I64},   {"double", DIT_DTYPE_F64},
-    {"int", DIT_DTYPE_I32},     {"short", DIT_DTYPE_I16},   {"bfloat", DIT_DTYPE_BF16}, {"cfloat", DIT_DTYPE_C64},
+    {"float", DIT_DTYPE_F32},    {"half", DIT_DTYPE_F16},  {"long", DIT_DTYPE_I64},    {"double", DIT_DTYPE_F64},
+    {"int", DIT_DTYPE_I32},      {"short", DIT_DTYPE_I16}, {"bfloat", DIT_DTYPE_BF16}, {"cfloat", DIT_DTYPE_C64},
     {"cdouble", DIT_DTYPE_C128}, {"chalf", DIT_DTYPE_C32},
 };
 
@@ -120,8 +120,7 @@ static int promote_ranked(int low, int low_rank, int high, int high_rank) {
 
 /// An ordinary float or float4 next to an unsigned type without arithmetic of its own.
 static bool is_barebones_partner(int dtype) {
-  return dtype == DIT_DTYPE_F4_E2M1FN_X2 ||
-         (dtype_table[dtype].klass == DIT_DTYPE_CLASS_FLOAT && get_rank(dtype) >= 0);
+  return dtype == DIT_DTYPE_F4_E2M1FN_X2 || (dtype_table[dtype].klass == DIT_DTYPE_CLASS_FLOAT && get_rank(dtype) >= 0);
 }
 
 int dit_dtype_promote(int a, int b) {

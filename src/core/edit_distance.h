@@ -7,7 +7,8 @@
 
 enum { DIT_EDIT_LENGTH = 64 };
 
-/// Insertions, deletions and replacements from `a` to `b`, ASCII case ignored; only the first DIT_EDIT_LENGTH bytes of each count.
+/// Insertions, deletions and replacements from `a` to `b`, ASCII case ignored; only the first DIT_EDIT_LENGTH bytes of
+/// each count.
 static inline int dit_edit_distance_get(const char *a, const char *b) {
   size_t a_length = strnlen(a, DIT_EDIT_LENGTH), b_length = strnlen(b, DIT_EDIT_LENGTH);
   int row[DIT_EDIT_LENGTH + 1];

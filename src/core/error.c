@@ -1,8 +1,8 @@
 /// Error messages in a fixed buffer.
 ///
-/// Invariant: a message is always NUL-terminated, valid UTF-8 (bytes of foreign texts that are not become '?'), and cut at a
-/// character border. Arguments may point into the very message that is being written, so text is formatted aside first.
-/// Depends on libc only.
+/// Invariant: a message is always NUL-terminated, valid UTF-8 (bytes of foreign texts that are not become '?'), and cut
+/// at a character border. Arguments may point into the very message that is being written, so text is formatted aside
+/// first. Depends on libc only.
 #include "dit/error.h"
 
 #include <stdarg.h>

@@ -117,10 +117,11 @@ enum dit_status dit_size_parse(const char *text, int64_t *bytes, struct dit_erro
   }
   int64_t unit = ok ? find_unit(p) : 0;
   if (unit == 0 || (unit == 1 && fraction != 0)) {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "'%.100s' is not a size in bytes; write a number with at most %d decimals and one of B, KiB, MiB, "
-                         "GiB, TiB (powers of 1024), KB, MB, GB, TB (powers of 1000) or K, M, G, T (powers of 1024), such as 2GiB",
-                         text, FRACTION_DIGITS);
+    return dit_error_set(
+        err, DIT_ERR_INVALID,
+        "'%.100s' is not a size in bytes; write a number with at most %d decimals and one of B, KiB, MiB, "
+        "GiB, TiB (powers of 1024), KB, MB, GB, TB (powers of 1000) or K, M, G, T (powers of 1024), such as 2GiB",
+        text, FRACTION_DIGITS);
   }
   if (__builtin_mul_overflow(whole, unit, &total) || __builtin_add_overflow(total, fraction * unit / scale, &total)) {
     return dit_error_set(err, DIT_ERR_INVALID, "'%.100s' is more than %" PRId64 " bytes, the largest size", text,

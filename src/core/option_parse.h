@@ -4,8 +4,9 @@
 
 #include "dit/options.h"
 
-/// Checks `text` against the schema entry. On success `*number` is the value (BOOL 0/1, INT, SIZE in bytes, CHOICE index,
-/// STRING 0) and `*canonical` a new string (dit_free). `origin` begins the error message: "environment variable DITORCH_ALIAS".
+/// Checks `text` against the schema entry. On success `*number` is the value (BOOL 0/1, INT, SIZE in bytes, CHOICE
+/// index, STRING 0) and `*canonical` a new string (dit_free). `origin` begins the error message: "environment variable
+/// DITORCH_ALIAS".
 DIT_NODISCARD enum dit_status dit_option_parse(const struct dit_option_info *info, const char *origin, const char *text,
                                                int64_t *number, char **canonical, struct dit_error *err);
 

@@ -1,8 +1,8 @@
 /// Typed options: the values, where they came from, and how a new set of them is put in place.
 ///
-/// Invariant: values change all together or not at all: a load builds a complete new set aside and swaps it in under the mutex.
-/// Precedence: argument, environment, file, default. The environment is read, never written. Depends on toml, option_parse, log
-/// and thread_pool.
+/// Invariant: values change all together or not at all: a load builds a complete new set aside and swaps it in under
+/// the mutex. Precedence: argument, environment, file, default. The environment is read, never written. Depends on
+/// toml, option_parse, log and thread_pool.
 #include "dit/options.h"
 
 #include <pthread.h>
@@ -45,7 +45,7 @@ struct option_set {
 };
 
 static pthread_mutex_t options_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct option_set current;                   ///< guarded by options_mutex
+static struct option_set current;                      ///< guarded by options_mutex
 static _Atomic int64_t current_numbers[OPTION_COUNT];  ///< the same values, for readers without the mutex
 static int64_t default_numbers[OPTION_COUNT];
 static pthread_once_t defaults_once = PTHREAD_ONCE_INIT;
@@ -65,7 +65,18 @@ static int64_t parse_default(const struct dit_option_info *info) {
   return info->type == DIT_OPTION_STRING ? 0 : strtoll(info->default_text, NULL, 10);
 }
 
+static void lock_options(void) {
+  pthread_mutex_lock(&options_mutex);
+}
+
+static void unlock_options(void) {
+  pthread_mutex_unlock(&options_mutex);
+}
+
+/// Runs once, before the mutex is first taken. A fork waits for a change in progress, so that the child finds a whole
+/// set.
 static void prepare_defaults(void) {
+  (void)pthread_atfork(lock_options, unlock_options, unlock_options);
   for (int i = 0; i < OPTION_COUNT; i++) {
     default_numbers[i] = parse_default(&schema[i]);
     atomic_store_explicit(&current_numbers[i], default_numbers[i], memory_order_relaxed);
@@ -115,8 +126,8 @@ static void list_names(char *buffer, size_t size) {
 static enum dit_status refuse_name(const char *origin, const char *name, struct dit_error *err) {
   char names[512];
   list_names(names, sizeof(names));
-  return dit_error_set(err, DIT_ERR_INVALID, "%s'%.100s' is not an option; did you mean '%s'? The options are %s", origin,
-                       name, schema[find_nearest(name, false)].name, names);
+  return dit_error_set(err, DIT_ERR_INVALID, "%s'%.100s' is not an option; did you mean '%s'? The options are %s",
+                       origin, name, schema[find_nearest(name, false)].name, names);
 }
 
 static void reset_set(struct option_set *set) {
@@ -136,8 +147,8 @@ static enum dit_status assign(struct option_set *set, int index, const char *ori
   return DIT_OK;
 }
 
-/// An empty variable counts as unset; a foreign variable (CUDA_VISIBLE_DEVICES) keeps its own meaning of empty, which its
-/// reader recognises by the source.
+/// An empty variable counts as unset; a foreign variable (CUDA_VISIBLE_DEVICES) keeps its own meaning of empty, which
+/// its reader recognises by the source.
 static bool is_set(const struct dit_option_info *info, const char *text) {
   if (!text) {
     return false;
@@ -157,8 +168,8 @@ static enum dit_status check_environment_names(struct dit_error *err) {
     snprintf(name, sizeof(name), "%.*s", (int)(equals - *entry), *entry);
     if (dit_option_find(name) < 0) {
       return dit_error_set(err, DIT_ERR_INVALID,
-                           "environment variable %s is not an option of ditorch; did you mean %s? Correct or unset it", name,
-                           schema[find_nearest(name, true)].environment);
+                           "environment variable %s is not an option of ditorch; did you mean %s? Correct or unset it",
+                           name, schema[find_nearest(name, true)].environment);
     }
   }
   return DIT_OK;
@@ -231,8 +242,8 @@ static enum dit_status load_entry(struct option_set *set, const char *path, cons
   const char *name = get_entry_name(entry);
   if (!name) {
     if (dit_option_find(entry->path) >= 0) {
-      return dit_error_set(err, DIT_ERR_INVALID, "%soption '%s' stands outside of the table [ditorch]; move it there", place,
-                           entry->path);
+      return dit_error_set(err, DIT_ERR_INVALID, "%soption '%s' stands outside of the table [ditorch]; move it there",
+                           place, entry->path);
     }
     return strcmp(entry->path, "ditorch") != 0
                ? DIT_OK
@@ -386,6 +397,7 @@ const char *dit_option_get_text(int index) {
   if (index < 0 || index >= OPTION_COUNT) {
     return "";
   }
+  pthread_once(&defaults_once, prepare_defaults);
   pthread_mutex_lock(&options_mutex);
   const char *text = current.values[index].text;
   pthread_mutex_unlock(&options_mutex);
@@ -401,6 +413,7 @@ enum dit_option_source dit_option_get_source(int index) {
   if (index < 0 || index >= OPTION_COUNT) {
     return DIT_SOURCE_DEFAULT;
   }
+  pthread_once(&defaults_once, prepare_defaults);
   pthread_mutex_lock(&options_mutex);
   enum dit_option_source source = current.values[index].source;
   pthread_mutex_unlock(&options_mutex);

@@ -146,8 +146,7 @@ enum dit_overlap dit_tensor_get_internal_overlap(const struct dit_tensor_view *v
 }
 
 static bool has_equal_strides(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
-  return a->ndim == b->ndim &&
-         (a->ndim == 0 || memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->ndim) == 0);
+  return a->ndim == b->ndim && (a->ndim == 0 || memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->ndim) == 0);
 }
 
 enum dit_alias dit_tensor_get_alias(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {

@@ -1,12 +1,12 @@
 /// The process-wide thread pool behind dit_parallel_for.
 ///
-/// One loop has the workers at a time (`busy`); others run inline. The loop's job lives on its caller's stack. A worker joins it
-/// only under `mutex` while `job` is set and counts itself in `active`; the caller clears `job` when all chunks are
-/// taken and waits until `active` is 0, so no worker touches a job after its caller returned, and a worker that wakes up late
-/// costs nobody any time. Chunks are handed out by an atomic counter and are multiples of the grain.
+/// One loop has the workers at a time (`busy`); others run inline. The loop's job lives on its caller's stack. A worker
+/// joins it only under `mutex` while `job` is set and counts itself in `active`; the caller clears `job` when all
+/// chunks are taken and waits until `active` is 0, so no worker touches a job after its caller returned, and a worker
+/// that wakes up late costs nobody any time. Chunks are handed out by an atomic counter and are multiples of the grain.
 ///
-/// Invariant: no lock is held while a body runs. Workers start at the first loop that can use them and end only with the
-/// library. A forked child starts without workers. Depends on cpu_count.
+/// Invariant: no lock is held while a body runs. Workers start at the first loop that can use them and end only with
+/// the library. A forked child starts without workers. Depends on cpu_count.
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -31,28 +31,26 @@ struct job {
 
 static struct {
   pthread_mutex_t mutex;
-  pthread_cond_t wake;       ///< workers: there is a job
-  pthread_cond_t done;       ///< the caller: `active` became 0
-  struct job *job;           ///< guarded by mutex
-  int tickets;               ///< guarded by mutex: workers that may still join the job
-  int sleeping;              ///< guarded by mutex
-  bool stop;                 ///< guarded by mutex
-  atomic_uint epoch;         ///< changes with every job; written under mutex, spun on without
-  atomic_uint active;        ///< workers inside the job; written under mutex, spun on without
-  atomic_flag busy;          ///< a loop has the workers
-  int started;               ///< guarded by busy
+  pthread_cond_t wake;  ///< workers: there is a job
+  pthread_cond_t done;  ///< the caller: `active` became 0
+  struct job *job;      ///< guarded by mutex
+  int tickets;          ///< guarded by mutex: workers that may still join the job
+  int sleeping;         ///< guarded by mutex
+  bool stop;            ///< guarded by mutex
+  atomic_uint epoch;    ///< changes with every job; written under mutex, spun on without
+  atomic_uint active;   ///< workers inside the job; written under mutex, spun on without
+  atomic_bool busy;     ///< a loop has the workers: nested loops and other callers run inline
+  int started;          ///< guarded by busy
   pthread_t workers[MOST_THREADS];
 } pool = {
     .mutex = PTHREAD_MUTEX_INITIALIZER,
     .wake = PTHREAD_COND_INITIALIZER,
     .done = PTHREAD_COND_INITIALIZER,
-    .busy = ATOMIC_FLAG_INIT,
 };
 
 static atomic_int chosen_threads;   ///< 0: not set, use the default
 static atomic_int default_threads;  ///< 0: not known yet
 static atomic_bool may_spin;        ///< two CPUs or more
-static _Thread_local bool inside_body;
 
 int dit_parallel_get_threads(void) {
   int threads = atomic_load_explicit(&chosen_threads, memory_order_relaxed);
@@ -104,7 +102,6 @@ static void spin(const atomic_uint *word, unsigned value, bool equal) {
 }
 
 static void run_chunks(struct job *job) {
-  inside_body = true;
   for (;;) {
     uint64_t index = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
     if (index >= job->chunks) {
@@ -114,7 +111,6 @@ static void run_chunks(struct job *job) {
     uint64_t last = index + 1 == job->chunks ? job->count : first + job->chunk;
     job->body(job->context, (int64_t)(job->begin + first), (int64_t)(job->begin + last));
   }
-  inside_body = false;
 }
 
 /// Waits for an epoch other than `seen` and returns it; the mutex is held on return.
@@ -168,7 +164,7 @@ static void reset_after_fork(void) {
   pool.sleeping = 0;
   pool.started = 0;
   atomic_store(&pool.active, 0);
-  atomic_flag_clear(&pool.busy);
+  atomic_store(&pool.busy, false);
 }
 
 static void prepare_pool(void) {
@@ -252,6 +248,12 @@ static void run_parallel(struct job *job, uint64_t grain, int threads) {
   }
 }
 
+/// The plain load first: a nested loop, which always finds them taken, writes to no shared cache line.
+static bool claim_workers(void) {
+  return !atomic_load_explicit(&pool.busy, memory_order_relaxed) &&
+         !atomic_exchange_explicit(&pool.busy, true, memory_order_acquire);
+}
+
 void dit_parallel_for(int64_t begin, int64_t end, int64_t grain,
                       void (*body)(void *context, int64_t begin, int64_t end), void *context) {
   if (begin >= end) {
@@ -260,20 +262,19 @@ void dit_parallel_for(int64_t begin, int64_t end, int64_t grain,
   uint64_t count = (uint64_t)end - (uint64_t)begin;
   uint64_t block = grain > 0 ? (uint64_t)grain : 1;
   int threads = 1;
-  if (count <= block || inside_body || (threads = dit_parallel_get_threads()) == 1 ||
-      atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
+  if (count <= block || (threads = dit_parallel_get_threads()) == 1 || !claim_workers()) {
     body(context, begin, end);
     return;
   }
   struct job job = {.body = body, .context = context, .begin = (uint64_t)begin, .count = count};
   run_parallel(&job, block, threads);
-  atomic_flag_clear_explicit(&pool.busy, memory_order_release);
+  atomic_store_explicit(&pool.busy, false, memory_order_release);
 }
 
 /// When the library goes away its workers must go first. A loop that still runs (another thread at process exit) keeps
 /// them: they end with the process.
 __attribute__((destructor)) static void stop_workers(void) {
-  if (atomic_flag_test_and_set_explicit(&pool.busy, memory_order_acquire)) {
+  if (!claim_workers()) {
     return;
   }
   pthread_mutex_lock(&pool.mutex);

@@ -1,8 +1,8 @@
 /// The TOML reader: a recursive-descent parser over a bounded byte range; see toml.h for the subset.
 ///
-/// Invariant: the cursor never passes `end`; every byte is looked at through peek(). Nothing is executed, nothing is guessed: what is
-/// not in the subset is an error with its place. All names that were used are kept in `names`, so that a key or table that
-/// appears twice is found. Depends on alloc, error, utf8, toml_parser.
+/// Invariant: the cursor never passes `end`; every byte is looked at through peek(). Nothing is executed, nothing is
+/// guessed: what is not in the subset is an error with its place. All names that were used are kept in `names`, so that
+/// a key or table that appears twice is found. Depends on alloc, error, utf8, toml_parser.
 #include "core/toml.h"
 
 #include <errno.h>
@@ -15,10 +15,10 @@
 
 /// What a dotted path stands for, by how it came into being.
 enum name_kind {
-  NAME_VALUE,      ///< key = value
-  NAME_TABLE,      ///< [table]
-  NAME_IMPLICIT,   ///< the "a" of [a.b]: may still be opened once by [a]
-  NAME_DOTTED,     ///< the "a" of a.b = 1: closed to headers
+  NAME_VALUE,     ///< key = value
+  NAME_TABLE,     ///< [table]
+  NAME_IMPLICIT,  ///< the "a" of [a.b]: may still be opened once by [a]
+  NAME_DOTTED,    ///< the "a" of a.b = 1: closed to headers
 };
 
 struct name {
@@ -66,7 +66,8 @@ static struct name *find_name(struct reader *reader, const char *path) {
   return NULL;
 }
 
-/// Register the tables that lie on the way to `path`: those behind the first `skip` bytes. `ends` are the ends of its parts.
+/// Register the tables that lie on the way to `path`: those behind the first `skip` bytes. `ends` are the ends of its
+/// parts.
 static enum dit_status add_parents(struct reader *reader, char *path, size_t skip, const struct dit_toml_key *key,
                                    enum name_kind kind) {
   for (int i = 0; i + 1 < key->count; i++) {
@@ -80,7 +81,8 @@ static enum dit_status add_parents(struct reader *reader, char *path, size_t ski
     } else if (known->kind == NAME_VALUE) {
       status = dit_toml_fail(&reader->parser, "'%.100s' already has a value and cannot be a table", path);
     } else if (kind == NAME_DOTTED && known->kind == NAME_TABLE) {
-      status = dit_toml_fail(&reader->parser, "table [%.100s] is already defined and cannot be extended by a dotted key", path);
+      status = dit_toml_fail(&reader->parser,
+                             "table [%.100s] is already defined and cannot be extended by a dotted key", path);
     }
     path[end] = saved;
     DIT_RETURN_IF_NOT_OK(status);

@@ -1,8 +1,8 @@
 /// A strict reader for the part of TOML that configuration files need. Internal to core.
 ///
-/// Understood: comments, [table] and [dotted.table], bare, quoted and dotted keys, basic and literal strings on one line, integers (decimal,
-/// hexadecimal, octal, binary, underscores), floats, booleans, arrays of those. Refused by name: arrays of tables, inline tables, dates and
-/// times, multi-line strings, nested arrays.
+/// Understood: comments, [table] and [dotted.table], bare, quoted and dotted keys, basic and literal strings on one
+/// line, integers (decimal, hexadecimal, octal, binary, underscores), floats, booleans, arrays of those. Refused by
+/// name: arrays of tables, inline tables, dates and times, multi-line strings, nested arrays.
 #ifndef DIT_CORE_TOML_H
 #define DIT_CORE_TOML_H
 
@@ -49,7 +49,8 @@ enum { DIT_TOML_MAX_BYTES = 1 << 20, DIT_TOML_MAX_KEYS = 4096, DIT_TOML_MAX_ITEM
 DIT_NODISCARD enum dit_status dit_toml_parse(const char *text, size_t size, const char *name,
                                              struct dit_toml_document *document, struct dit_error *err);
 /// Read and parse a file; also DIT_ERR_IO.
-DIT_NODISCARD enum dit_status dit_toml_read(const char *path, struct dit_toml_document *document, struct dit_error *err);
+DIT_NODISCARD enum dit_status dit_toml_read(const char *path, struct dit_toml_document *document,
+                                            struct dit_error *err);
 /// Frees the entries; accepts an empty document.
 void dit_toml_reset(struct dit_toml_document *document);
 

@@ -1,6 +1,7 @@
 /// Cursor, errors, white space, keys and strings of the TOML reader.
 ///
-/// Invariant: cursor <= end always; only dit_toml_advance moves the cursor; a text keeps its NUL. Depends on alloc, error, utf8.
+/// Invariant: cursor <= end always; only dit_toml_advance moves the cursor; a text keeps its NUL. Depends on alloc,
+/// error, utf8.
 #include "core/toml_parser.h"
 
 #include <stdarg.h>
@@ -12,7 +13,8 @@
 
 void dit_toml_parser_init(struct dit_toml_parser *parser, const char *text, size_t size, const char *name,
                           struct dit_error *err) {
-  *parser = (struct dit_toml_parser){.cursor = text, .end = text + size, .name = name, .line = 1, .column = 1, .err = err};
+  *parser =
+      (struct dit_toml_parser){.cursor = text, .end = text + size, .name = name, .line = 1, .column = 1, .err = err};
   if (size >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
     parser->cursor += 3;  // byte order mark
   }
@@ -247,7 +249,8 @@ static bool is_bare(int c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-';
 }
 
-/// A quoted key part in canonical form: bare when it could be written bare, else in double quotes with \" and \\ escaped.
+/// A quoted key part in canonical form: bare when it could be written bare, else in double quotes with \" and
+/// \\ escaped.
 static enum dit_status append_quoted_part(struct dit_toml_parser *parser) {
   struct dit_toml_text *raw = &parser->scratch;
   dit_toml_text_clear(raw);

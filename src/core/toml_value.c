@@ -1,7 +1,7 @@
 /// Values of the TOML reader: strings, integers, floats, booleans and arrays of them.
 ///
-/// Invariant: a scalar token is taken whole (up to a blank, comma, bracket, comment or line end) and must then match one grammar
-/// completely. Numbers do not depend on the locale. Depends on toml_parser and alloc.
+/// Invariant: a scalar token is taken whole (up to a blank, comma, bracket, comment or line end) and must then match
+/// one grammar completely. Numbers do not depend on the locale. Depends on toml_parser and alloc.
 #include <errno.h>
 #include <locale.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static const char *take_digits(const char *p, int base, char **out) {
     if (is_digit_of(*p, base)) {
       *(*out)++ = *p;
       after_digit = true;
-    } else if (*p == '_' && after_digit && is_digit_of(p[1], base)) {
+    } else if (*p == '_' && after_digit) {
       after_digit = false;
     } else {
       return after_digit ? p : NULL;

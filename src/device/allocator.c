@@ -1,8 +1,8 @@
 /// dit/memory.h: one allocator per device over the active vendor.
 ///
-/// Invariant: an allocator is made at the first use of its device and lives in static storage, so that a free from any thread at any time finds its
-/// lock. The configuration is process-wide and reaches devices that are first used later. In a forked child frees do nothing.
-/// Depends on: allocator_core and the runtime's devices, streams and events.
+/// Invariant: an allocator is made at the first use of its device and lives in static storage, so that a free from any
+/// thread at any time finds its lock. The configuration is process-wide and reaches devices that are first used later.
+/// In a forked child frees do nothing. Depends on: allocator_core and the runtime's devices, streams and events.
 #include "device/allocator.h"
 
 #include <stdatomic.h>
@@ -69,15 +69,16 @@ static enum dit_status vendor_event_query(void *context, void *event, bool *done
   return dit_event_query(event, done, err);
 }
 
-#define VENDOR_SLOTS                                                                                                  \
-  .memory_alloc = vendor_memory_alloc, .memory_free = vendor_memory_free, .get_memory = vendor_get_memory,            \
-  .synchronize = vendor_synchronize, .stream_query = vendor_stream_query, .event_create = vendor_event_create,        \
+#define VENDOR_SLOTS                                                                                           \
+  .memory_alloc = vendor_memory_alloc, .memory_free = vendor_memory_free, .get_memory = vendor_get_memory,     \
+  .synchronize = vendor_synchronize, .stream_query = vendor_stream_query, .event_create = vendor_event_create, \
   .event_destroy = vendor_event_destroy, .event_record = vendor_event_record, .event_query = vendor_event_query
 
 static const struct dit_allocator_vtable vendor_slots = {VENDOR_SLOTS, .capacity_hint = ""};
 static const struct dit_allocator_vtable host_slots = {
     VENDOR_SLOTS,
-    .capacity_hint = "This is the embedded device: DITORCH_HOST_MEMORY (for example DITORCH_HOST_MEMORY=8GiB) sets its capacity.",
+    .capacity_hint =
+        "This is the embedded device: DITORCH_HOST_MEMORY (for example DITORCH_HOST_MEMORY=8GiB) sets its capacity.",
 };
 
 // ---- allocators
@@ -85,7 +86,8 @@ static const struct dit_allocator_vtable host_slots = {
 static enum dit_status open_allocator(int device, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(dit_device_check(device, err));
   if (device < 0 || device >= DIT_MAX_DEVICES) {
-    return dit_error_set(err, DIT_ERR_INVALID, "device %d is out of range; valid: 0 to %d", device, DIT_MAX_DEVICES - 1);
+    return dit_error_set(err, DIT_ERR_INVALID, "device %d is out of range; valid: 0 to %d", device,
+                         DIT_MAX_DEVICES - 1);
   }
   enum dit_status status = DIT_OK;
   pthread_mutex_lock(&front_lock);
@@ -128,10 +130,11 @@ void dit_memory_free(void *ptr) {
     return;
   }
   if (DIT_UNLIKELY(!dit_allocator_free(ptr)) && dit_runtime_is_active()) {
-    dit_log_write_once("allocator.foreign_free", DIT_LOG_WARNING,
-                       "dit_memory_free: %p is not the start of a live block of device memory (freed twice, or not allocated by "
-                       "dit_memory_alloc); ignored, and so are further ones",
-                       ptr);
+    dit_log_write_once(
+        "allocator.foreign_free", DIT_LOG_WARNING,
+        "dit_memory_free: %p is not the start of a live block of device memory (freed twice, or not allocated by "
+        "dit_memory_alloc); ignored, and so are further ones",
+        ptr);
   }
 }
 
@@ -163,8 +166,8 @@ enum dit_status dit_memory_empty_cache(int device, struct dit_error *err) {
 enum dit_status dit_memory_set_fraction(int device, double fraction, struct dit_error *err) {
   struct dit_allocator *a;
   if (!(fraction > 0 && fraction <= 1)) {
-    return dit_error_set(err, DIT_ERR_INVALID, "memory fraction %g of device %d is out of range; valid: 0 < fraction <= 1",
-                         fraction, device);
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "memory fraction %g of device %d is out of range; valid: 0 < fraction <= 1", fraction, device);
   }
   DIT_RETURN_IF_NOT_OK(get_allocator(device, &a, err));
   dit_allocator_set_fraction(a, fraction);

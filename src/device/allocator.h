@@ -1,9 +1,10 @@
-/// The caching allocator's core: one `struct dit_allocator` per device, over a small function table instead of the vendor contract, so that
-/// tests run it over a scripted device.
+/// The caching allocator's core: one `struct dit_allocator` per device, over a small function table instead of the
+/// vendor contract, so that tests run it over a scripted device.
 ///
-/// Threads: every function may be called from any thread. The device's lock is never held while the device is synchronised, an event is
-/// recorded or the vendor is asked for memory, so work that runs on a stream may itself allocate and free.
-/// Functions marked DIT_API here are exported for the C tests and benchmarks only; the public interface is dit/memory.h.
+/// Threads: every function may be called from any thread. The device's lock is never held while the device is
+/// synchronised, an event is recorded or the vendor is asked for memory, so work that runs on a stream may itself
+/// allocate and free. Functions marked DIT_API here are exported for the C tests and benchmarks only; the public
+/// interface is dit/memory.h.
 #ifndef DIT_DEVICE_ALLOCATOR_H
 #define DIT_DEVICE_ALLOCATOR_H
 
@@ -15,14 +16,14 @@
 #include "dit/memory.h"
 
 #define DIT_MIB ((size_t)1 << 20)
-#define DIT_MIN_BLOCK_SIZE ((size_t)512)          ///< every block is a multiple of this
-#define DIT_SMALL_SIZE (1 * DIT_MIB)              ///< largest request served by the small pool
-#define DIT_SMALL_SEGMENT (2 * DIT_MIB)           ///< what the small pool takes from the vendor
-#define DIT_LARGE_SEGMENT (20 * DIT_MIB)          ///< default of large_segment_size_mb
+#define DIT_MIN_BLOCK_SIZE ((size_t)512)  ///< every block is a multiple of this
+#define DIT_SMALL_SIZE (1 * DIT_MIB)      ///< largest request served by the small pool
+#define DIT_SMALL_SEGMENT (2 * DIT_MIB)   ///< what the small pool takes from the vendor
+#define DIT_LARGE_SEGMENT (20 * DIT_MIB)  ///< default of large_segment_size_mb
 #define DIT_MIN_LARGE_ALLOC (10 * DIT_MIB)
-#define DIT_ROUND_LARGE (2 * DIT_MIB)             ///< larger requests are rounded to this
+#define DIT_ROUND_LARGE (2 * DIT_MIB)  ///< larger requests are rounded to this
 #define DIT_MAX_REQUEST ((size_t)1 << 60)
-#define DIT_DIVISION_INTERVALS 16                 ///< roundup_power2_divisions: 1 MiB, 2 MiB, ... 32 GiB and more
+#define DIT_DIVISION_INTERVALS 16  ///< roundup_power2_divisions: 1 MiB, 2 MiB, ... 32 GiB and more
 
 /// What the allocator needs of a device. Streams are the runtime's stream numbers; `context` is the pointer given to
 /// dit_allocator_init. No function may call back into the same allocator.
@@ -36,17 +37,18 @@ struct dit_allocator_vtable {
   void (*event_destroy)(void *context, void *event);
   enum dit_status (*event_record)(void *context, void *event, int64_t stream, struct dit_error *err);
   enum dit_status (*event_query)(void *context, void *event, bool *done, struct dit_error *err);
-  const char *capacity_hint;  ///< how the user gets a larger device, for the out-of-memory message; "" when there is no way
+  const char
+      *capacity_hint;  ///< how the user gets a larger device, for the out-of-memory message; "" when there is no way
 };
 
 struct dit_allocator_config {
-  size_t max_split_size;          ///< SIZE_MAX: unlimited
-  size_t max_non_split_rounding;  ///< how much larger than the request an oversize block may be
-  size_t large_segment;           ///< what the large pool takes for requests below DIT_MIN_LARGE_ALLOC
-  double gc_threshold;            ///< 0: off
-  double fraction;                ///< 0: not set
+  size_t max_split_size;                       ///< SIZE_MAX: unlimited
+  size_t max_non_split_rounding;               ///< how much larger than the request an oversize block may be
+  size_t large_segment;                        ///< what the large pool takes for requests below DIT_MIN_LARGE_ALLOC
+  double gc_threshold;                         ///< 0: off
+  double fraction;                             ///< 0: not set
   uint32_t divisions[DIT_DIVISION_INTERVALS];  ///< 0 or 1: no rounding to parts of powers of two
-  bool raw;                       ///< no caching
+  bool raw;                                    ///< no caching
 };
 
 DIT_API void dit_allocator_config_init(struct dit_allocator_config *config);
@@ -56,7 +58,8 @@ DIT_API DIT_NODISCARD enum dit_status dit_allocator_config_parse(const char *tex
 
 struct dit_allocator;
 
-/// Heap objects for tests; the front keeps its allocators in static storage (dit_allocator_init). `vtable` and `context` are borrowed.
+/// Heap objects for tests; the front keeps its allocators in static storage (dit_allocator_init). `vtable` and
+/// `context` are borrowed.
 DIT_API DIT_NODISCARD enum dit_status dit_allocator_create(int device, const struct dit_allocator_vtable *vtable,
                                                            void *context, struct dit_allocator **out,
                                                            struct dit_error *err);
@@ -73,7 +76,8 @@ DIT_API DIT_NODISCARD enum dit_status dit_allocator_alloc(struct dit_allocator *
 /// Finds the allocator from the address alone. False when `ptr` is not the start of a live block of any allocator.
 DIT_API bool dit_allocator_free(void *ptr);
 /// DIT_ERR_INVALID when no live block contains `ptr`.
-DIT_API DIT_NODISCARD enum dit_status dit_allocator_record_stream(const void *ptr, int64_t stream, struct dit_error *err);
+DIT_API DIT_NODISCARD enum dit_status dit_allocator_record_stream(const void *ptr, int64_t stream,
+                                                                  struct dit_error *err);
 DIT_API bool dit_allocator_find(const void *ptr, void **base, size_t *size, int *device);
 DIT_API DIT_NODISCARD enum dit_status dit_allocator_empty_cache(struct dit_allocator *allocator, struct dit_error *err);
 
@@ -102,8 +106,8 @@ DIT_API bool dit_allocator_check(struct dit_allocator *allocator, struct dit_err
 /// "512 bytes", "1.50 KiB", "512.00 MiB", "2.00 GiB": the sizes of PyTorch's messages.
 DIT_API const char *dit_allocator_format_size(uint64_t size, char *buffer, size_t buffer_size);
 
-/// dit_runtime_shutdown calls this after all devices were drained and before streams, events and the vendor go away: gives all device
-/// memory back. Addresses still held by the framework are ignored when they are freed later.
+/// dit_runtime_shutdown calls this after all devices were drained and before streams, events and the vendor go away:
+/// gives all device memory back. Addresses still held by the framework are ignored when they are freed later.
 void dit_memory_shutdown(void);
 
 #endif

@@ -1,5 +1,5 @@
-/// The allocator's self-check: walks every structure and compares it with the counters. For tests and debugging; cost is linear in the number of
-/// blocks. Depends on: allocator_impl.
+/// The allocator's self-check: walks every structure and compares it with the counters. For tests and debugging; cost
+/// is linear in the number of blocks. Depends on: allocator_impl.
 #include "device/allocator_impl.h"
 
 struct totals {
@@ -9,12 +9,12 @@ struct totals {
   int64_t free_blocks, pending_uses;
 };
 
-#define FAIL_IF(condition, ...)                                  \
-  do {                                                           \
-    if (condition) {                                             \
-      dit_error_set(err, DIT_ERR_INTERNAL, __VA_ARGS__);         \
-      return false;                                              \
-    }                                                            \
+#define FAIL_IF(condition, ...)                          \
+  do {                                                   \
+    if (condition) {                                     \
+      dit_error_set(err, DIT_ERR_INTERNAL, __VA_ARGS__); \
+      return false;                                      \
+    }                                                    \
   } while (0)
 
 static void add(int64_t *total, enum dit_memory_pool pool, int64_t amount) {
@@ -54,7 +54,8 @@ static bool check_segment(const struct dit_allocator_segment *segment, struct to
   for (const struct dit_allocator_block *block = segment->first; block; prev = block, block = block->next) {
     FAIL_IF(block->segment != segment || block->prev != prev, "block %p is linked wrongly", (void *)block->address);
     FAIL_IF(block->address != expected, "block %p should start at %p", (void *)block->address, (const void *)expected);
-    FAIL_IF(!block->size || block->size % DIT_MIN_BLOCK_SIZE, "block %p has size %zu", (void *)block->address, block->size);
+    FAIL_IF(!block->size || block->size % DIT_MIN_BLOCK_SIZE, "block %p has size %zu", (void *)block->address,
+            block->size);
     FAIL_IF(prev && prev->state == DIT_BLOCK_INACTIVE && block->state == DIT_BLOCK_INACTIVE,
             "blocks %p and %p should be one", (void *)prev->address, (void *)block->address);
     FAIL_IF(dit_allocator_segment_find(segment, block->address + block->size - 1) != block,
@@ -70,7 +71,8 @@ static bool check_segment(const struct dit_allocator_segment *segment, struct to
 static bool check_bins(const struct dit_allocator_slot *slot, int64_t *count, struct dit_error *err) {
   for (size_t bin = 0; bin < DIT_SMALL_BINS; bin++) {
     bool marked = slot->bitmap[bin / 64] >> (bin % 64) & 1;
-    FAIL_IF(marked != (slot->bins[bin] != NULL), "bin %zu of stream %lld is marked wrongly", bin, (long long)slot->stream);
+    FAIL_IF(marked != (slot->bins[bin] != NULL), "bin %zu of stream %lld is marked wrongly", bin,
+            (long long)slot->stream);
     FAIL_IF(marked && !(slot->summary >> (bin / 64) & 1), "word %zu of stream %lld is marked wrongly", bin / 64,
             (long long)slot->stream);
     for (const struct dit_allocator_block *block = slot->bins[bin]; block; block = block->right) {
@@ -116,7 +118,8 @@ static bool check_stats(const struct dit_allocator *a, const struct totals *tota
     for (int pool = 0; pool < DIT_POOL_COUNT; pool++) {
       FAIL_IF(rows[i].stat[pool].current != rows[i].total[pool], "%s of pool %d is %lld, the blocks sum up to %lld",
               rows[i].name, pool, (long long)rows[i].stat[pool].current, (long long)rows[i].total[pool]);
-      FAIL_IF(rows[i].stat[pool].peak < rows[i].stat[pool].current, "%s of pool %d is above its peak", rows[i].name, pool);
+      FAIL_IF(rows[i].stat[pool].peak < rows[i].stat[pool].current, "%s of pool %d is above its peak", rows[i].name,
+              pool);
     }
   }
   return true;

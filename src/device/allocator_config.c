@@ -1,9 +1,10 @@
 /// The grammar of PYTORCH_CUDA_ALLOC_CONF: "key:value,key:value"; spaces do not count.
 ///
-/// Every key of the real allocator is known. Those that change nothing here are still checked, so that a typing error is found on the machine where it
-/// was made: expandable_segments (segments never move), release_lock_on_cudamalloc (always so), graph_capture_record_stream_reuse and
-/// throw_on_cudamalloc_oom (no graphs; running out of memory is always an error), pinned_* (the pinned pool has its own rules).
-/// Invariant: the output is written only after the whole text was accepted. Depends on: core/error.
+/// Every key of the real allocator is known. Those that change nothing here are still checked, so that a typing error
+/// is found on the machine where it was made: expandable_segments (segments never move), release_lock_on_cudamalloc
+/// (always so), graph_capture_record_stream_reuse and throw_on_cudamalloc_oom (no graphs; running out of memory is
+/// always an error), pinned_* (the pinned pool has its own rules). Invariant: the output is written only after the
+/// whole text was accepted. Depends on: core/error.
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -62,13 +63,16 @@ static enum dit_status expect(struct parser *parser, char mark) {
   if (token[0] == mark && !token[1]) {
     return DIT_OK;
   }
-  return dit_error_set(parser->err, DIT_ERR_INVALID, "allocator configuration: expected '%c' after '%s' but found '%s'; the form is key:value,key:value",
-                       mark, parser->key, token[0] ? token : "the end of the text");
+  return dit_error_set(
+      parser->err, DIT_ERR_INVALID,
+      "allocator configuration: expected '%c' after '%s' but found '%s'; the form is key:value,key:value", mark,
+      parser->key, token[0] ? token : "the end of the text");
 }
 
 static enum dit_status fail(struct parser *parser, const char *valid) {
-  return dit_error_set(parser->err, DIT_ERR_INVALID, "allocator configuration: value '%s' of %s is not valid; valid: %s", parser->token,
-                       parser->key, valid);
+  return dit_error_set(parser->err, DIT_ERR_INVALID,
+                       "allocator configuration: value '%s' of %s is not valid; valid: %s", parser->token, parser->key,
+                       valid);
 }
 
 static bool read_integer(const char *text, uint64_t *out) {
@@ -144,8 +148,8 @@ static enum dit_status parse_fraction(struct parser *parser) {
   return DIT_OK;
 }
 
-/// One "size:divisions" of the list; sizes below the first one get its divisions, '>' means all larger ones. `last` is the interval set
-/// last, -1 at the start.
+/// One "size:divisions" of the list; sizes below the first one get its divisions, '>' means all larger ones. `last` is
+/// the interval set last, -1 at the start.
 static enum dit_status parse_interval(struct parser *parser, int *last) {
   uint32_t *divisions = parser->config->divisions;
   uint64_t megabytes = 0, value;
@@ -247,7 +251,8 @@ static enum dit_status fail_unknown(const struct parser *parser) {
     strncat(list, i ? ", " : "", sizeof(list) - strlen(list) - 1);
     strncat(list, rules[i].name, sizeof(list) - strlen(list) - 1);
   }
-  return dit_error_set(parser->err, DIT_ERR_INVALID, "allocator configuration: unknown key '%s'; valid keys: %s", parser->token, list);
+  return dit_error_set(parser->err, DIT_ERR_INVALID, "allocator configuration: unknown key '%s'; valid keys: %s",
+                       parser->token, list);
 }
 
 static enum dit_status parse_item(struct parser *parser) {
@@ -271,8 +276,10 @@ enum dit_status dit_allocator_config_parse(const char *text, struct dit_allocato
       break;
     }
     if (strcmp(parser.token, ",") != 0) {
-      return dit_error_set(err, DIT_ERR_INVALID, "allocator configuration: expected ',' after %s but found '%s'; the form is key:value,key:value",
-                           parser.key, parser.token);
+      return dit_error_set(
+          err, DIT_ERR_INVALID,
+          "allocator configuration: expected ',' after %s but found '%s'; the form is key:value,key:value", parser.key,
+          parser.token);
     }
   }
   *out = config;

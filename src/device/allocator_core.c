@@ -1,8 +1,9 @@
 /// Allocation and free of blocks: best fit, split, coalesce, count.
 ///
-/// Invariant: every operation gets the metadata it may need before it changes anything, so a failure of the host's memory leaves the allocator as
-/// it was. dit_allocator_free finds its allocator through the address map; a segment that is in the map while its owner's lock is
-/// held stays there. Depends on: allocator_pool, allocator_segment, allocator_event, allocator_map.
+/// Invariant: every operation gets the metadata it may need before it changes anything, so a failure of the host's
+/// memory leaves the allocator as it was. dit_allocator_free finds its allocator through the address map; a segment
+/// that is in the map while its owner's lock is held stays there. Depends on: allocator_pool, allocator_segment,
+/// allocator_event, allocator_map.
 #include <string.h>
 
 #include "device/allocator_impl.h"
@@ -135,7 +136,8 @@ static enum dit_status find_block(struct dit_allocator *a, int64_t stream, size_
   } else {
     use = dit_allocator_use_get(a);
     if (!use) {
-      return dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size, a->device);
+      return dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size,
+                           a->device);
     }
   }
   enum dit_status status = dit_allocator_segment_acquire(a, slot, size, out, err);
@@ -167,13 +169,14 @@ enum dit_status dit_allocator_alloc(struct dit_allocator *a, int64_t stream, siz
     goto done;
   }
   if (DIT_UNLIKELY(a->pending > 0)) {
-    dit_allocator_event_poll(a);
+    dit_allocator_event_poll(a, 0);
     dit_allocator_segment_flush(a);
   }
   size_t rounded = dit_allocator_round_size(&a->config, size);
   spare = dit_allocator_block_get(a);
   if (DIT_UNLIKELY(!spare)) {
-    status = dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size, a->device);
+    status = dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size,
+                           a->device);
     goto done;
   }
   status = find_block(a, stream, rounded, &block, err);
@@ -268,7 +271,7 @@ static void free_live(struct dit_allocator *a, struct dit_allocator_block *block
   block->uses = NULL;
   dit_allocator_event_defer(a, block, uses);
   if (raw) {
-    dit_allocator_event_poll(a);
+    dit_allocator_event_poll(a, 0);
     dit_allocator_segment_flush(a);
   }
 }

@@ -1,8 +1,9 @@
 /// Frees that wait for other streams.
 ///
-/// A block that record_stream saw on other streams is PENDING_FREE until an event recorded on each of them, at the time of the free, has
-/// completed. An event that cannot be created or recorded is no reason to fail or to block: the stream itself is polled instead, which is only
-/// more careful. Invariant: block->event_count is the number of its uses in slot queues or on the way there. Depends on: allocator_pool.
+/// A block that record_stream saw on other streams is PENDING_FREE until an event recorded on each of them, at the time
+/// of the free, has completed. An event that cannot be created or recorded is no reason to fail or to block: the stream
+/// itself is polled instead, which is only more careful. Invariant: block->event_count is the number of its uses in
+/// slot queues or on the way there. Depends on: allocator_pool.
 #include "device/allocator_impl.h"
 
 static bool is_complete(struct dit_allocator *a, const struct dit_allocator_use *use) {
@@ -24,9 +25,9 @@ static void complete_use(struct dit_allocator *a, struct dit_allocator_use *use)
   }
 }
 
-void dit_allocator_event_poll(struct dit_allocator *a) {
+void dit_allocator_event_poll(struct dit_allocator *a, uint64_t synchronized) {
   for (struct dit_allocator_slot *slot = a->slots; slot && a->pending > 0; slot = slot->next) {
-    while (slot->queue_head && is_complete(a, slot->queue_head)) {
+    while (slot->queue_head && (slot->queue_head->number <= synchronized || is_complete(a, slot->queue_head))) {
       struct dit_allocator_use *use = slot->queue_head;
       slot->queue_head = use->next;
       if (!slot->queue_head) {
@@ -47,6 +48,7 @@ static void enqueue(struct dit_allocator *a, struct dit_allocator_use *use) {
     slot->queue_head = use;
   }
   slot->queue_tail = use;
+  use->number = ++a->queued_uses;
   a->pending++;
 }
 

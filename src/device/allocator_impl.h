@@ -1,14 +1,16 @@
 /// Structures shared by the allocator's files (allocator_*.c); nobody else includes this.
 ///
-/// Shape: an allocator has stream slots; a slot has the free blocks of its small and its large pool. A segment is one vendor allocation; its blocks
-/// tile it without gaps and are linked in address order. A block is ALLOCATED (the user has it), PENDING_FREE (freed, events outstanding) or
-/// INACTIVE (in its slot's free set). Two neighbours are never both INACTIVE.
+/// Shape: an allocator has stream slots; a slot has the free blocks of its small and its large pool. A segment is one
+/// vendor allocation; its blocks tile it without gaps and are linked in address order. A block is ALLOCATED (the user
+/// has it), PENDING_FREE (freed, events outstanding) or INACTIVE (in its slot's free set). Two neighbours are never
+/// both INACTIVE.
 ///
-/// segment->starts[offset >> shift] is the block that starts in that granule: a small-pool block has at least 512 bytes, a large-pool block more
-/// than 1 MiB, so at most one block starts in each granule, and an address leads to its block without a search.
+/// segment->starts[offset >> shift] is the block that starts in that granule: a small-pool block has at least 512
+/// bytes, a large-pool block more than 1 MiB, so at most one block starts in each granule, and an address leads to its
+/// block without a search.
 ///
-/// Locks: allocator->lock guards everything reachable from the allocator. The address map (allocator_map.c) has a lock of its own, taken inside
-/// it; a segment enters and leaves the map under its owner's lock.
+/// Locks: allocator->lock guards everything reachable from the allocator. The address map (allocator_map.c) has a lock
+/// of its own, taken inside it; a segment enters and leaves the map under its owner's lock.
 #ifndef DIT_DEVICE_ALLOCATOR_IMPL_H
 #define DIT_DEVICE_ALLOCATOR_IMPL_H
 
@@ -23,23 +25,25 @@
 struct dit_allocator_block {
   char *address;
   size_t size, requested;
-  struct dit_allocator_block *prev, *next;    ///< neighbours in the segment
-  struct dit_allocator_block *left, *right;   ///< INACTIVE: list links of a small bin, or children in the large tree
+  struct dit_allocator_block *prev, *next;   ///< neighbours in the segment
+  struct dit_allocator_block *left, *right;  ///< INACTIVE: list links of a small bin, or children in the large tree
   struct dit_allocator_segment *segment;
-  struct dit_allocator_use *uses;             ///< ALLOCATED: streams seen by record_stream
-  uint64_t age;                               ///< INACTIVE: allocator->large_calls when it became so
-  uint32_t event_count;                       ///< PENDING_FREE: uses not complete
+  struct dit_allocator_use *uses;  ///< ALLOCATED: streams seen by record_stream
+  uint64_t age;                    ///< INACTIVE: allocator->large_calls when it became so
+  uint32_t event_count;            ///< PENDING_FREE: uses not complete
   enum dit_block_state state;
-  bool oversize;                              ///< counted in oversize_allocations
+  bool oversize;  ///< counted in oversize_allocations
 };
 
-/// A stream that uses a block. It travels: block->uses, then the slot's queue, then allocator->spare_uses with its event.
+/// A stream that uses a block. It travels: block->uses, then the slot's queue, then allocator->spare_uses with its
+/// event.
 struct dit_allocator_use {
   struct dit_allocator_use *next;
   struct dit_allocator_block *block;
   struct dit_allocator_slot *slot;
-  void *event;    ///< NULL until first needed; kept when the use is recycled
-  bool recorded;  ///< false: the event could not be recorded, so the stream itself is polled
+  void *event;      ///< NULL until first needed; kept when the use is recycled
+  uint64_t number;  ///< of allocator->queued_uses when it was queued
+  bool recorded;    ///< false: the event could not be recorded, so the stream itself is polled
 };
 
 struct dit_allocator_slot {
@@ -88,7 +92,8 @@ struct dit_allocator {
   struct dit_allocator_block *spare_blocks;
   struct dit_allocator_use *spare_uses;
   struct dit_allocator_chunk *chunks;
-  size_t pending;  ///< uses in slot queues
+  size_t pending;        ///< uses in slot queues
+  uint64_t queued_uses;  ///< ever
   uint64_t large_calls;
   struct dit_memory_stats stats;
 };
@@ -115,7 +120,8 @@ void dit_allocator_map_remove(struct dit_allocator_segment *segment);
 enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, struct dit_allocator_slot **out,
                                        struct dit_error *err);
 /// Best fit; NULL when nothing fits. The block leaves the free set.
-struct dit_allocator_block *dit_allocator_pool_take(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size);
+struct dit_allocator_block *dit_allocator_pool_take(struct dit_allocator *a, struct dit_allocator_slot *slot,
+                                                    size_t size);
 void dit_allocator_pool_insert(struct dit_allocator_block *block);
 void dit_allocator_pool_remove(struct dit_allocator_block *block);
 /// Zeroed; NULL when host memory is exhausted.
@@ -125,10 +131,11 @@ struct dit_allocator_use *dit_allocator_use_get(struct dit_allocator *a);
 void dit_allocator_use_put(struct dit_allocator *a, struct dit_allocator_use *use);  ///< NULL allowed
 void dit_allocator_pool_reset(struct dit_allocator *a);
 
-// ---- allocator_segment.c: vendor memory. The lock is held on entry and on return; functions marked (unlocks) leave it in between.
+// ---- allocator_segment.c: vendor memory. The lock is held on entry and on return; functions marked (unlocks) leave it
+// in between.
 
-/// (unlocks) A new segment that holds `size` bytes as one ALLOCATED block with no size stats counted yet; runs the whole out-of-memory chain.
-/// A cached block that became free meanwhile may be returned instead.
+/// (unlocks) A new segment that holds `size` bytes as one ALLOCATED block with no size stats counted yet; runs the
+/// whole out-of-memory chain. A cached block that became free meanwhile may be returned instead.
 enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size,
                                               struct dit_allocator_block **out, struct dit_error *err);
 /// Take a segment whose only block is free out of pools and map and put it on `list`.
@@ -147,8 +154,10 @@ void dit_allocator_segment_set_start(struct dit_allocator_segment *segment, cons
 
 // ---- allocator_event.c: frees that wait for streams. The lock is held.
 
-/// Complete every pending free whose events are done.
-void dit_allocator_event_poll(struct dit_allocator *a);
+/// Complete every pending free whose events are done. The device was synchronised when the `synchronized` first uses
+/// had been queued: these are done without asking (0: none), which also frees blocks whose streams cannot be asked any
+/// more.
+void dit_allocator_event_poll(struct dit_allocator *a, uint64_t synchronized);
 /// (unlocks) The block (PENDING_FREE) becomes free when all `uses` are complete.
 void dit_allocator_event_defer(struct dit_allocator *a, struct dit_allocator_block *block,
                                struct dit_allocator_use *uses);
@@ -178,11 +187,13 @@ static inline void dit_allocator_stat_decrease(struct dit_memory_stat *stat, int
   stat->current -= amount;
   stat->freed += amount;
 }
-static inline void dit_allocator_stats_increase(struct dit_memory_stat *stats, enum dit_memory_pool pool, int64_t amount) {
+static inline void dit_allocator_stats_increase(struct dit_memory_stat *stats, enum dit_memory_pool pool,
+                                                int64_t amount) {
   dit_allocator_stat_increase(&stats[DIT_POOL_ALL], amount);
   dit_allocator_stat_increase(&stats[pool], amount);
 }
-static inline void dit_allocator_stats_decrease(struct dit_memory_stat *stats, enum dit_memory_pool pool, int64_t amount) {
+static inline void dit_allocator_stats_decrease(struct dit_memory_stat *stats, enum dit_memory_pool pool,
+                                                int64_t amount) {
   dit_allocator_stat_decrease(&stats[DIT_POOL_ALL], amount);
   dit_allocator_stat_decrease(&stats[pool], amount);
 }

@@ -1,9 +1,10 @@
 /// From any device address to its segment: one sorted table for all devices, read without a lock.
 ///
-/// Invariant: a reader that sees the same even sequence before and after its search saw a consistent table. All shared words are atomics; data
-/// is stored with release after the sequence became odd and loaded with acquire before it is read again, so no fences are needed.
-/// A table that was outgrown is never freed because a reader may still look at it; sizes double, so all old tables together are smaller than
-/// the present one. Segments come and go seldom, so inserting by shifting is cheap enough. Depends on: core/alloc.
+/// Invariant: a reader that sees the same even sequence before and after its search saw a consistent table. All shared
+/// words are atomics; data is stored with release after the sequence became odd and loaded with acquire before it is
+/// read again, so no fences are needed. A table that was outgrown is never freed because a reader may still look at it;
+/// sizes double, so all old tables together are smaller than the present one. Segments come and go seldom, so inserting
+/// by shifting is cheap enough. Depends on: core/alloc.
 #include "device/allocator_impl.h"
 #include "dit/alloc.h"
 

@@ -1,9 +1,10 @@
 /// Free blocks and recycled metadata of one allocator.
 ///
-/// Small pool: sizes are multiples of 512 up to 2 MiB, so there is one list per size and a two-level bitmap finds the best fit in constant time.
-/// Large pool: a treap ordered by (size, address), its priorities derived from the block's own address.
-/// Invariant: exactly the INACTIVE blocks are in a free set. Metadata is never returned to the heap before dit_allocator_pool_reset, so an
-/// operation that got what it needs up front cannot fail half-way. Depends on: core/alloc. The allocator's lock is held throughout.
+/// Small pool: sizes are multiples of 512 up to 2 MiB, so there is one list per size and a two-level bitmap finds the
+/// best fit in constant time. Large pool: a treap ordered by (size, address), its priorities derived from the block's
+/// own address. Invariant: exactly the INACTIVE blocks are in a free set. Metadata is never returned to the heap before
+/// dit_allocator_pool_reset, so an operation that got what it needs up front cannot fail half-way. Depends on:
+/// core/alloc. The allocator's lock is held throughout.
 #include <string.h>
 
 #include "device/allocator_impl.h"
@@ -199,8 +200,9 @@ enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, 
   if (!slot) {
     slot = dit_calloc(1, sizeof(*slot));
     if (!slot) {
-      return dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while preparing device %d, stream %lld for allocations",
-                           a->device, (long long)stream);
+      return dit_error_set(err, DIT_ERR_NOMEM,
+                           "host memory exhausted while preparing device %d, stream %lld for allocations", a->device,
+                           (long long)stream);
     }
     slot->stream = stream;
     slot->next_in_bucket = *bucket;

@@ -1,8 +1,9 @@
 /// Segments: memory taken from the vendor and given back, and the chain of measures when the device is full.
 ///
-/// Invariant: a segment in a->segments is in the address map and its blocks tile it. A segment on its way back is in no list that another thread
-/// can reach, so the lock is free while the device is synchronised and the vendor works. An allocation that finds the device full waits
-/// for threads that are giving memory back before it fails. Depends on: allocator_pool, allocator_event, allocator_map, core/log.
+/// Invariant: a segment in a->segments is in the address map and its blocks tile it. A segment on its way back is in no
+/// list that another thread can reach, so the lock is free while the device is synchronised and the vendor works. An
+/// allocation that finds the device full waits for threads that are giving memory back before it fails. Depends on:
+/// allocator_pool, allocator_event, allocator_map, core/log.
 #include "device/allocator_impl.h"
 #include "dit/alloc.h"
 #include "dit/log.h"
@@ -85,8 +86,8 @@ static void count_release(struct dit_allocator *a, const struct dit_allocator_se
   a->taken -= segment->size;
 }
 
-/// (unlocks) When synchronising fails the device has drained with an error or is lost: the memory is given back all the same and the
-/// error is returned.
+/// (unlocks) When synchronising fails the device has drained with an error or is lost: the memory is given back all the
+/// same and the error is returned.
 static enum dit_status release_list(struct dit_allocator *a, struct dit_allocator_segment *list, bool synchronize,
                                     struct dit_error *err) {
   if (!list) {
@@ -101,8 +102,8 @@ static enum dit_status release_list(struct dit_allocator *a, struct dit_allocato
   for (struct dit_allocator_segment *segment = list; segment; segment = segment->next) {
     struct dit_error detail = {0};
     if (a->vtable->memory_free(a->context, segment->address, &detail) != DIT_OK) {
-      dit_log_write_once("allocator.vendor_free", DIT_LOG_WARNING, "device %d did not take %zu bytes at %p back: %s", a->device,
-                         segment->size, (void *)segment->address, detail.message);
+      dit_log_write_once("allocator.vendor_free", DIT_LOG_WARNING, "device %d did not take %zu bytes at %p back: %s",
+                         a->device, segment->size, (void *)segment->address, detail.message);
     }
   }
   dit_allocator_reenter(a);
@@ -128,10 +129,11 @@ enum dit_status dit_allocator_segment_release_cached(struct dit_allocator *a, st
   enum dit_status status = DIT_OK;
   a->stats.num_sync_all_streams++;
   if (a->pending > 0) {
+    uint64_t queued = a->queued_uses;
     dit_allocator_leave(a);
     status = a->vtable->synchronize(a->context, err);
     dit_allocator_reenter(a);
-    dit_allocator_event_poll(a);
+    dit_allocator_event_poll(a, status == DIT_OK ? queued : 0);
     dit_allocator_segment_flush(a);
   }
   struct dit_allocator_segment *list = NULL;
@@ -194,8 +196,8 @@ static struct dit_allocator_segment *find_oversize(struct dit_allocator *a, cons
   return best;
 }
 
-/// (unlocks) With max_split_size: give back one oversize segment that is large enough, or several that are so together. False when there are not
-/// enough of them.
+/// (unlocks) With max_split_size: give back one oversize segment that is large enough, or several that are so together.
+/// False when there are not enough of them.
 static bool release_oversize(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size) {
   if (a->config.max_split_size == SIZE_MAX || size <= DIT_SMALL_SIZE) {
     return false;
@@ -263,31 +265,26 @@ static enum dit_status take_memory(struct dit_allocator *a, struct dit_allocator
 
 /// (unlocks) One measure after another against a full device; false when none is left.
 static bool make_room(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size, int *measure) {
-  for (;;) {
-    enum dit_status ignored = DIT_OK;
-    (void)ignored;
-    switch ((*measure)++) {
-      case 0:
-        if (release_oversize(a, slot, size)) {
-          return true;
-        }
-        break;
-      case 1:
-        ignored = dit_allocator_segment_release_cached(a, NULL);
-        a->stats.num_alloc_retries++;
-        return true;
-      case 2:
-        if (a->releasing > 0) {
-          while (a->releasing > 0) {
-            pthread_cond_wait(&a->changed, &a->lock);
-          }
-          return true;
-        }
-        break;
-      default:
-        return false;
+  if (*measure == 0) {
+    *measure = 1;
+    if (release_oversize(a, slot, size)) {
+      return true;
     }
   }
+  if (*measure == 1) {
+    *measure = 2;
+    a->stats.num_alloc_retries++;
+    enum dit_status ignored = dit_allocator_segment_release_cached(a, NULL);
+    (void)ignored;  // the allocation that follows meets the device's error itself
+    return true;
+  }
+  if (a->releasing == 0) {
+    return false;
+  }
+  while (a->releasing > 0) {
+    pthread_cond_wait(&a->changed, &a->lock);
+  }
+  return true;
 }
 
 enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size,
@@ -298,7 +295,8 @@ enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct di
   }
   struct dit_allocator_segment *segment = create_segment(a, slot, size);
   if (!segment) {
-    return dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size, a->device);
+    return dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size,
+                         a->device);
   }
   if (a->config.gc_threshold > 0 && !raw) {
     collect_garbage(a);

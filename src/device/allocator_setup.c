@@ -1,7 +1,8 @@
 /// Life of an allocator: init, configuration, reset.
 ///
-/// Invariant: between init and reset the allocator is open; reset waits for operations that left the lock half-way. The lock object
-/// outlives reset so that a late free on another thread finds it. Depends on: allocator_pool, allocator_segment.
+/// Invariant: between init and reset the allocator is open; reset waits for operations that left the lock half-way. The
+/// lock object outlives reset so that a late free on another thread finds it. Depends on: allocator_pool,
+/// allocator_segment.
 #include <string.h>
 
 #include "device/allocator_impl.h"

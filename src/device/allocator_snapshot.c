@@ -1,7 +1,7 @@
 /// A copy of all segments and blocks for torch.cuda.memory_snapshot.
 ///
-/// Invariant: until the visit, a segment's `blocks` is NULL and its blocks follow those of the segment appended before it; the visit sorts
-/// and sets the pointers, because both arrays may move while they grow. Depends on: core/alloc.
+/// Invariant: until the visit, a segment's `blocks` is NULL and its blocks follow those of the segment appended before
+/// it; the visit sorts and sets the pointers, because both arrays may move while they grow. Depends on: core/alloc.
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,10 +34,11 @@ static void copy_segment(struct dit_allocator_snapshot *snapshot, const struct d
                                      .total_size = segment->size};
   for (const struct dit_allocator_block *block = segment->first; block; block = block->next) {
     bool active = block->state != DIT_BLOCK_INACTIVE;
-    snapshot->blocks[snapshot->block_count++] = (struct dit_memory_block){.address = block->address,
-                                                                          .size = block->size,
-                                                                          .requested_size = active ? block->requested : 0,
-                                                                          .state = block->state};
+    snapshot->blocks[snapshot->block_count++] =
+        (struct dit_memory_block){.address = block->address,
+                                  .size = block->size,
+                                  .requested_size = active ? block->requested : 0,
+                                  .state = block->state};
     out->block_count++;
     out->allocated_size += block->state == DIT_BLOCK_ALLOCATED ? block->size : 0;
     out->active_size += active ? block->size : 0;
@@ -66,8 +67,9 @@ enum dit_status dit_allocator_snapshot_append(struct dit_allocator_snapshot *sna
       copy_segment(snapshot, segment);
     }
   } else {
-    status = dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while copying %zu segments and %zu blocks for a snapshot",
-                           segments, blocks);
+    status = dit_error_set(err, DIT_ERR_NOMEM,
+                           "host memory exhausted while copying %zu segments and %zu blocks for a snapshot", segments,
+                           blocks);
   }
   pthread_mutex_unlock(&a->lock);
   return status;

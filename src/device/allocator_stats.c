@@ -13,9 +13,10 @@ void dit_allocator_get_stats(struct dit_allocator *a, struct dit_memory_stats *o
 
 /// The per-pool counters are the leading arrays of the struct, followed by the two oversize counters.
 static void visit_stats(struct dit_memory_stats *stats, void (*visit)(struct dit_memory_stat *)) {
-  struct dit_memory_stat *pools[] = {stats->allocation,      stats->segment,        stats->active,
-                                     stats->inactive_split,  stats->allocated_bytes, stats->reserved_bytes,
-                                     stats->active_bytes,    stats->inactive_split_bytes, stats->requested_bytes};
+  struct dit_memory_stat *pools[] = {
+      stats->allocation,      stats->segment,        stats->active,       stats->inactive_split,
+      stats->allocated_bytes, stats->reserved_bytes, stats->active_bytes, stats->inactive_split_bytes,
+      stats->requested_bytes};
   for (size_t i = 0; i < sizeof(pools) / sizeof(pools[0]); i++) {
     for (int pool = 0; pool < DIT_POOL_COUNT; pool++) {
       visit(&pools[i][pool]);

@@ -1,12 +1,12 @@
 /// Contiguous copies and fills in stream order.
 ///
-/// Host memory counts as asynchronous only when the whole range lies in one live pinned block: the block then remembers the stream, so that it is not
-/// handed out again while the copy may run. With pageable memory (either direction) the copy is queued and waited for, which is what CUDA's
-/// contract amounts to: the source is consumed, the destination valid, on return. CUDA_LAUNCH_BLOCKING waits always.
-/// Depends on runtime.c, stream.c, host_memory.c.
-#include "device/device_internal.h"
-
+/// Host memory counts as asynchronous only when the whole range lies in one live pinned block: the block then remembers
+/// the stream, so that it is not handed out again while the copy may run. With pageable memory (either direction) the
+/// copy is queued and waited for, which is what CUDA's contract amounts to: the source is consumed, the destination
+/// valid, on return. CUDA_LAUNCH_BLOCKING waits always. Depends on runtime.c, stream.c, host_memory.c.
 #include <string.h>
+
+#include "device/device_internal.h"
 
 static enum dit_status check_place(int device, struct dit_error *err) {
   return device == -1 ? DIT_OK : dit_device_check(device, err);
@@ -27,7 +27,9 @@ static enum dit_status check_copy(const void *dst, int dst_device, const void *s
 static enum dit_status copy_on_host(void *dst, const void *src, size_t size, int device, void *stream,
                                     struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(dit_runtime_get_vtable()->stream_synchronize(device, stream, err));
-  memmove(dst, src, size);
+  if (size > 0) {
+    memmove(dst, src, size);
+  }
   return DIT_OK;
 }
 

@@ -1,7 +1,8 @@
 /// What the files of src/device share: the loaded vendor, the process state, the thread state, shutdown of each part.
 ///
-/// runtime.c owns the state machine (idle, loading, active, bad fork) and the devices; registry.c loads libraries; stream.c, event.c, copy.c and
-/// host_memory.c are each one section of include/dit/runtime.h; allocator.c is include/dit/memory.h.
+/// runtime.c owns the state machine (idle, loading, active, bad fork) and the devices; registry.c loads libraries;
+/// stream.c, event.c, copy.c and host_memory.c are each one section of include/dit/runtime.h; allocator.c is
+/// include/dit/memory.h.
 #ifndef DIT_DEVICE_INTERNAL_H
 #define DIT_DEVICE_INTERNAL_H
 
@@ -38,7 +39,8 @@ DIT_NODISCARD enum dit_status dit_runtime_check(struct dit_error *err);
 /// CUDA_LAUNCH_BLOCKING as it was at init.
 bool dit_runtime_is_launch_blocking(void);
 
-/// What a thread has chosen. Valid while `generation` is the process's: shutdown and a bad fork put every thread back to device 0, stream 0.
+/// What a thread has chosen. Valid while `generation` is the process's: shutdown and a bad fork put every thread back
+/// to device 0, stream 0.
 struct dit_thread {
   unsigned generation;
   int device;
@@ -56,13 +58,14 @@ struct dit_thread *dit_thread_get(void);
 
 // ---- host_memory.c
 
-/// Is [ptr, ptr + size) inside one live pinned block? If so the block is marked as used by the stream. `pinned` is the answer.
+/// Is [ptr, ptr + size) inside one live pinned block? If so the block is marked as used by the stream. `pinned` is the
+/// answer.
 DIT_NODISCARD enum dit_status dit_host_use_range(const void *ptr, size_t size, int device, int64_t stream, bool *pinned,
                                                  struct dit_error *err);
 
-// ---- shutdown, called by dit_runtime_shutdown in this order with the devices drained and the vendor still active
+// ---- shutdown: dit_runtime_shutdown calls dit_memory_shutdown (allocator.h) and then these, in this order, with the
+// devices drained and the vendor still active
 
-void dit_memory_shutdown(void) __attribute__((weak));  ///< allocator.h
 void dit_host_shutdown(void);
 void dit_event_shutdown(void);
 void dit_stream_shutdown(void);

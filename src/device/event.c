@@ -1,12 +1,12 @@
 /// Events: the framework's handle over a vendor event.
 ///
-/// Live events are in one list, so that shutdown can take the vendor's part away from events that outlive it; such an event can only be destroyed.
-/// Rules follow CUDA: an event belongs to one device and is recorded on streams of that device; waiting for an event that was never recorded
-/// does nothing; a wait means the latest recording at the time of the call. Depends on runtime.c, stream.c.
-#include "device/device_internal.h"
-
+/// Live events are in one list, so that shutdown can take the vendor's part away from events that outlive it; such an
+/// event can only be destroyed. Rules follow CUDA: an event belongs to one device and is recorded on streams of that
+/// device; waiting for an event that was never recorded does nothing; a wait means the latest recording at the time of
+/// the call. Depends on runtime.c, stream.c.
 #include <pthread.h>
 
+#include "device/device_internal.h"
 #include "dit/alloc.h"
 
 struct dit_event {
@@ -66,7 +66,8 @@ enum dit_status dit_event_create(int device, unsigned flags, struct dit_event **
   return DIT_OK;
 }
 
-// In a bad fork the list's lock may belong to a thread that is gone and the vendor's state is a copy: leave the event where it is.
+// In a bad fork the list's lock may belong to a thread that is gone and the vendor's state is a copy: leave the event
+// where it is.
 void dit_event_destroy(struct dit_event *event) {
   if (!event || dit_runtime_is_bad_fork()) {
     return;
@@ -105,9 +106,10 @@ enum dit_status dit_event_record(struct dit_event *event, int device, int64_t st
   void *raw;
   DIT_RETURN_IF_NOT_OK(check_event(event, err));
   if (device != event->device) {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "Event device %d does not match recording stream's device %d; record it on a stream of device %d",
-                         event->device, device, event->device);
+    return dit_error_set(
+        err, DIT_ERR_INVALID,
+        "Event device %d does not match recording stream's device %d; record it on a stream of device %d",
+        event->device, device, event->device);
   }
   DIT_RETURN_IF_NOT_OK(dit_stream_get_raw(device, stream, &raw, err));
   DIT_RETURN_IF_NOT_OK(dit_runtime_get_vtable()->event_record(device, event->raw, raw, err));
@@ -139,17 +141,19 @@ static enum dit_status check_timed(struct dit_event *event, const char *which, s
   bool done;
   DIT_RETURN_IF_NOT_OK(check_event(event, err));
   if (!(event->flags & DIT_EVENT_TIMING)) {
-    return dit_error_set(err, DIT_ERR_INVALID, "the %s event was created without timing; create it with enable_timing=True",
-                         which);
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "the %s event was created without timing; create it with enable_timing=True", which);
   }
   if (!atomic_load(&event->recorded)) {
-    return dit_error_set(err, DIT_ERR_INVALID, "the %s event was never recorded; record both events before asking for times",
-                         which);
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "the %s event was never recorded; record both events before asking for times", which);
   }
   DIT_RETURN_IF_NOT_OK(dit_event_query(event, &done, err));
   if (!done) {
-    return dit_error_set(err, DIT_ERR_DEVICE, "CUDA error: device not ready: the %s event is not complete yet; synchronize "
-                         "with it first", which);
+    return dit_error_set(err, DIT_ERR_DEVICE,
+                         "CUDA error: device not ready: the %s event is not complete yet; synchronize "
+                         "with it first",
+                         which);
   }
   return DIT_OK;
 }
@@ -159,14 +163,21 @@ enum dit_status dit_event_get_elapsed(struct dit_event *start, struct dit_event 
   DIT_RETURN_IF_NOT_OK(check_timed(start, "start", err));
   DIT_RETURN_IF_NOT_OK(check_timed(end, "end", err));
   if (start->device != end->device) {
-    return dit_error_set(err, DIT_ERR_INVALID, "the events belong to devices %d and %d; times are comparable on one device only",
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "the events belong to devices %d and %d; times are comparable on one device only",
                          start->device, end->device);
   }
   return dit_runtime_get_vtable()->event_get_elapsed(start->device, start->raw, end->raw, milliseconds, err);
 }
 
-int dit_event_get_device(const struct dit_event *event) { return event->device; }
+int dit_event_get_device(const struct dit_event *event) {
+  return event->device;
+}
 
-bool dit_event_is_recorded(const struct dit_event *event) { return atomic_load(&event->recorded); }
+bool dit_event_is_recorded(const struct dit_event *event) {
+  return atomic_load(&event->recorded);
+}
 
-void *dit_event_get_raw(const struct dit_event *event) { return event->raw; }
+void *dit_event_get_raw(const struct dit_event *event) {
+  return event->raw;
+}

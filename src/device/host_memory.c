@@ -1,14 +1,14 @@
 /// Pinned host memory: cached blocks of power-of-two size, an index by address, reuse guarded by events.
 ///
-/// Life of a block: vendor -> live -> (uses? pending until events recorded at free time are done) -> cached -> live ... -> vendor. Invariants: `index_` holds
-/// every block once, sorted by address, and ranges do not overlap; a cached block is in exactly one free list; a block in
-/// no state but live answers dit_host_is_pinned with true. Registered ranges are blocks that are never cached. The lock is not held while
-/// the vendor allocates, frees or records, so a host function that frees pinned memory cannot deadlock. Depends on runtime.c, stream.c, event.c.
-#include "device/device_internal.h"
-
+/// Life of a block: vendor -> live -> (uses? pending until events recorded at free time are done) -> cached -> live ...
+/// -> vendor. Invariants: `index_` holds every block once, sorted by address, and ranges do not overlap; a cached block
+/// is in exactly one free list; a block in no state but live answers dit_host_is_pinned with true. Registered ranges
+/// are blocks that are never cached. The lock is not held while the vendor allocates, frees or records, so a host
+/// function that frees pinned memory cannot deadlock. Depends on runtime.c, stream.c, event.c.
 #include <pthread.h>
 #include <string.h>
 
+#include "device/device_internal.h"
 #include "dit/alloc.h"
 #include "dit/log.h"
 
@@ -26,7 +26,7 @@ struct block_use {
 struct host_block {
   char *address;
   size_t size;
-  int class;  // log2 of size; -1 for a registered range
+  int power;  // log2 of size; -1 for a registered range
   enum block_state state;
   struct block_use *uses;
   int use_count, use_capacity;
@@ -125,8 +125,8 @@ static void count_vendor_alloc(size_t size) {
 
 static void put_in_cache(struct host_block *block) {
   block->state = BLOCK_CACHED;
-  block->next = cached[block->class];
-  cached[block->class] = block;
+  block->next = cached[block->power];
+  cached[block->power] = block;
 }
 
 static void drop_uses(struct host_block *block) {
@@ -174,19 +174,19 @@ static void destroy_block(struct host_block *block) {
 // ---- alloc
 
 static int size_class(size_t size) {
-  int class = SMALLEST_CLASS;
-  while (class < CLASS_COUNT - 2 && ((size_t)1 << class) < size) {
-    class ++;
+  int power = SMALLEST_CLASS;
+  while (power < CLASS_COUNT - 2 && ((size_t)1 << power) < size) {
+    power++;
   }
-  return class;
+  return power;
 }
 
-static struct host_block *take_cached(int class) {
+static struct host_block *take_cached(int power) {
   pthread_mutex_lock(&lock);
   sweep_pending();
-  struct host_block *block = cached[class];
+  struct host_block *block = cached[power];
   if (block) {
-    cached[class] = block->next;
+    cached[power] = block->next;
     block->state = BLOCK_LIVE;
     count_alloc(block->size);
   }
@@ -204,8 +204,8 @@ static enum dit_status take_from_vendor(size_t size, void **address, struct dit_
   return status;
 }
 
-static enum dit_status create_block(int class, void **ptr, struct dit_error *err) {
-  size_t size = (size_t)1 << class;
+static enum dit_status create_block(int power, void **ptr, struct dit_error *err) {
+  size_t size = (size_t)1 << power;
   void *address = NULL;
   struct host_block *block = dit_calloc(1, sizeof *block);
   if (!block) {
@@ -216,7 +216,7 @@ static enum dit_status create_block(int class, void **ptr, struct dit_error *err
     destroy_block(block);
     return status;
   }
-  *block = (struct host_block){.address = address, .size = size, .class = class, .state = BLOCK_LIVE};
+  *block = (struct host_block){.address = address, .size = size, .power = power, .state = BLOCK_LIVE};
   pthread_mutex_lock(&lock);
   bool stored = index_insert(block);
   if (stored) {
@@ -240,21 +240,22 @@ enum dit_status dit_host_alloc(size_t size, void **ptr, struct dit_error *err) {
     return DIT_OK;
   }
   if (size > SIZE_MAX / 4) {
-    return dit_error_set(err, DIT_ERR_NOMEM, "pinned host memory: %zu bytes asked for, more than an address space has", size);
+    return dit_error_set(err, DIT_ERR_NOMEM, "pinned host memory: %zu bytes asked for, more than an address space has",
+                         size);
   }
-  int class = size_class(size);
-  struct host_block *block = take_cached(class);
+  int power = size_class(size);
+  struct host_block *block = take_cached(power);
   if (block) {
     *ptr = block->address;
     return DIT_OK;
   }
-  return create_block(class, ptr, err);
+  return create_block(power, ptr, err);
 }
 
 // ---- free
 
-// Record an event on each stream that used the block; where that fails, wait for the stream (or the whole device) instead.
-// The block is closing: nobody else touches it.
+// Record an event on each stream that used the block; where that fails, wait for the stream (or the whole device)
+// instead. The block is closing: nobody else touches it.
 static void record_uses(struct host_block *block) {
   int left = 0;
   for (int i = 0; i < block->use_count; i++) {
@@ -279,7 +280,7 @@ static void record_uses(struct host_block *block) {
 static struct host_block *close_block(const void *ptr) {
   pthread_mutex_lock(&lock);
   struct host_block *block = index_find(ptr);
-  if (block && (block->address != ptr || block->state != BLOCK_LIVE || block->class < 0)) {
+  if (block && (block->address != ptr || block->state != BLOCK_LIVE || block->power < 0)) {
     block = NULL;
   }
   if (block) {
@@ -328,10 +329,10 @@ void dit_host_empty_cache(void) {
   struct host_block *taken = NULL;
   pthread_mutex_lock(&lock);
   sweep_pending();
-  for (int class = 0; class < CLASS_COUNT; class ++) {
-    while (cached[class]) {
-      struct host_block *block = cached[class];
-      cached[class] = block->next;
+  for (int power = 0; power < CLASS_COUNT; power++) {
+    while (cached[power]) {
+      struct host_block *block = cached[power];
+      cached[power] = block->next;
       index_remove(block);
       stats.vendor_frees++;
       stats.reserved_current -= block->size;
@@ -371,7 +372,8 @@ static enum dit_status add_use(struct host_block *block, int device, int64_t str
     int capacity = block->use_capacity ? 2 * block->use_capacity : 2;
     struct block_use *grown = dit_realloc(block->uses, (size_t)capacity * sizeof *grown);
     if (!grown) {
-      return dit_error_set(err, DIT_ERR_NOMEM, "no host memory to record stream %lld on a pinned block", (long long)stream);
+      return dit_error_set(err, DIT_ERR_NOMEM, "no host memory to record stream %lld on a pinned block",
+                           (long long)stream);
     }
     block->uses = grown;
     block->use_capacity = capacity;
@@ -385,9 +387,9 @@ enum dit_status dit_host_use_range(const void *ptr, size_t size, int device, int
   enum dit_status status = DIT_OK;
   pthread_mutex_lock(&lock);
   struct host_block *block = index_find(ptr);
-  bool inside = block && block->state == BLOCK_LIVE &&
-                size <= block->size - (size_t)((uintptr_t)ptr - (uintptr_t)block->address);
-  if (inside && block->class >= 0) {  // a registered range is its owner's to keep until the work is done
+  bool inside =
+      block && block->state == BLOCK_LIVE && size <= block->size - (size_t)((uintptr_t)ptr - (uintptr_t)block->address);
+  if (inside && block->power >= 0) {  // a registered range is its owner's to keep until the work is done
     status = add_use(block, device, stream, err);
   }
   pthread_mutex_unlock(&lock);
@@ -403,8 +405,8 @@ enum dit_status dit_host_record_stream(const void *ptr, int device, int64_t stre
   DIT_RETURN_IF_NOT_OK(dit_stream_get_raw(device, stream, &raw, err));
   DIT_RETURN_IF_NOT_OK(dit_host_use_range(ptr, 1, device, stream, &pinned, err));
   if (!pinned) {
-    return dit_error_set(err, DIT_ERR_INVALID, "%p is not inside a live pinned host block; allocate it with dit_host_alloc",
-                         ptr);
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "%p is not inside a live pinned host block; allocate it with dit_host_alloc", ptr);
   }
   return DIT_OK;
 }
@@ -424,21 +426,23 @@ enum dit_status dit_host_register(void *ptr, size_t size, struct dit_error *err)
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "vendor '%s' cannot pin memory that exists already", vtable->name);
   }
   if (!ptr || size == 0 || size > UINTPTR_MAX - (uintptr_t)ptr) {
-    return dit_error_set(err, DIT_ERR_INVALID, "cannot register %zu bytes at %p: give an address and a size above 0", size, ptr);
+    return dit_error_set(err, DIT_ERR_INVALID, "cannot register %zu bytes at %p: give an address and a size above 0",
+                         size, ptr);
   }
   struct host_block *block = dit_calloc(1, sizeof *block);
   if (!block) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no host memory to register a range");
   }
-  *block = (struct host_block){.address = ptr, .size = size, .class = -1, .state = BLOCK_LIVE};
+  *block = (struct host_block){.address = ptr, .size = size, .power = -1, .state = BLOCK_LIVE};
   pthread_mutex_lock(&lock);
   bool taken = range_is_taken(ptr, size);
   bool stored = !taken && index_insert(block);
   pthread_mutex_unlock(&lock);
   enum dit_status status = DIT_OK;
   if (!stored) {
-    status = taken ? dit_error_set(err, DIT_ERR_INVALID, "%zu bytes at %p overlap memory that is pinned already", size, ptr)
-                   : dit_error_set(err, DIT_ERR_NOMEM, "no host memory for the index of pinned blocks");
+    status =
+        taken ? dit_error_set(err, DIT_ERR_INVALID, "%zu bytes at %p overlap memory that is pinned already", size, ptr)
+              : dit_error_set(err, DIT_ERR_NOMEM, "no host memory for the index of pinned blocks");
   } else if ((status = vtable->host_register(ptr, size, err)) != DIT_OK) {
     pthread_mutex_lock(&lock);
     index_remove(block);
@@ -454,7 +458,7 @@ enum dit_status dit_host_unregister(void *ptr, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(dit_runtime_check(err));
   pthread_mutex_lock(&lock);
   struct host_block *block = index_find(ptr);
-  if (block && (block->address != ptr || block->class >= 0)) {
+  if (block && (block->address != ptr || block->power >= 0)) {
     block = NULL;
   }
   if (block) {
@@ -493,7 +497,7 @@ void dit_host_shutdown(void) {
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
   while (index_count > 0) {
     struct host_block *block = index_[index_count - 1];
-    bool registered = block->class < 0;
+    bool registered = block->power < 0;
     if (block->state == BLOCK_PENDING) {
       drop_uses(block);
     }

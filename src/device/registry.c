@@ -1,9 +1,8 @@
 /// The registry: finds a vendor library, loads it with local scope, checks what it promises.
 ///
-/// Order of checks: name, file, ELF header, dlopen, symbol, ABI version, struct size, required slots. A library that fails one is closed
-/// again. Invariant: what dit_registry_load returns has every required slot. Depends on core and libdl.
-#include "device/device_internal.h"
-
+/// Order of checks: name, file, ELF header, dlopen, symbol, ABI version, struct size, required slots. A library that
+/// fails one is closed again. Invariant: what dit_registry_load returns has every required slot. Depends on core and
+/// libdl.
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -14,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "device/device_internal.h"
 
 #ifndef EM_LOONGARCH
 #define EM_LOONGARCH 258
@@ -42,9 +43,9 @@ static const char *machine_name(unsigned machine, char *buffer, size_t size) {
   static const struct {
     unsigned machine;
     const char *name;
-  } names[] = {{EM_X86_64, "x86-64"}, {EM_AARCH64, "aarch64"}, {EM_386, "i386"},   {EM_ARM, "arm"},
-               {EM_RISCV, "riscv"},   {EM_PPC64, "ppc64"},     {EM_S390, "s390x"}, {EM_LOONGARCH, "loongarch"},
-               {EM_MIPS, "mips"}};
+  } names[] = {{EM_X86_64, "x86-64"}, {EM_AARCH64, "aarch64"},     {EM_386, "i386"},
+               {EM_ARM, "arm"},       {EM_RISCV, "riscv"},         {EM_PPC64, "ppc64"},
+               {EM_S390, "s390x"},    {EM_LOONGARCH, "loongarch"}, {EM_MIPS, "mips"}};
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
     if (names[i].machine == machine) {
       return names[i].name;
@@ -61,7 +62,8 @@ static enum dit_status check_machine(const char *path, const unsigned char *head
   const unsigned char *field = header + offsetof(Elf64_Ehdr, e_machine);  // same place in both classes
   unsigned machine = file_little ? field[0] | (unsigned)field[1] << 8 : field[1] | (unsigned)field[0] << 8;
   bool file_wide = header[EI_CLASS] == ELFCLASS64;
-  if ((THIS_MACHINE == EM_NONE || machine == THIS_MACHINE) && file_wide == (sizeof(void *) == 8) && file_little == little) {
+  if ((THIS_MACHINE == EM_NONE || machine == THIS_MACHINE) && file_wide == (sizeof(void *) == 8) &&
+      file_little == little) {
     return DIT_OK;
   }
   char theirs[32], ours[32];
@@ -76,11 +78,12 @@ static enum dit_status check_machine(const char *path, const unsigned char *head
 // dlopen's own words for a bad file are hard to read; look at the header first.
 static enum dit_status check_file(const char *path, struct dit_error *err) {
   unsigned char header[sizeof(Elf64_Ehdr)] = {0};
-  int file = open(path, O_RDONLY | O_CLOEXEC);
+  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0) {
     int code = errno;
-    return dit_error_set(err, DIT_ERR_IO, "cannot open vendor library '%s': %s; give the path of a vendor library or a name",
-                         path, strerror(code));
+    return dit_error_set(err, DIT_ERR_IO,
+                         "cannot open vendor library '%s': %s; give the path of a vendor library or a name", path,
+                         strerror(code));
   }
   ssize_t length = read(file, header, sizeof header);
   int code = length < 0 ? errno : 0;
@@ -89,8 +92,9 @@ static enum dit_status check_file(const char *path, struct dit_error *err) {
     return dit_error_set(err, DIT_ERR_IO, "cannot read vendor library '%s': %s", path, strerror(code));
   }
   if (length < (ssize_t)sizeof(Elf32_Ehdr) || memcmp(header, ELFMAG, SELFMAG) != 0) {
-    return dit_error_set(err, DIT_ERR_IO, "vendor library '%s' is not an ELF shared library (%zd bytes read, no ELF header)",
-                         path, length);
+    return dit_error_set(err, DIT_ERR_IO,
+                         "vendor library '%s' is not an ELF shared library (%zd bytes read, no ELF header)", path,
+                         length);
   }
   return check_machine(path, header, err);
 }
@@ -98,10 +102,11 @@ static enum dit_status check_file(const char *path, struct dit_error *err) {
 static enum dit_status check_name(const char *vendor, struct dit_error *err) {
   size_t length = strspn(vendor, "abcdefghijklmnopqrstuvwxyz0123456789_-");
   if (length == 0 || length > NAME_MAX_LENGTH || vendor[length] != '\0') {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "vendor name '%.64s' is not valid: 1 to %d characters of a-z, 0-9, '_' and '-', such as 'host', or "
-                         "a path that contains '/'",
-                         vendor, NAME_MAX_LENGTH);
+    return dit_error_set(
+        err, DIT_ERR_INVALID,
+        "vendor name '%.64s' is not valid: 1 to %d characters of a-z, 0-9, '_' and '-', such as 'host', or "
+        "a path that contains '/'",
+        vendor, NAME_MAX_LENGTH);
   }
   return DIT_OK;
 }
@@ -123,7 +128,9 @@ static void path_beside_libdit(const char *name, char *path, size_t size) {
 
 // ---- opening
 
-static void *open_library(const char *file) { return dlopen(file, RTLD_NOW | RTLD_LOCAL); }
+static void *open_library(const char *file) {
+  return dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
 
 static enum dit_status open_path(const char *path, void **handle, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(check_file(path, err));
@@ -147,10 +154,11 @@ static enum dit_status open_name(const char *name, void **handle, struct dit_err
   void *opened = open_library(file);
   if (!opened) {
     const char *text = dlerror();
-    return dit_error_set(err, DIT_ERR_IO,
-                         "vendor '%s' not found; tried '%s' (no such file) and '%s' on the loader's path (%s); install the "
-                         "vendor library or give its path",
-                         name, beside, file, text ? text : "unknown reason");
+    return dit_error_set(
+        err, DIT_ERR_IO,
+        "vendor '%s' not found; tried '%s' (no such file) and '%s' on the loader's path (%s); install the "
+        "vendor library or give its path",
+        name, beside, file, text ? text : "unknown reason");
   }
   *handle = opened;
   return DIT_OK;
@@ -172,11 +180,30 @@ struct slot {
 };
 #define SLOT(name) {#name, offsetof(struct dit_device_vtable, name)}
 static const struct slot required_slots[] = {
-    SLOT(init),           SLOT(count),          SLOT(get_properties),     SLOT(get_memory),        SLOT(synchronize),
-    SLOT(memory_alloc),   SLOT(memory_free),    SLOT(memory_set),         SLOT(host_alloc),        SLOT(host_free),
-    SLOT(copy),           SLOT(copy_async),     SLOT(stream_create),      SLOT(stream_destroy),    SLOT(stream_synchronize),
-    SLOT(stream_query),   SLOT(stream_wait_event), SLOT(stream_launch_host), SLOT(event_create),   SLOT(event_destroy),
-    SLOT(event_record),   SLOT(event_query),    SLOT(event_synchronize),  SLOT(event_get_elapsed),
+    SLOT(init),
+    SLOT(count),
+    SLOT(get_properties),
+    SLOT(get_memory),
+    SLOT(synchronize),
+    SLOT(memory_alloc),
+    SLOT(memory_free),
+    SLOT(memory_set),
+    SLOT(host_alloc),
+    SLOT(host_free),
+    SLOT(copy),
+    SLOT(copy_async),
+    SLOT(stream_create),
+    SLOT(stream_destroy),
+    SLOT(stream_synchronize),
+    SLOT(stream_query),
+    SLOT(stream_wait_event),
+    SLOT(stream_launch_host),
+    SLOT(event_create),
+    SLOT(event_destroy),
+    SLOT(event_record),
+    SLOT(event_query),
+    SLOT(event_synchronize),
+    SLOT(event_get_elapsed),
 };
 #define SMALLEST_TABLE offsetof(struct dit_device_vtable, profiler_start)
 
@@ -204,18 +231,19 @@ static enum dit_status check_slots(const char *path, const struct dit_device_vta
   return DIT_OK;
 }
 
-static enum dit_status check_versions(const char *path, const char *table, uint32_t found, uint32_t wanted, uint32_t size,
-                                      size_t smallest, struct dit_error *err) {
+static enum dit_status check_versions(const char *path, const char *table, uint32_t found, uint32_t wanted,
+                                      uint32_t size, size_t smallest, struct dit_error *err) {
   if (found != wanted) {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "vendor library '%s': its %s table has ABI version %u, this ditorch wants %u; install matching "
-                         "versions of both",
-                         path, table, found, wanted);
+    return dit_error_set(
+        err, DIT_ERR_INVALID,
+        "vendor library '%s': its %s table has ABI version %u, this ditorch wants %u; install matching "
+        "versions of both",
+        path, table, found, wanted);
   }
   if (size < smallest) {
     return dit_error_set(err, DIT_ERR_INVALID,
-                         "vendor library '%s': its %s table has struct_size %u, ABI version %u needs at least %zu", path,
-                         table, size, wanted, smallest);
+                         "vendor library '%s': its %s table has struct_size %u, ABI version %u needs at least %zu",
+                         path, table, size, wanted, smallest);
   }
   return DIT_OK;
 }
@@ -225,9 +253,9 @@ static enum dit_status take_device(struct dit_vendor *vendor, struct dit_error *
   void *symbol = dlsym(vendor->handle, DIT_VENDOR_DEVICE_SYMBOL);
   memcpy(&get, &symbol, sizeof get);
   if (!get) {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "'%s' is not a ditorch vendor library: it does not export the symbol " DIT_VENDOR_DEVICE_SYMBOL,
-                         vendor->path);
+    return dit_error_set(
+        err, DIT_ERR_INVALID,
+        "'%s' is not a ditorch vendor library: it does not export the symbol " DIT_VENDOR_DEVICE_SYMBOL, vendor->path);
   }
   const struct dit_device_vtable *table = get();
   if (!table) {
@@ -259,7 +287,8 @@ static enum dit_status take_kernels(struct dit_vendor *vendor, struct dit_error 
 
 enum dit_status dit_registry_load(const char *name, struct dit_vendor *out, struct dit_error *err) {
   if (!name || !name[0]) {
-    return dit_error_set(err, DIT_ERR_INVALID, "no vendor given; valid: a name such as 'host' or a path that contains '/'");
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "no vendor given; valid: a name such as 'host' or a path that contains '/'");
   }
   struct dit_vendor vendor;
   memset(&vendor, 0, sizeof vendor);

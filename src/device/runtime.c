@@ -1,15 +1,16 @@
 /// The process's device: which vendor is active, how many devices, what a thread has chosen, fork and shutdown.
 ///
-/// State machine: idle -> loading -> active -> idle ...; a child forked while loading or active is a bad fork for ever. Invariant: when
-/// the state reads active, the vendor tables and the device count are set and do not change until shutdown. Init and shutdown exclude each other; shutdown
-/// must not run while other threads use the device. A vendor library that was active stays loaded after shutdown (its tables are
-/// borrowed for the process's life). Nothing is registered with atexit: a process may end with streams at work (see vendors).
-/// Depends on registry.c and, for shutdown, on the other files here.
-#include "device/device_internal.h"
-
+/// State machine: idle -> loading -> active -> idle ...; a child forked while loading or active is a bad fork for ever.
+/// Invariant: when the state reads active, the vendor tables and the device count are set and do not change until
+/// shutdown. Init and shutdown exclude each other; shutdown must not run while other threads use the device. A vendor
+/// library that was active stays loaded after shutdown (its tables are borrowed for the process's life). Nothing is
+/// registered with atexit: a process may end with streams at work (see vendors). Depends on registry.c and, for
+/// shutdown, on the other files here.
 #include <pthread.h>
 #include <string.h>
 
+#include "device/allocator.h"
+#include "device/device_internal.h"
 #include "dit/log.h"
 #include "dit/options.h"
 
@@ -27,32 +28,45 @@ _Thread_local struct dit_thread dit_thread;
 
 // ---- state
 
-static int get_state(void) { return atomic_load_explicit(&state, memory_order_acquire); }
+static int get_state(void) {
+  return atomic_load_explicit(&state, memory_order_acquire);
+}
 
-bool dit_runtime_is_active(void) { return get_state() == STATE_ACTIVE; }
+bool dit_runtime_is_active(void) {
+  return get_state() == STATE_ACTIVE;
+}
 
-bool dit_runtime_is_bad_fork(void) { return get_state() == STATE_BAD_FORK; }
+bool dit_runtime_is_bad_fork(void) {
+  return get_state() == STATE_BAD_FORK;
+}
 
-bool dit_runtime_is_launch_blocking(void) { return atomic_load_explicit(&launch_blocking, memory_order_relaxed); }
+bool dit_runtime_is_launch_blocking(void) {
+  return atomic_load_explicit(&launch_blocking, memory_order_relaxed);
+}
 
 static bool is_loaded(void) {
   int now = get_state();
   return now == STATE_ACTIVE || (now == STATE_BAD_FORK && active.handle != NULL);
 }
 
-const struct dit_device_vtable *dit_runtime_get_vtable(void) { return is_loaded() ? &active.device : NULL; }
+const struct dit_device_vtable *dit_runtime_get_vtable(void) {
+  return is_loaded() ? &active.device : NULL;
+}
 
 const struct dit_kernel_vtable *dit_runtime_get_kernels(void) {
   return is_loaded() && active.has_kernels ? &active.kernels : NULL;
 }
 
-const char *dit_runtime_get_path(void) { return is_loaded() ? active.path : ""; }
+const char *dit_runtime_get_path(void) {
+  return is_loaded() ? active.path : "";
+}
 
 static enum dit_status set_bad_fork(struct dit_error *err) {
-  return dit_error_set(err, DIT_ERR_DEVICE,
-                       "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
-                       "'spawn' start method (the parent had started the ditorch device before the fork; its streams and "
-                       "locks do not exist in the child)");
+  return dit_error_set(
+      err, DIT_ERR_DEVICE,
+      "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
+      "'spawn' start method (the parent had started the ditorch device before the fork; its streams and "
+      "locks do not exist in the child)");
 }
 
 enum dit_status dit_runtime_check(struct dit_error *err) {
@@ -63,7 +77,8 @@ enum dit_status dit_runtime_check(struct dit_error *err) {
   if (now == STATE_BAD_FORK) {
     return set_bad_fork(err);
   }
-  return dit_error_set(err, DIT_ERR_DEVICE, "no device is active; call dit_runtime_init (Python: import ditorch) first");
+  return dit_error_set(err, DIT_ERR_DEVICE,
+                       "no device is active; call dit_runtime_init (Python: import ditorch) first");
 }
 
 // ---- fork
@@ -77,7 +92,9 @@ static void after_fork_in_child(void) {
   lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
 }
 
-static void watch_forks(void) { pthread_atfork(NULL, NULL, after_fork_in_child); }
+static void watch_forks(void) {
+  pthread_atfork(NULL, NULL, after_fork_in_child);
+}
 
 // ---- init and shutdown
 
@@ -155,9 +172,7 @@ void dit_runtime_shutdown(void) {
   pthread_mutex_lock(&lock);
   if (get_state() == STATE_ACTIVE) {
     drain_devices();
-    if (dit_memory_shutdown) {
-      dit_memory_shutdown();
-    }
+    dit_memory_shutdown();
     dit_host_shutdown();
     dit_event_shutdown();
     dit_stream_shutdown();
@@ -182,9 +197,13 @@ struct dit_thread *dit_thread_get(void) {
   return &dit_thread;
 }
 
-int dit_device_get_count(void) { return atomic_load_explicit(&device_count, memory_order_acquire); }
+int dit_device_get_count(void) {
+  return atomic_load_explicit(&device_count, memory_order_acquire);
+}
 
-int dit_device_get_current(void) { return dit_thread_is_current() ? dit_thread.device : 0; }
+int dit_device_get_current(void) {
+  return dit_thread_is_current() ? dit_thread.device : 0;
+}
 
 enum dit_status dit_device_check(int device, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(dit_runtime_check(err));
@@ -193,11 +212,11 @@ enum dit_status dit_device_check(int device, struct dit_error *err) {
     return DIT_OK;
   }
   if (count == 0) {
-    return dit_error_set(err, DIT_ERR_INVALID, "CUDA error: invalid device ordinal: %d; vendor '%s' has no devices", device,
-                         active.device.name);
+    return dit_error_set(err, DIT_ERR_INVALID, "CUDA error: invalid device ordinal: %d; vendor '%s' has no devices",
+                         device, active.device.name);
   }
-  return dit_error_set(err, DIT_ERR_INVALID, "CUDA error: invalid device ordinal: %d; valid: 0 to %d (vendor '%s')", device,
-                       count - 1, active.device.name);
+  return dit_error_set(err, DIT_ERR_INVALID, "CUDA error: invalid device ordinal: %d; valid: 0 to %d (vendor '%s')",
+                       device, count - 1, active.device.name);
 }
 
 enum dit_status dit_device_set_current(int device, struct dit_error *err) {

@@ -1,13 +1,13 @@
 /// Streams by number: the pools of each device, external streams, the current stream of a thread.
 ///
-/// Ids: 0 the default stream; 1..32 the pool of normal priority, 33..64 the pool of high priority (created when first named); an even number above 64
-/// is the handle of a stream made elsewhere, which the vendor is asked to confirm. Invariant: dit_thread.raw[d] is always the resolved handle
-/// of dit_thread.stream[d], so the hot path is two loads. Depends on runtime.c.
-#include "device/device_internal.h"
-
+/// Ids: 0 the default stream; 1..32 the pool of normal priority, 33..64 the pool of high priority (created when first
+/// named); an even number above 64 is the handle of a stream made elsewhere, which the vendor is asked to confirm.
+/// Invariant: dit_thread.raw[d] is always the resolved handle of dit_thread.stream[d], so the hot path is two loads.
+/// Depends on runtime.c.
 #include <inttypes.h>
 #include <pthread.h>
 
+#include "device/device_internal.h"
 #include "dit/log.h"
 
 #define POOL_IDS (2 * DIT_STREAM_POOL_SIZE)
@@ -19,8 +19,14 @@ struct stream_pool {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // creation of pool streams
 static struct stream_pool pools[DIT_MAX_DEVICES];
+// Has any thread made a side stream current since init? Until then every answer is NULL and the thread's state need not
+// be looked up.
+static atomic_bool side_stream_seen;
 
 void *dit_stream_get_current_raw(int device) {
+  if (DIT_LIKELY(!atomic_load_explicit(&side_stream_seen, memory_order_relaxed))) {
+    return NULL;
+  }
   if (!dit_thread_is_current() || DIT_UNLIKELY((unsigned)device >= DIT_MAX_DEVICES)) {
     return NULL;
   }
@@ -61,7 +67,8 @@ static enum dit_status check_external(int device, int64_t stream, void **raw, st
   void *handle = (void *)(intptr_t)stream;
   if (stream < 0 || stream % 2 != 0) {
     return dit_error_set(err, DIT_ERR_INVALID,
-                         "%" PRId64 " is no stream of device %d; valid: 0 (default), 1 to %d (pool), or the handle of a "
+                         "%" PRId64
+                         " is no stream of device %d; valid: 0 (default), 1 to %d (pool), or the handle of a "
                          "stream made elsewhere (an even number above %d)",
                          stream, device, POOL_IDS, POOL_IDS);
   }
@@ -96,6 +103,9 @@ enum dit_status dit_stream_set_current(int device, int64_t stream, struct dit_er
   void *raw;
   DIT_RETURN_IF_NOT_OK(dit_stream_get_raw(device, stream, &raw, err));
   struct dit_thread *thread = dit_thread_get();
+  if (raw) {
+    atomic_store_explicit(&side_stream_seen, true, memory_order_relaxed);
+  }
   thread->stream[device] = stream;
   thread->raw[device] = raw;
   return DIT_OK;
@@ -135,6 +145,7 @@ enum dit_status dit_stream_launch_host(int device, int64_t stream, void (*functi
 }
 
 void dit_stream_shutdown(void) {
+  atomic_store(&side_stream_seen, false);
   for (int device = 0; device < DIT_MAX_DEVICES; device++) {
     for (int i = 0; i < POOL_IDS; i++) {
       void *raw = atomic_exchange(&pools[device].raw[i], NULL);

@@ -74,22 +74,23 @@ static enum dit_status run_general(struct dit_call *call, enum dit_binary_kind k
   if (!op_is_device(inputs[0]) && !op_is_device(inputs[1])) {
     return DIT_ERR_UNSUPPORTED;
   }
-  if (target == OP_OUT && !op_is_plain(out->dtype)) {
-    return DIT_ERR_UNSUPPORTED;
-  }
   if (kind == DIT_BINARY_SUB) {
     DIT_RETURN_IF_NOT_OK(check_subtraction(inputs[0], inputs[1], call->err));
   }
+  DIT_RETURN_IF_NOT_OK(op_check_given(call, target, inputs, 2, out));
   DIT_RETURN_IF_NOT_OK(op_broadcast(inputs, 2, &layout, &same_shape, call->err));
+  if (target == OP_INPLACE) {
+    DIT_RETURN_IF_NOT_OK(op_check_inplace(out, &layout, call->err));
+  }
   int common = get_common(kind, inputs);
   if (common < 0 || !op_is_plain(common)) {
     return DIT_ERR_UNSUPPORTED;
   }
-  DIT_RETURN_IF_NOT_OK(check_alpha(common, &alpha, call->err));
   if (target != OP_NEW) {
     DIT_RETURN_IF_NOT_OK(op_check_cast(common, out->dtype, call->err));
   }
-  DIT_RETURN_IF_NOT_OK(op_prepare(call, target, inputs, 2, common, common, &layout, same_shape, out));
+  DIT_RETURN_IF_NOT_OK(check_alpha(common, &alpha, call->err));
+  DIT_RETURN_IF_NOT_OK(op_prepare(call, target, inputs, 2, common, &layout, same_shape, out));
   op_expand(inputs[0], &layout, a_strides, &a);
   op_expand(inputs[1], &layout, b_strides, &b);
   return call->kernels->binary(call->stream, kind, out, &a, &b, alpha, get_compute(common, inputs, out->dtype),

@@ -103,10 +103,18 @@ void op_set_channels_last(int ndim, const int64_t *sizes, int64_t *strides);
 /// TensorIterator's overlap rules for one written tensor: internal overlap, and partial overlap with any input.
 enum dit_status op_check_overlap(const struct dit_tensor_view *out, const struct dit_tensor_view *const *inputs,
                                  int count, struct dit_error *err);
-/// Make, check or resize the result of an elementwise operator: `out` is the given tensor for OP_INPLACE and OP_OUT, and is
-/// filled for OP_NEW. The overlap rules are checked here; the dtype of a given tensor must have been checked by the caller.
+/// The checks of a given tensor, in PyTorch's order: first this one (overlap; also device and dtype), then broadcasting, then
+/// op_check_inplace, then op_check_cast. Nothing to check for OP_NEW.
+enum dit_status op_check_given(struct dit_call *call, enum op_target target,
+                               const struct dit_tensor_view *const *inputs, int count,
+                               const struct dit_tensor_view *out);
+/// An in-place result keeps its shape.
+enum dit_status op_check_inplace(const struct dit_tensor_view *out, const struct op_layout *layout,
+                                 struct dit_error *err);
+/// Make or resize the result of an elementwise operator: `out` is the checked tensor for OP_INPLACE and OP_OUT, and is filled with a new
+/// one of dtype `common` for OP_NEW.
 enum dit_status op_prepare(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
-                           int count, int common, int dtype, struct op_layout *layout, bool same_shape,
+                           int count, int common, struct op_layout *layout, bool same_shape,
                            struct dit_tensor_view *out);
 /// Make or resize a row-major result. A given tensor must have `dtype` and may share no memory with the inputs, else DIT_ERR_UNSUPPORTED.
 enum dit_status op_prepare_contiguous(struct dit_call *call, struct dit_tensor_view *given,

@@ -227,17 +227,36 @@ static int print_sizes(char *text, size_t room, int ndim, const int64_t *sizes) 
   return (int)used;
 }
 
-static enum dit_status prepare_given(struct dit_call *call, enum op_target target, struct op_layout *layout,
-                                     struct dit_tensor_view *out) {
+enum dit_status op_check_given(struct dit_call *call, enum op_target target,
+                               const struct dit_tensor_view *const *inputs, int count,
+                               const struct dit_tensor_view *out) {
+  if (target == OP_NEW) {
+    return DIT_OK;
+  }
+  if (!op_is_device(out) || out->ndim > DIT_MAX_DIMS || !op_is_plain(out->dtype)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return op_check_overlap(out, inputs, count, call->err);
+}
+
+enum dit_status op_check_inplace(const struct dit_tensor_view *out, const struct op_layout *layout,
+                                 struct dit_error *err) {
   if (op_same_sizes(out, layout->ndim, layout->sizes)) {
     return DIT_OK;
   }
-  if (target == OP_INPLACE) {
-    char have[256], want[256];
-    print_sizes(have, sizeof(have), out->ndim, out->sizes);
-    print_sizes(want, sizeof(want), layout->ndim, layout->sizes);
-    return dit_error_set(call->err, DIT_ERR_INVALID, "output with shape %s doesn't match the broadcast shape %s", have,
-                         want);
+  char have[256], want[256];
+  print_sizes(have, sizeof(have), out->ndim, out->sizes);
+  print_sizes(want, sizeof(want), layout->ndim, layout->sizes);
+  return dit_error_set(err, DIT_ERR_INVALID, "output with shape %s doesn't match the broadcast shape %s", have, want);
+}
+
+/// An out= tensor of another size; only row-major results can be resized here.
+static enum dit_status resize_out(struct dit_call *call, const struct dit_tensor_view *const *inputs, int count,
+                                  const struct op_layout *layout, struct dit_tensor_view *out) {
+  for (int i = 0; i < count; i++) {
+    if (inputs[i]->storage == out->storage) {
+      return DIT_ERR_UNSUPPORTED;  // resizing would move an input's memory
+    }
   }
   if (!layout->contiguous) {
     return DIT_ERR_UNSUPPORTED;  // the resized tensor would have to be restrided
@@ -246,26 +265,17 @@ static enum dit_status prepare_given(struct dit_call *call, enum op_target targe
 }
 
 enum dit_status op_prepare(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
-                           int count, int common, int dtype, struct op_layout *layout, bool same_shape,
+                           int count, int common, struct op_layout *layout, bool same_shape,
                            struct dit_tensor_view *out) {
+  if (target != OP_NEW && op_same_sizes(out, layout->ndim, layout->sizes)) {
+    return DIT_OK;
+  }
+  op_infer_strides(inputs, count, common, same_shape, layout);
   if (target == OP_NEW) {
-    op_infer_strides(inputs, count, common, same_shape, layout);
     return call->services->new_tensor(call, layout->ndim, layout->sizes, layout->contiguous ? NULL : layout->strides,
-                                      dtype, out);
+                                      common, out);
   }
-  if (!op_is_device(out) || out->ndim > DIT_MAX_DIMS) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  DIT_RETURN_IF_NOT_OK(op_check_overlap(out, inputs, count, call->err));
-  if (target == OP_OUT && !op_same_sizes(out, layout->ndim, layout->sizes)) {
-    for (int i = 0; i < count; i++) {
-      if (inputs[i]->storage == out->storage) {
-        return DIT_ERR_UNSUPPORTED;  // resizing would move an input's memory
-      }
-    }
-    op_infer_strides(inputs, count, common, same_shape, layout);
-  }
-  return prepare_given(call, target, layout, out);
+  return resize_out(call, inputs, count, layout, out);
 }
 
 enum dit_status op_prepare_contiguous(struct dit_call *call, struct dit_tensor_view *given,

@@ -4,30 +4,57 @@
 
 #include "dit/op.h"
 
-#define OP_LIST(X)                                                  \
-  X("aten::add", "Tensor", op_add_tensor)                           \
-  X("aten::add", "Scalar", op_add_scalar)                           \
-  X("aten::add", "out", op_add_out)                                 \
-  X("aten::add_", "Tensor", op_add_tensor_inplace)                  \
-  X("aten::add_", "Scalar", op_add_scalar_inplace)                  \
-  X("aten::sub", "Tensor", op_sub_tensor)                           \
-  X("aten::sub", "Scalar", op_sub_scalar)                           \
-  X("aten::sub", "out", op_sub_out)                                 \
-  X("aten::sub_", "Tensor", op_sub_tensor_inplace)                  \
-  X("aten::sub_", "Scalar", op_sub_scalar_inplace)                  \
-  X("aten::mul", "Tensor", op_mul_tensor)                           \
-  X("aten::mul", "Scalar", op_mul_scalar)                           \
-  X("aten::mul", "out", op_mul_out)                                 \
-  X("aten::mul_", "Tensor", op_mul_tensor_inplace)                  \
-  X("aten::mul_", "Scalar", op_mul_scalar_inplace)                  \
-  X("aten::div", "Tensor", op_div_tensor)                           \
-  X("aten::div", "Scalar", op_div_scalar)                           \
-  X("aten::div", "out", op_div_out)                                 \
-  X("aten::div_", "Tensor", op_div_tensor_inplace)                  \
-  X("aten::div_", "Scalar", op_div_scalar_inplace)                  \
-  X("aten::fill_", "Scalar", op_fill_scalar)                        \
-  X("aten::fill_", "Tensor", op_fill_tensor)                        \
-  X("aten::zero_", "", op_zero)
+#define OP_LIST(X)                                                            \
+  X("aten::add", "Tensor", op_add_tensor)                                     \
+  X("aten::add", "Scalar", op_add_scalar)                                     \
+  X("aten::add", "out", op_add_out)                                           \
+  X("aten::add_", "Tensor", op_add_tensor_inplace)                            \
+  X("aten::add_", "Scalar", op_add_scalar_inplace)                            \
+  X("aten::sub", "Tensor", op_sub_tensor)                                     \
+  X("aten::sub", "Scalar", op_sub_scalar)                                     \
+  X("aten::sub", "out", op_sub_out)                                           \
+  X("aten::sub_", "Tensor", op_sub_tensor_inplace)                            \
+  X("aten::sub_", "Scalar", op_sub_scalar_inplace)                            \
+  X("aten::mul", "Tensor", op_mul_tensor)                                     \
+  X("aten::mul", "Scalar", op_mul_scalar)                                     \
+  X("aten::mul", "out", op_mul_out)                                           \
+  X("aten::mul_", "Tensor", op_mul_tensor_inplace)                            \
+  X("aten::mul_", "Scalar", op_mul_scalar_inplace)                            \
+  X("aten::div", "Tensor", op_div_tensor)                                     \
+  X("aten::div", "Scalar", op_div_scalar)                                     \
+  X("aten::div", "out", op_div_out)                                           \
+  X("aten::div_", "Tensor", op_div_tensor_inplace)                            \
+  X("aten::div_", "Scalar", op_div_scalar_inplace)                            \
+  X("aten::fill_", "Scalar", op_fill_scalar)                                  \
+  X("aten::fill_", "Tensor", op_fill_tensor)                                  \
+  X("aten::zero_", "", op_zero)                                               \
+  X("aten::mm", "", op_mm)                                                    \
+  X("aten::mm", "out", op_mm_out)                                             \
+  X("aten::addmm", "", op_addmm)                                              \
+  X("aten::addmm", "out", op_addmm_out)                                       \
+  X("aten::bmm", "", op_bmm)                                                  \
+  X("aten::bmm", "out", op_bmm_out)                                           \
+  X("aten::relu", "", op_relu)                                                \
+  X("aten::relu_", "", op_relu_inplace)                                       \
+  X("aten::gelu", "", op_gelu)                                                \
+  X("aten::gelu", "out", op_gelu_out)                                         \
+  X("aten::_softmax", "", op_softmax)                                         \
+  X("aten::_softmax", "out", op_softmax_out)                                  \
+  X("aten::_log_softmax", "", op_log_softmax)                                 \
+  X("aten::_log_softmax", "out", op_log_softmax_out)                          \
+  X("aten::sum", "", op_sum)                                                  \
+  X("aten::sum", "dim_IntList", op_sum_dim)                                   \
+  X("aten::sum", "IntList_out", op_sum_out)                                   \
+  X("aten::mean", "", op_mean)                                                \
+  X("aten::mean", "dim", op_mean_dim)                                         \
+  X("aten::mean", "out", op_mean_out)                                         \
+  X("aten::cat", "", op_cat)                                                  \
+  X("aten::cat", "out", op_cat_out)                                           \
+  X("aten::native_dropout", "", op_native_dropout)                            \
+  X("aten::_thnn_fused_lstm_cell", "", op_lstm_cell)                          \
+  X("aten::_thnn_fused_lstm_cell_backward_impl", "", op_lstm_cell_backward)   \
+  X("aten::_thnn_fused_gru_cell", "", op_gru_cell)                            \
+  X("aten::_thnn_fused_gru_cell_backward", "", op_gru_cell_backward)
 
 #define OP_DECLARE(name, overload, function) enum dit_status function(struct dit_call *call);
 OP_LIST(OP_DECLARE)

@@ -172,7 +172,8 @@ static void test_record_stream(void) {
   CHECK_OK(dit_allocator_record_stream(block, 2, &err));
   give(block);
   CHECK(allocated() == 0 && stats().active[DIT_POOL_ALL].current == 1);
-  CHECK(stats().active_bytes[DIT_POOL_ALL].current == 4 * MIB && stats().requested_bytes[DIT_POOL_ALL].current == 4 * MIB);
+  CHECK(stats().active_bytes[DIT_POOL_ALL].current == 4 * MIB &&
+        stats().requested_bytes[DIT_POOL_ALL].current == 4 * MIB);
   CHECK(!dit_allocator_free(block));
   fake_queue_work(&device, NULL, 0, 1);  // work after the free must not delay the block
   fake_complete(&device, 1, 1);
@@ -202,6 +203,23 @@ static void test_record_stream_without_events(void) {
   finish();
 }
 
+/// A stream that cannot be asked any more holds its blocks only until the device was synchronised.
+static void test_record_stream_without_answers(void) {
+  start(1024 * MIB, "");
+  char *block = take(0, 4 * MIB);
+  fake_queue_work(&device, block, 4 * MIB, 1);
+  CHECK_OK(dit_allocator_record_stream(block, 1, &err));
+  device.fail_query = true;
+  give(block);
+  fake_complete(&device, 1, 1);
+  void *other = take(0, 4 * MIB);
+  CHECK(other != block);
+  give(other);
+  CHECK_OK(dit_allocator_empty_cache(allocator, &err));
+  CHECK(reserved() == 0);
+  finish();
+}
+
 static void test_out_of_memory_chain(void) {
   start(100 * MIB, "");
   void *ptr, *kept = take(0, 30 * MIB), *cached = take(0, 30 * MIB), *other = take(1, 30 * MIB);
@@ -216,8 +234,10 @@ static void test_out_of_memory_chain(void) {
   CHECK(dit_allocator_alloc(allocator, 0, 11 * MIB, &ptr, &err) == DIT_ERR_NOMEM);
   CHECK(stats().num_ooms == 1 && stats().num_alloc_retries == 2);
   CHECK(strcmp(err.message,
-               "CUDA out of memory. Tried to allocate 12.00 MiB. GPU 3 has a total capacity of 100.00 MiB of which 10.00 MiB is free. "
-               "Of the allocated memory 90.00 MiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. "
+               "CUDA out of memory. Tried to allocate 12.00 MiB. GPU 3 has a total capacity of 100.00 MiB of which "
+               "10.00 MiB is free. "
+               "Of the allocated memory 90.00 MiB is allocated by PyTorch, and 0 bytes is reserved by PyTorch but "
+               "unallocated. "
                "If reserved but unallocated memory is large try torch.cuda.empty_cache() or setting "
                "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128 to avoid fragmentation. Buy more.") == 0);
   give(big);
@@ -511,6 +531,7 @@ int main(void) {
   RUN(test_best_fit);
   RUN(test_record_stream);
   RUN(test_record_stream_without_events);
+  RUN(test_record_stream_without_answers);
   RUN(test_out_of_memory_chain);
   RUN(test_vendor_error_is_reported);
   RUN(test_fraction);

@@ -1,5 +1,6 @@
-/// A scripted device for the allocator's tests: invented addresses that nobody reads, streams whose work completes when the test says so, and a log of
-/// which addresses unfinished work uses, so that memory that is reused or given back too early is seen.
+/// A scripted device for the allocator's tests: invented addresses that nobody reads, streams whose work completes when
+/// the test says so, and a log of which addresses unfinished work uses, so that memory that is reused or given back too
+/// early is seen.
 #ifndef DIT_TESTS_ALLOCATOR_DEVICE_H
 #define DIT_TESTS_ALLOCATOR_DEVICE_H
 
@@ -40,7 +41,7 @@ struct fake_device {
   struct fake_work work[FAKE_WORK];
   int work_count;
   int events, allocs, frees, synchronizes;
-  bool fail_event_create, fail_event_record, fail_alloc;
+  bool fail_event_create, fail_event_record, fail_query, fail_alloc;
   char complaint[256];  ///< first rule the allocator broke; "" when none
 };
 
@@ -156,7 +157,9 @@ static enum dit_status fake_synchronize(void *context, struct dit_error *err) {
 
 static enum dit_status fake_stream_query(void *context, int64_t stream, bool *idle, struct dit_error *err) {
   struct fake_device *device = context;
-  (void)err;
+  if (device->fail_query) {
+    return dit_error_set(err, DIT_ERR_DEVICE, "the fake device answers nothing");
+  }
   pthread_mutex_lock(&device->lock);
   *idle = device->done[stream] == device->queued[stream];
   pthread_mutex_unlock(&device->lock);
@@ -198,7 +201,9 @@ static enum dit_status fake_event_record(void *context, void *event, int64_t str
 static enum dit_status fake_event_query(void *context, void *event, bool *done, struct dit_error *err) {
   struct fake_device *device = context;
   const struct fake_event *recorded = event;
-  (void)err;
+  if (device->fail_query) {
+    return dit_error_set(err, DIT_ERR_DEVICE, "the fake device answers nothing");
+  }
   pthread_mutex_lock(&device->lock);
   *done = device->done[recorded->stream] >= recorded->ticket;
   pthread_mutex_unlock(&device->lock);

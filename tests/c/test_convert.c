@@ -1,4 +1,5 @@
-/// Short float conversions against a slow reference: all values of a format in a sorted table made with ldexp, and rounding by search.
+/// Short float conversions against a slow reference: all values of a format in a sorted table made with ldexp, and
+/// rounding by search.
 #include <math.h>
 
 #include "check.h"
@@ -18,9 +19,13 @@ struct format {
   float (*from)(uint32_t code);
 };
 
-#define WRAP(name)                                                                    \
-  static uint32_t to_##name(float value) { return dit_float_to_##name(value); }       \
-  static float from_##name(uint32_t code) { return dit_float_from_##name((CODE)code); }
+#define WRAP(name)                            \
+  static uint32_t to_##name(float value) {    \
+    return dit_float_to_##name(value);        \
+  }                                           \
+  static float from_##name(uint32_t code) {   \
+    return dit_float_from_##name((CODE)code); \
+  }
 #define CODE uint16_t
 WRAP(f16)
 WRAP(bf16)
@@ -30,8 +35,12 @@ WRAP(f8_e5m2)
 WRAP(f8_e4m3fn)
 WRAP(f8_e5m2fnuz)
 WRAP(f8_e4m3fnuz)
-static uint32_t to_f4(float value) { return dit_float_to_f4_e2m1(value); }
-static float from_f4(uint32_t code) { return dit_float_from_f4_e2m1((uint8_t)code, 0); }
+static uint32_t to_f4(float value) {
+  return dit_float_to_f4_e2m1(value);
+}
+static float from_f4(uint32_t code) {
+  return dit_float_from_f4_e2m1((uint8_t)code, 0);
+}
 
 static const struct format formats[] = {
     {"float16", 16, 10, 15, 0x7BFF, 0x7C00, 0x7E00, false, OVERFLOW_INFINITY, to_f16, from_f16},

@@ -1,9 +1,12 @@
-/// Events: query, host wait, stream wait across streams and devices, the version rule, timing, destruction while pending.
+/// Events: query, host wait, stream wait across streams and devices, the version rule, timing, destruction while
+/// pending.
 #include <unistd.h>
 
 #include "device_test.h"
 
-static void set_cell(void *context) { *(int *)context = 42; }
+static void set_cell(void *context) {
+  *(int *)context = 42;
+}
 
 static void test_basic(void) {
   struct dit_error err = {0};
@@ -73,6 +76,9 @@ static void test_stream_wait(void) {
     struct reading reading = {&cell, -1};
     bool idle;
     CHECK_OK(dit_event_create(0, 0, &event, &err));
+    CHECK_OK(dit_stream_launch_host(reader, 2, set_cell, &cell, &err));  // its worker is up
+    CHECK_OK(dit_stream_synchronize(reader, 2, &err));
+    cell = 0;
     CHECK_OK(dit_stream_launch_host(0, 1, gate_wait, &gate, &err));
     CHECK_OK(dit_stream_launch_host(0, 1, set_cell, &cell, &err));
     CHECK_OK(dit_event_record(event, 0, 1, &err));
@@ -81,6 +87,7 @@ static void test_stream_wait(void) {
     dit_event_destroy(event);
     CHECK_OK(dit_stream_query(reader, 2, &idle, &err));
     CHECK(!idle);
+    usleep(5000);  // time in which a wait that does not wait would be seen
     gate_open(&gate);
     CHECK_OK(dit_stream_synchronize(reader, 2, &err));
     CHECK(reading.seen == 42);
@@ -265,6 +272,7 @@ static void test_failures(void) {
   dit_alloc_set_failure(-1);
   CHECK_OK(dit_stream_synchronize(0, 2, &err));  // would hang, were the wait queued
   gate_open(&gate);
+  CHECK_OK(dit_device_synchronize(0, &err));
   dit_event_destroy(event);
 }
 

@@ -10,7 +10,9 @@ static void test_known_answers(void) {
   } cases[] = {
       {0, 0, 0, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
       {UINT64_MAX, UINT64_MAX, UINT64_MAX, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-      {UINT64_C(0x299f31d0a4093822), UINT64_C(0x0370734413198a2e), UINT64_C(0x85a308d3243f6a88),
+      {UINT64_C(0x299f31d0a4093822),
+       UINT64_C(0x0370734413198a2e),
+       UINT64_C(0x85a308d3243f6a88),
        {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
   };
   for (int i = 0; i < 3; i++) {
@@ -27,7 +29,8 @@ static void test_avalanche(void) {
   for (int bit = 0; bit < 64; bit++) {
     uint64_t flip = UINT64_C(1) << bit;
     for (int which = 0; which < 3; which++) {
-      dit_philox_generate(42 ^ (which == 0 ? flip : 0), 7 ^ (which == 1 ? flip : 0), 9 ^ (which == 2 ? flip : 0), other);
+      dit_philox_generate(42 ^ (which == 0 ? flip : 0), 7 ^ (which == 1 ? flip : 0), 9 ^ (which == 2 ? flip : 0),
+                          other);
       int changed = 0;
       for (int i = 0; i < 4; i++) {
         changed += __builtin_popcount(base[i] ^ other[i]);

@@ -80,7 +80,9 @@ static void test_threads_start_fresh(void) {
   CHECK(dit_stream_get_current(1) == 0);
 }
 
-static void add_one(void *context) { ++*(int *)context; }
+static void add_one(void *context) {
+  ++*(int *)context;
+}
 
 static void test_shutdown(void) {
   struct dit_error err = {0};
@@ -129,8 +131,9 @@ static void child_of_active(void *device_memory, void *pinned, struct dit_event 
   void *ptr;
   CHECK(dit_runtime_is_bad_fork() && !dit_runtime_is_active());
   CHECK(dit_runtime_init("host", &err) == DIT_ERR_DEVICE);
-  CHECK_CONTAINS(err.message, "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
-                              "use the 'spawn' start method");
+  CHECK_CONTAINS(err.message,
+                 "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must "
+                 "use the 'spawn' start method");
   CHECK(dit_device_set_current(0, &err) == DIT_ERR_DEVICE);
   CHECK_CONTAINS(err.message, "forked subprocess");
   CHECK(dit_device_check(0, NULL) == DIT_ERR_DEVICE);

@@ -1,5 +1,6 @@
 /// Streams: numbers, pools, external handles, order, independence, host functions, launch blocking, devices.
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 #include "device_test.h"
 
@@ -254,7 +255,9 @@ static void test_queue_failure(void) {
   CHECK_OK(dit_stream_acquire(0, 0, &stream, &err));
 }
 
-static void count_one(void *context) { atomic_fetch_add((atomic_int *)context, 1); }
+static void count_one(void *context) {
+  atomic_fetch_add((atomic_int *)context, 1);
+}
 
 /// Many threads use, create and synchronise streams at once.
 static void *hammer(void *context) {
@@ -303,7 +306,35 @@ static void test_threads(void) {
   CHECK(atomic_load(&total) == 3 * 300 + 100);
 }
 
+/// Without address space for its stack no worker starts: an error, nothing queued, and later it works. Runs first: the
+/// C library keeps the stacks of threads that ended.
+static void test_worker_failure(void) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  printf("skip test_worker_failure: sanitizers need address space themselves\n");
+#else
+  struct dit_error err = {0};
+  struct rlimit old, none;
+  int log[2];
+  atomic_int length = 0;
+  struct note note = {log, &length, 1};
+  start_host(NULL);
+  CHECK(getrlimit(RLIMIT_AS, &old) == 0);
+  none = old;
+  none.rlim_cur = 1;
+  CHECK(setrlimit(RLIMIT_AS, &none) == 0);
+  enum dit_status status = dit_stream_launch_host(0, 1, write_note, &note, &err);
+  CHECK(setrlimit(RLIMIT_AS, &old) == 0);
+  CHECK(status == DIT_ERR_DEVICE);
+  CHECK_CONTAINS(err.message, "worker thread");
+  CHECK_OK(dit_stream_synchronize(0, 1, &err));
+  CHECK_OK(dit_stream_launch_host(0, 1, write_note, &note, &err));
+  CHECK_OK(dit_stream_synchronize(0, 1, &err));
+  CHECK(atomic_load(&length) == 1);
+#endif
+}
+
 int main(void) {
+  RUN(test_worker_failure);
   RUN(test_ids);
   RUN(test_current);
   RUN(test_external);

@@ -17,6 +17,7 @@ import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -83,8 +84,8 @@ class Worker:
     def start(self):
         command = [sys.executable, os.path.join(HERE, "opinfo_worker.py"), "--device", self.options.device,
                    "--load", self.options.load, "--max-samples", str(self.options.max_samples)]
-        environment = dict(os.environ, OMP_NUM_THREADS="1")
-        self.errors = open(os.path.join(self.options.scratch, f"worker-{id(self)}.err"), "ab+")
+        environment = dict(os.environ, OMP_NUM_THREADS="1", DITORCH_BANNER="0")
+        self.errors = tempfile.TemporaryFile()
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
                                         text=True, env=environment)
         self.lines = queue.Queue()
@@ -143,7 +144,8 @@ class Worker:
             return answer
         code = self.process.wait()
         cause = signal.Signals(-code).name if code < 0 else f"exit status {code}"
-        tail = " ".join(self.error_tail().split())[-300:]
+        lines = [line.strip() for line in self.error_tail().splitlines() if line.strip()]
+        tail = " ".join([lines[0], *[x for x in lines if "opinfo_worker" not in x][1:6]])[:400] if lines else "no message"
         self.stop()
         return dict(base, message=f"crash: {cause}; {tail}")
 
@@ -278,10 +280,7 @@ def main():
     options.max_samples = options.max_samples or (24 if options.sample else 100000)
     expectations = Expectations(options.expectations, known)
     names, scope_name = choose(options, known, expectations)
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as options.scratch:
-        results = run_all(names, expectations, options)
+    results = run_all(names, expectations, options)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"scope": scope_name, "results": results}, file, indent=1)

@@ -7,6 +7,7 @@ The operator database is imported before the device is loaded: its dtype tables 
 
 import argparse
 import contextlib
+import faulthandler
 import json
 import os
 import random
@@ -392,6 +393,7 @@ def main():
     parser.add_argument("--max-samples", type=int, default=100000)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    faulthandler.enable()  # a crash leaves the Python stack for the report
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # operators that print do not disturb the protocol
     if options.load:

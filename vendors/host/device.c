@@ -1,7 +1,9 @@
-/// The embedded accelerator's device functions: the vtable that include/dit/device.h asks for, process start and end, copies.
+/// The embedded accelerator's device functions: the vtable that include/dit/device.h asks for, process start and end,
+/// copies.
 ///
-/// Devices are address ranges of one memory: any pointer may be read by the host, peers reach each other, a copy is memmove.
-/// Options are read at init: DITORCH_HOST_MEMORY, CUDA_LAUNCH_BLOCKING. Depends on the other files here and libdit's core.
+/// Devices are address ranges of one memory: any pointer may be read by the host, peers reach each other, a copy is
+/// memmove. Options are read at init: DITORCH_HOST_MEMORY, CUDA_LAUNCH_BLOCKING. Depends on the other files here and
+/// libdit's core.
 #include <string.h>
 
 #include "host_internal.h"
@@ -14,7 +16,9 @@ static enum dit_status host_init(struct dit_error *err) {
   return DIT_OK;
 }
 
-static void host_finalize(void) { host_stream_finalize(); }
+static void host_finalize(void) {
+  host_stream_finalize();
+}
 
 // What torch.version.cuda answers too: libraries parse it and refuse None.
 static enum dit_status host_get_version(int *version, struct dit_error *err) {
@@ -23,7 +27,9 @@ static enum dit_status host_get_version(int *version, struct dit_error *err) {
   return DIT_OK;
 }
 
-static bool host_can_access_peer(int device, int peer) { return device != peer; }
+static bool host_can_access_peer(int device, int peer) {
+  return device != peer;
+}
 
 static void run_copy(void *arguments) {
   const struct dit_copy *copy = arguments;
@@ -114,4 +120,6 @@ static const struct dit_device_vtable vtable = {
 
 DIT_API const struct dit_device_vtable *dit_vendor_get_device(void);
 
-const struct dit_device_vtable *dit_vendor_get_device(void) { return &vtable; }
+const struct dit_device_vtable *dit_vendor_get_device(void) {
+  return &vtable;
+}

@@ -1,9 +1,10 @@
 /// Events of the embedded accelerator.
 ///
-/// Each recording is an object of its own, a mark, counted by the event (its latest recording), the task that will complete it and
-/// everybody who waits. So a wait keeps the recording it saw when the event is recorded again or destroyed, as in CUDA.
-/// Invariant: a mark is completed exactly once, because a task that was queued always runs; a wait can only be queued after its mark's
-/// recording was, so waits never form a circle. Depends on stream.c, libdit's core, pthread.
+/// Each recording is an object of its own, a mark, counted by the event (its latest recording), the task that will
+/// complete it and everybody who waits. So a wait keeps the recording it saw when the event is recorded again or
+/// destroyed, as in CUDA. Invariant: a mark is completed exactly once, because a task that was queued always runs; a
+/// wait can only be queued after its mark's recording was, so waits never form a circle. Depends on stream.c, libdit's
+/// core, pthread.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <time.h>
@@ -207,12 +208,13 @@ enum dit_status host_stream_wait_event(int device, void *stream, void *handle, s
 static enum dit_status event_get_time(struct host_event *event, const char *which, int64_t *nanoseconds,
                                       struct dit_error *err) {
   if (!(event->flags & DIT_EVENT_TIMING)) {
-    return dit_error_set(err, DIT_ERR_INVALID, "the %s event was created without timing; create it with enable_timing=True",
-                         which);
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "the %s event was created without timing; create it with enable_timing=True", which);
   }
   struct host_mark *mark = event_get_mark(event);
   if (!mark) {
-    return dit_error_set(err, DIT_ERR_INVALID, "the %s event was never recorded; record it before asking for times", which);
+    return dit_error_set(err, DIT_ERR_INVALID, "the %s event was never recorded; record it before asking for times",
+                         which);
   }
   int64_t time;
   bool done = mark_is_done(mark, &time);
@@ -224,7 +226,8 @@ static enum dit_status event_get_time(struct host_event *event, const char *whic
   return DIT_OK;
 }
 
-enum dit_status host_event_get_elapsed(int device, void *start, void *end, double *milliseconds, struct dit_error *err) {
+enum dit_status host_event_get_elapsed(int device, void *start, void *end, double *milliseconds,
+                                       struct dit_error *err) {
   (void)device;
   int64_t first, last;
   DIT_RETURN_IF_NOT_OK(event_get_time(start, "start", &first, err));

@@ -1,7 +1,7 @@
 /// The embedded accelerator, seen from its own files: how a kernel is put on a stream.
 ///
-/// A raw stream handle is NULL (the default stream: work runs inline in the caller) or a struct host_stream with one worker thread and
-/// a FIFO queue. Private to vendors/host; depends on libdit's core (alloc, error) alone.
+/// A raw stream handle is NULL (the default stream: work runs inline in the caller) or a struct host_stream with one
+/// worker thread and a FIFO queue. Private to vendors/host; depends on libdit's core (alloc, error) alone.
 #ifndef DIT_VENDORS_HOST_HOST_H
 #define DIT_VENDORS_HOST_HOST_H
 
@@ -9,14 +9,15 @@
 
 #include "dit/error.h"
 
-/// Queue `run` on a side stream: `size` bytes at `arguments` are copied into the queue (aligned for any type) and the worker calls `run` on
-/// the copy. DIT_ERR_NOMEM when the task cannot be stored, DIT_ERR_DEVICE when the worker cannot be started: then nothing is queued.
-/// With CUDA_LAUNCH_BLOCKING=1 it returns when the work is done.
+/// Queue `run` on a side stream: `size` bytes at `arguments` are copied into the queue (aligned for any type) and the
+/// worker calls `run` on the copy. DIT_ERR_NOMEM when the task cannot be stored, DIT_ERR_DEVICE when the worker cannot
+/// be started: then nothing is queued. With CUDA_LAUNCH_BLOCKING=1 it returns when the work is done.
 DIT_NODISCARD enum dit_status host_stream_enqueue(void *stream, void (*run)(void *arguments), const void *arguments,
                                                   size_t size, struct dit_error *err);
 
-/// Launch a kernel. On the default stream `run` is called at once on the caller's own struct: no copy, no lock, never an error.
-/// On another stream see host_stream_enqueue; whatever `arguments` points to (device memory) must stay alive until the work is done.
+/// Launch a kernel. On the default stream `run` is called at once on the caller's own struct: no copy, no lock, never
+/// an error. On another stream see host_stream_enqueue; whatever `arguments` points to (device memory) must stay alive
+/// until the work is done.
 DIT_NODISCARD static inline enum dit_status host_stream_launch(void *stream, void (*run)(void *arguments),
                                                                const void *arguments, size_t size,
                                                                struct dit_error *err) {

@@ -1,7 +1,7 @@
 /// What the files of the embedded accelerator share: device table, streams, marks (one recording of an event).
 ///
-/// Files: device.c (vtable, copies), properties.c (what the machine has), memory.c (device and pinned blocks), stream.c (queues and workers),
-/// event.c (events and marks). Kernels (ops/) see host.h alone.
+/// Files: device.c (vtable, copies), properties.c (what the machine has), memory.c (device and pinned blocks), stream.c
+/// (queues and workers), event.c (events and marks). Kernels (ops/) see host.h alone.
 #ifndef DIT_VENDORS_HOST_HOST_INTERNAL_H
 #define DIT_VENDORS_HOST_HOST_INTERNAL_H
 
@@ -15,7 +15,7 @@
 
 enum dit_status host_count(int *count, struct dit_error *err);
 enum dit_status host_get_properties(int device, struct dit_device_properties *out, struct dit_error *err);
-/// Bytes one device has: DITORCH_HOST_MEMORY, or what this process may use of the machine. `chosen` (nullable): set by the user.
+/// Bytes one device has: DITORCH_HOST_MEMORY, or what this process may use of the machine. `chosen`: set by the user.
 uint64_t host_memory_limit(bool *chosen);
 /// Bytes the machine could give now; UINT64_MAX when it does not say.
 uint64_t host_memory_available(void);
@@ -26,6 +26,8 @@ int64_t host_option_get(const char *name, int64_t fallback);
 
 /// Read the limit. Blocks that are still live stay valid and stay counted.
 void host_memory_init(void);
+/// Bytes each device has, as read by host_memory_init.
+uint64_t host_memory_get_total(void);
 enum dit_status host_get_memory(int device, struct dit_device_memory *out, struct dit_error *err);
 enum dit_status host_memory_alloc(int device, size_t size, void **ptr, struct dit_error *err);
 enum dit_status host_memory_free(int device, void *ptr, struct dit_error *err);

@@ -1,9 +1,10 @@
 /// Memory of the embedded accelerator: device blocks with a limit per device, and pinned host blocks.
 ///
-/// Blocks of 1 MiB and more are anonymous mappings (transparent huge pages are advised from 4 MiB, where the mapping starts on a huge page), smaller
-/// ones come from aligned_alloc. A hash table address -> block makes frees checkable and accounting exact.
-/// Invariant: used[d] is the sum of the sizes of device d's blocks in the table and never exceeds the limit that was in force at allocation.
-/// Blocks themselves do not go through the allocation seam (it has no alignment); the table's nodes do. Depends on properties.c, libdit's core.
+/// Blocks of 1 MiB and more are anonymous mappings (transparent huge pages are advised from 4 MiB, where the mapping
+/// starts on a huge page), smaller ones come from aligned_alloc. A hash table address -> block makes frees checkable
+/// and accounting exact. Invariant: used[d] is the sum of the sizes of device d's blocks in the table and never exceeds
+/// the limit that was in force at allocation. Blocks themselves do not go through the allocation seam (it has no
+/// alignment); the table's nodes do. Depends on properties.c, libdit's core.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,6 +44,13 @@ void host_memory_init(void) {
   pthread_mutex_unlock(&lock);
 }
 
+uint64_t host_memory_get_total(void) {
+  pthread_mutex_lock(&lock);
+  uint64_t total = limit;
+  pthread_mutex_unlock(&lock);
+  return total;
+}
+
 enum dit_status host_get_memory(int device, struct dit_device_memory *out, struct dit_error *err) {
   (void)err;
   pthread_mutex_lock(&lock);
@@ -64,7 +72,8 @@ static size_t hash_address(const void *address, size_t count) {
   return (size_t)((key * UINT64_C(0x9E3779B97F4A7C15)) >> 32) & (count - 1);
 }
 
-// Make room for one more block; the table keeps its old size when it cannot grow, and fails only when it is not there at all.
+// Make room for one more block; the table keeps its old size when it cannot grow, and fails only when it is not there
+// at all.
 static bool table_reserve(void) {
   if (block_count < bucket_count) {
     return true;
@@ -143,7 +152,9 @@ static void *map_pages(size_t size) {
   return start;
 }
 
-static size_t round_up(size_t size, size_t step) { return (size + step - 1) / step * step; }
+static size_t round_up(size_t size, size_t step) {
+  return (size + step - 1) / step * step;
+}
 
 // The size a block really takes; 0 when it cannot exist.
 static size_t block_size(size_t size, size_t alignment) {
@@ -175,9 +186,10 @@ static enum dit_status book(int device, size_t asked, size_t size, struct dit_er
   }
   pthread_mutex_unlock(&lock);
   if (!fits) {
-    return dit_error_set(err, DIT_ERR_NOMEM,
-                         "host device %d: %zu bytes asked for, %llu of %llu are in use; DITORCH_HOST_MEMORY sets the size",
-                         device, asked, (unsigned long long)taken, (unsigned long long)total);
+    return dit_error_set(
+        err, DIT_ERR_NOMEM,
+        "host device %d: %zu bytes asked for, %llu of %llu are in use; DITORCH_HOST_MEMORY sets the size", device,
+        asked, (unsigned long long)taken, (unsigned long long)total);
   }
   return DIT_OK;
 }
@@ -236,7 +248,8 @@ static enum dit_status block_free(int device, void *address, struct dit_error *e
     if (device == PINNED) {
       return dit_error_set(err, DIT_ERR_INVALID, "%p is not the start of a live pinned host block", address);
     }
-    return dit_error_set(err, DIT_ERR_INVALID, "%p is not the start of a live block of host device %d", address, device);
+    return dit_error_set(err, DIT_ERR_INVALID, "%p is not the start of a live block of host device %d", address,
+                         device);
   }
   give_pages(block->address, block->size);
   dit_free(block);
@@ -247,10 +260,14 @@ enum dit_status host_memory_alloc(int device, size_t size, void **ptr, struct di
   return block_alloc(device, size, DEVICE_ALIGNMENT, ptr, err);
 }
 
-enum dit_status host_memory_free(int device, void *ptr, struct dit_error *err) { return block_free(device, ptr, err); }
+enum dit_status host_memory_free(int device, void *ptr, struct dit_error *err) {
+  return block_free(device, ptr, err);
+}
 
 enum dit_status host_pinned_alloc(size_t size, void **ptr, struct dit_error *err) {
   return block_alloc(PINNED, size, PINNED_ALIGNMENT, ptr, err);
 }
 
-enum dit_status host_pinned_free(void *ptr, struct dit_error *err) { return block_free(PINNED, ptr, err); }
+enum dit_status host_pinned_free(void *ptr, struct dit_error *err) {
+  return block_free(PINNED, ptr, err);
+}

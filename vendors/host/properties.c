@@ -1,7 +1,8 @@
 /// What the embedded accelerator says about itself: number of devices, memory size, properties.
 ///
-/// The numbers are those of the machine this process may use (affinity, cgroup), except where torch programs branch on NVIDIA-like values
-/// (capability, warp size, threads, shared memory): those are constants. Depends on libdit's options and the files of /proc and /sys.
+/// The numbers are those of the machine this process may use (affinity, cgroup), except where torch programs branch on
+/// NVIDIA-like values (capability, warp size, threads, shared memory): those are constants. Depends on libdit's options
+/// and the files of /proc and /sys.
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +28,8 @@ enum dit_status host_count(int *count, struct dit_error *err) {
   return DIT_OK;
 }
 
-// The first unsigned number of a small file; `missing` when the file or the number is not there ("max" in cgroup files).
+// The first unsigned number of a small file; `missing` when the file or the number is not there ("max" in cgroup
+// files).
 static uint64_t read_number(const char *path, uint64_t missing) {
   FILE *file = fopen(path, "re");
   if (!file) {
@@ -39,13 +41,13 @@ static uint64_t read_number(const char *path, uint64_t missing) {
   return found ? number : missing;
 }
 
-static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
+static uint64_t smaller(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
 
 uint64_t host_memory_limit(bool *chosen) {
   int64_t option = host_option_get("host_memory", 0);
-  if (chosen) {
-    *chosen = option > 0;
-  }
+  *chosen = option > 0;
   if (option > 0) {
     return (uint64_t)option;
   }
@@ -105,7 +107,7 @@ static void set_names(int device, struct dit_device_properties *out) {
 enum dit_status host_get_properties(int device, struct dit_device_properties *out, struct dit_error *err) {
   (void)err;
   *out = (struct dit_device_properties){
-      .total_memory = host_memory_limit(NULL),
+      .total_memory = host_memory_get_total(),
       .major = 8,
       .minor = 0,
       .multi_processor_count = count_processors(),

@@ -1,13 +1,15 @@
 /// Streams of the embedded accelerator: a FIFO queue with one worker thread each.
 ///
-/// The default stream (handle NULL) has no object: its work runs inline in the caller. Other streams behave as CUDA's non-blocking streams: no
-/// implicit order between them and the default stream. A worker starts with the first task and ends with the stream. A priority is recorded
-/// and has no effect on scheduling: the operating system shares the processors among the workers.
+/// The default stream (handle NULL) has no object: its work runs inline in the caller. Other streams behave as CUDA's
+/// non-blocking streams: no implicit order between them and the default stream. A worker starts with the first task and
+/// ends with the stream. A priority is recorded and has no effect on scheduling: the operating system shares the
+/// processors among the workers.
 ///
-/// Invariants: `queued` and `finished` count tasks and only grow; the stream is idle when they are equal; a task that was accepted always runs
-/// (destroying a stream drains it). Locks: `streams_lock` is never held while a task runs or a thread waits.
-/// Process exit: workers sleep in pthread_cond_wait or run a task, hold nothing that exit handlers need, and nothing is
-/// registered with atexit, so a process may end at any time without joining them. Depends on libdit's core, pthread.
+/// Invariants: `queued` and `finished` count tasks and only grow; the stream is idle when they are equal; a task that
+/// was accepted always runs (destroying a stream drains it). Locks: `streams_lock` is never held while a task runs or a
+/// thread waits. Process exit: workers sleep in pthread_cond_wait or run a task, hold nothing that exit handlers need,
+/// and nothing is registered with atexit, so a process may end at any time without joining them. Depends on libdit's
+/// core, pthread.
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -46,7 +48,9 @@ static uint64_t last_stream_id;
 static atomic_bool launch_blocking;
 static _Thread_local struct host_stream *worker_stream;  // set in a worker thread
 
-void host_stream_init(bool blocking) { atomic_store(&launch_blocking, blocking); }
+void host_stream_init(bool blocking) {
+  atomic_store(&launch_blocking, blocking);
+}
 
 static void *worker_main(void *context) {
   struct host_stream *stream = context;

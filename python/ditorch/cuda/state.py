@@ -5,14 +5,12 @@ Supplying them keeps torch.cuda's own Python functions in charge (lazy initialis
 
 from __future__ import annotations
 
-import time
-
 import torch
 
 from .. import _C, visible
 from ..refusal import refusing
 from .properties import _CudaDeviceProperties, get_device_properties
-from .streams import DEVICE_TYPE
+from .streams import DEVICE_TYPE, sleep
 
 CUDA_VERSION = "12.4"
 """What torch.version.cuda answers: None sends libraries onto paths without CUDA."""
@@ -57,12 +55,6 @@ def synchronize() -> None:
     _C.synchronize(_C.current_device())
 
 
-def sleep(cycles: int) -> None:
-    """torch.cuda._sleep: occupy the current stream for about `cycles` nanoseconds."""
-    device = _C.current_device()
-    _C.stream_launch_host(device, _C.stream_current(device), lambda: time.sleep(cycles * 1e-9))
-
-
 def get_current_stream(device: int) -> tuple[int, int, int]:
     return (_C.stream_current(device), device, DEVICE_TYPE)
 
@@ -88,6 +80,12 @@ def set_stream(stream_id: int, device_index: int, device_type: int) -> None:
 def can_device_access_peer(device: int, peer: int) -> bool:
     """Devices of the host vendor share one address space."""
     return device != peer
+
+
+def get_device_capability(device: int) -> dict[str, set[torch.dtype]]:
+    """torch.accelerator.get_device_capability: every dtype that the CPU has."""
+    names = "bfloat16 bool complex128 complex32 complex64 float16 float32 float64 int16 int32 int64 int8 uint16 uint32 uint64 uint8"
+    return {"supported_dtypes": {getattr(torch, name) for name in names.split()}}
 
 
 def store(key: str):
@@ -156,6 +154,8 @@ def natives() -> dict[str, object]:
         "_cuda_get_conv_benchmark_empty_cache": fetch("conv_benchmark_empty_cache", False),
         "_cudnn_set_conv_benchmark_empty_cache": store("conv_benchmark_empty_cache"),
         "_cuda_attach_out_of_memory_observer": nothing,
+        "_accelerator_getDeviceCapability": get_device_capability,
+        "_accelerator_getMemoryInfo": lambda device: _C.memory_info(device),
         "_cuda_lock_mutex": nothing,
         "_cuda_unlock_mutex": nothing,
     }

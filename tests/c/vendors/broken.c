@@ -1,5 +1,5 @@
-/// Vendor libraries for tests of the registry and the runtime. Compiled once per defect; BROKEN_<defect> selects it (see tests/c/CMakeLists.txt).
-/// Every function works well enough for a machine with two devices and no side streams.
+/// Vendor libraries for tests of the registry. Compiled once per defect; BROKEN_<defect> selects it
+/// (see tests/c/CMakeLists.txt). Every function works well enough for a machine with two devices and no side streams.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,7 +66,8 @@ static enum dit_status do_memory_free(int device, void *ptr, struct dit_error *e
   return DIT_OK;
 }
 
-static enum dit_status do_memory_set(int device, void *stream, void *ptr, int value, size_t size, struct dit_error *err) {
+static enum dit_status do_memory_set(int device, void *stream, void *ptr, int value, size_t size,
+                                     struct dit_error *err) {
   (void)device;
   (void)stream;
   (void)err;
@@ -78,7 +79,9 @@ static enum dit_status do_host_alloc(size_t size, void **ptr, struct dit_error *
   return do_memory_alloc(0, size, ptr, err);
 }
 
-static enum dit_status do_host_free(void *ptr, struct dit_error *err) { return do_memory_free(0, ptr, err); }
+static enum dit_status do_host_free(void *ptr, struct dit_error *err) {
+  return do_memory_free(0, ptr, err);
+}
 
 static enum dit_status do_copy(const struct dit_copy *copy, struct dit_error *err) {
   (void)err;
@@ -216,5 +219,7 @@ const void *dit_test_use(void) {
 #ifdef BROKEN_bad_kernels
 static const struct dit_kernel_vtable kernels = {.abi_version = 9, .struct_size = sizeof(struct dit_kernel_vtable)};
 DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);
-const struct dit_kernel_vtable *dit_vendor_get_kernels(void) { return &kernels; }
+const struct dit_kernel_vtable *dit_vendor_get_kernels(void) {
+  return &kernels;
+}
 #endif

@@ -22,8 +22,17 @@ static const struct dit_kernel_vtable kernels = {
     .abi_version = DIT_KERNEL_ABI_VERSION,
     .struct_size = sizeof(struct dit_kernel_vtable),
     .binary = kernel_binary,
+    .unary = kernel_unary,
+    .gemm = kernel_gemm,
+    .softmax = kernel_softmax,
+    .reduce = kernel_reduce,
     .copy = kernel_copy,
     .fill = kernel_fill,
+    .dropout = kernel_dropout,
+    .lstm_cell = kernel_lstm_cell,
+    .lstm_cell_backward = kernel_lstm_cell_backward,
+    .gru_cell = kernel_gru_cell,
+    .gru_cell_backward = kernel_gru_cell_backward,
 };
 
 DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);

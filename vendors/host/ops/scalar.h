@@ -56,7 +56,7 @@ struct float8_format {
   uint8_t unsigned_zero;  ///< 1: -0 does not exist (its code is NaN)
 };
 static const struct float8_format float8_e5m2 = {2, 15, 0x7F, 0x7C, 0x7B, 0};
-static const struct float8_format float8_e4m3fn = {3, 7, 0x7F, 0x7F, 0x7E, 0};
+static const struct float8_format float8_e4m3fn = {3, 7, 0x7F, 0x7E, 0x7E, 0};  // saturates, infinity too
 static const struct float8_format float8_e5m2fnuz = {2, 16, 0x80, 0x80, 0x7F, 1};
 static const struct float8_format float8_e4m3fnuz = {3, 8, 0x80, 0x80, 0x7F, 1};
 

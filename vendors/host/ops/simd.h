@@ -29,7 +29,7 @@
 extern int kernel_level;
 
 #if KERNEL_X86
-#define KERNEL_MULTI(linkage, name, params, args)          \
+#define KERNEL_MULTI_EXPANDED(linkage, name, params, args)          \
   KERNEL_V4 static void name##_v4 params { name##_body args; } \
   KERNEL_V3 static void name##_v3 params { name##_body args; } \
   linkage void name params {                                   \
@@ -42,8 +42,9 @@ extern int kernel_level;
     }                                                          \
   }
 #else
-#define KERNEL_MULTI(linkage, name, params, args) \
+#define KERNEL_MULTI_EXPANDED(linkage, name, params, args) \
   linkage void name params { name##_body args; }
 #endif
+#define KERNEL_MULTI(linkage, name, params, args) KERNEL_MULTI_EXPANDED(linkage, name, params, args)
 
 #endif

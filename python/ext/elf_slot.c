@@ -1,8 +1,8 @@
 // Import slots of loaded ELF libraries.
 //
-// Invariant: a page is writable only inside dit_elf_slot_set; whatever protection /proc/self/maps gave before is put back.
-// Depends on: libc (dl_iterate_phdr, mprotect), dit/error.h.
-#include "elf.h"
+// Invariant: a page is writable only inside dit_elf_slot_set; whatever protection /proc/self/maps gave before is put
+// back. Depends on: libc (dl_iterate_phdr, mprotect), dit/error.h.
+#include "elf_slot.h"
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -20,7 +20,9 @@ enum { RELOCATION_JUMP = R_AARCH64_JUMP_SLOT, RELOCATION_DATA = R_AARCH64_GLOB_D
 enum { RELOCATION_JUMP = -1, RELOCATION_DATA = -1, RELOCATION_WORD = -1 };
 #endif
 
-bool dit_elf_is_supported(void) { return RELOCATION_JUMP != -1; }
+bool dit_elf_is_supported(void) {
+  return RELOCATION_JUMP != -1;
+}
 
 struct search {
   const char *name;
@@ -113,7 +115,8 @@ enum dit_status dit_elf_library_find(const char *name, struct dit_elf_library *o
   struct search search = {.name = name, .out = &library, .found = 0};
   dl_iterate_phdr(visit_library, &search);
   if (search.found == 0) {
-    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "library '%s' is not loaded in this process; import torch first", name);
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "library '%s' is not loaded in this process; import torch first",
+                         name);
   }
   if (search.found > 1) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "library '%s' is loaded %d times (first: %s); only one is expected",
@@ -208,8 +211,8 @@ enum dit_status dit_elf_read_protections(struct dit_elf_slot *slots, int count, 
     for (int i = 0; i < count; i++) {
       unsigned long long address = (uintptr_t)slots[i].address;
       if (address >= low && address < high) {
-        slots[i].protection = (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) |
-                              (flags[2] == 'x' ? PROT_EXEC : 0);
+        slots[i].protection =
+            (flags[0] == 'r' ? PROT_READ : 0) | (flags[1] == 'w' ? PROT_WRITE : 0) | (flags[2] == 'x' ? PROT_EXEC : 0);
       }
     }
   }
@@ -223,7 +226,9 @@ enum dit_status dit_elf_read_protections(struct dit_elf_slot *slots, int count, 
   return DIT_OK;
 }
 
-void *dit_elf_slot_get(const struct dit_elf_slot *slot) { return __atomic_load_n(slot->address, __ATOMIC_ACQUIRE); }
+void *dit_elf_slot_get(const struct dit_elf_slot *slot) {
+  return __atomic_load_n(slot->address, __ATOMIC_ACQUIRE);
+}
 
 enum dit_status dit_elf_slot_set(const struct dit_elf_slot *slot, void *value, struct dit_error *err) {
   if (slot->protection & PROT_WRITE) {
@@ -233,8 +238,8 @@ enum dit_status dit_elf_slot_set(const struct dit_elf_slot *slot, void *value, s
   size_t page_size = (size_t)sysconf(_SC_PAGESIZE);
   void *page = (void *)((uintptr_t)slot->address & ~(uintptr_t)(page_size - 1));
   if (mprotect(page, page_size, slot->protection | PROT_WRITE) != 0) {
-    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "cannot make the import slot %p writable: %s",
-                         (void *)slot->address, strerror(errno));
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "cannot make the import slot %p writable: %s", (void *)slot->address,
+                         strerror(errno));
   }
   __atomic_store_n(slot->address, value, __ATOMIC_RELEASE);
   if (mprotect(page, page_size, slot->protection) != 0) {

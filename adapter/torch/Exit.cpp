@@ -1,0 +1,52 @@
+// A clean end of the process: no autograd thread may need Python any more when the interpreter goes away.
+//
+// When backward() returns, the device's autograd thread may still be releasing the finished graph, which can hold Python objects. If the interpreter is being finalised by
+// then, taking the GIL ends the thread in a way C++ cannot unwind, and the process aborts. An autograd thread works through its queue in order: once a
+// second, pure C++ graph has run on it, the first one is gone.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
+#include <pthread.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "Common.h"
+#include "Exit.h"
+#include "dit/runtime.h"
+
+namespace ditorch {
+namespace {
+
+std::atomic<bool> autograd_ran{false};
+
+void drainAutograd() {
+  if (!autograd_ran.load() || dit_runtime_is_bad_fork()) {
+    return;
+  }
+  const at::AutoGradMode grad_mode(true);
+  for (int device = 0; device < dit_device_get_count(); device++) {
+    const c10::Device where(kDevice, static_cast<c10::DeviceIndex>(device));
+    const at::Tensor x = at::ones({1}, at::TensorOptions().device(where)).set_requires_grad(true);
+    x.neg().backward();
+  }
+}
+
+TORCH_LIBRARY_FRAGMENT(ditorch, m) { m.def("drain_autograd() -> ()", &drainAutograd); }
+
+}  // namespace
+
+void noteThread() {
+  static thread_local bool noted = false;
+  if (C10_LIKELY(noted)) {
+    return;
+  }
+  noted = true;
+  char name[16] = "";
+  if (pthread_getname_np(pthread_self(), name, sizeof name) == 0 && std::strncmp(name, "pt_autograd", 11) == 0) {
+    autograd_ran.store(true);
+  }
+}
+
+}  // namespace ditorch

@@ -1,0 +1,158 @@
+/// Nanoseconds for a pair of allocation and free of a cached block, the device allocator against aligned_alloc/free of
+/// the C library.
+///
+/// Rounds of both are interleaved in one run; printed are the median and the range from the 10th to the 90th percentile
+/// over the rounds, and the ratio of the medians. Two forms: "pair" frees at once; "window" keeps 64 blocks alive and
+/// frees the oldest, which is nearer to a training step. Usage: bench_allocator [rounds [vendor]]
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "dit/memory.h"
+#include "dit/runtime.h"
+
+#define MAX_ROUNDS 1001
+#define WINDOW 64
+
+struct subject {
+  const char *name;
+  void *(*take)(size_t size);
+  void (*give)(void *ptr);
+};
+
+static void *device_take(size_t size) {
+  void *ptr = NULL;
+  if (dit_memory_alloc(0, 0, size, &ptr, NULL) != DIT_OK) {
+    fprintf(stderr, "out of device memory\n");
+    exit(1);
+  }
+  return ptr;
+}
+
+static void *libc_take(size_t size) {
+  return aligned_alloc(512, (size + 511) / 512 * 512);
+}
+
+static const struct subject subjects[] = {{"device", device_take, dit_memory_free}, {"libc", libc_take, free}};
+
+struct job {
+  const struct subject *subject;
+  size_t size;
+  int window, pairs;
+  pthread_barrier_t *barrier;
+  double nanoseconds;
+};
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec * 1e9 + (double)time.tv_nsec;
+}
+
+static void *run_job(void *argument) {
+  struct job *job = argument;
+  void *blocks[WINDOW];
+  for (int i = 0; i < job->window; i++) {
+    blocks[i] = job->subject->take(job->size);
+  }
+  pthread_barrier_wait(job->barrier);
+  double start = now();
+  for (int i = 0; i < job->pairs; i++) {
+    if (job->window) {
+      job->subject->give(blocks[i % job->window]);
+      blocks[i % job->window] = job->subject->take(job->size);
+    } else {
+      void *block = job->subject->take(job->size);
+      __asm__ volatile("" : : "r"(block) : "memory");  // keep the pair
+      job->subject->give(block);
+    }
+  }
+  job->nanoseconds = (now() - start) / job->pairs;
+  for (int i = 0; i < job->window; i++) {
+    job->subject->give(blocks[i]);
+  }
+  return NULL;
+}
+
+/// Mean over the threads of one round.
+static double run_round(const struct subject *subject, size_t size, int window, int threads, int pairs) {
+  pthread_barrier_t barrier;
+  pthread_t handles[8];
+  struct job jobs[8];
+  double sum = 0;
+  pthread_barrier_init(&barrier, NULL, (unsigned)threads);
+  for (int i = 0; i < threads; i++) {
+    jobs[i] = (struct job){subject, size, window, pairs, &barrier, 0};
+    if (i > 0 && pthread_create(&handles[i], NULL, run_job, &jobs[i]) != 0) {
+      fprintf(stderr, "cannot start thread %d\n", i);
+      exit(1);
+    }
+  }
+  run_job(&jobs[0]);
+  for (int i = 0; i < threads; i++) {
+    if (i > 0) {
+      pthread_join(handles[i], NULL);
+    }
+    sum += jobs[i].nanoseconds;
+  }
+  pthread_barrier_destroy(&barrier);
+  return sum / threads;
+}
+
+static int compare_doubles(const void *left, const void *right) {
+  double a = *(const double *)left, b = *(const double *)right;
+  return (a > b) - (a < b);
+}
+
+static void run_case(const char *label, size_t size, int window, int threads, int rounds) {
+  static double times[2][MAX_ROUNDS];
+  int pairs = size > (1u << 20) ? 500 : 5000;
+  if (threads > 1) {
+    pairs *= 20;  // longer than a time slice, or the threads would run one after the other on a busy machine
+    rounds = (rounds + 2) / 3;
+  }
+  for (int round = -1; round < rounds; round++) {  // round -1 warms up
+    for (int s = 0; s < 2; s++) {
+      times[s][round < 0 ? 0 : round] = run_round(&subjects[s], size, window, threads, pairs);
+    }
+  }
+  for (int s = 0; s < 2; s++) {
+    qsort(times[s], (size_t)rounds, sizeof(double), compare_doubles);
+  }
+  printf("%-7s %-7s %d ", label, window ? "window" : "pair", threads);
+  for (int s = 0; s < 2; s++) {
+    printf("  %9.1f [%8.1f .. %9.1f]", times[s][rounds / 2], times[s][rounds / 10], times[s][rounds * 9 / 10]);
+  }
+  printf("  %6.2f\n", times[0][rounds / 2] / times[1][rounds / 2]);
+  fflush(stdout);
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *label;
+    size_t size;
+  } sizes[] = {{"64 B", 64}, {"4 KiB", 4096}, {"1 MiB", 1 << 20}, {"64 MiB", 64 << 20}};
+  struct dit_error err = {0};
+  int rounds = argc > 1 ? atoi(argv[1]) : 51;
+  if (rounds < 1 || rounds > MAX_ROUNDS) {
+    fprintf(stderr, "rounds is %d; valid: 1 to %d\n", rounds, MAX_ROUNDS);
+    return 2;
+  }
+  if (dit_runtime_init(argc > 2 ? argv[2] : "host", &err) != DIT_OK) {
+    fprintf(stderr, "%s\n", err.message);
+    return 1;
+  }
+  printf("ns per allocation and free, median [10 %% .. 90 %%] of %d rounds (a third of that with threads)\n", rounds);
+  printf("size    form    threads  device                            libc                             ratio\n");
+  for (int threads = 1; threads <= 2; threads++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+      for (int window = 0; window <= (sizes[i].size <= (1 << 20) ? WINDOW : 0); window += WINDOW) {
+        run_case(sizes[i].label, sizes[i].size, window, threads, rounds);
+      }
+    }
+  }
+  dit_runtime_shutdown();
+  return 0;
+}

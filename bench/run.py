@@ -1,0 +1,90 @@
+"""Runs every benchmark and writes docs/measurements.md: machine, commands, medians with spread, goals and whether they were met.
+
+    python bench/run.py [--only bench_alias,bench_import] [--output docs/measurements.md] [--quick]
+"""
+
+import argparse
+import glob
+import json
+import os
+import subprocess
+import sys
+import time
+
+import common
+
+PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import")
+QUICK = {"bench_alias": ["--rounds", "3", "--calls", "500"], "bench_small_ops": ["--rounds", "9", "--calls", "300"],
+         "bench_step": ["--rounds", "3"], "bench_import": ["--rounds", "3"]}
+
+
+def run_python(name, quick):
+    path = os.path.join(common.ROOT, "bench", name + ".py")
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.join(common.ROOT, "python"), environment.get("PYTHONPATH")]))
+    answer = subprocess.run([sys.executable, "-W", "ignore", path, *(QUICK[name] if quick else [])], stdout=subprocess.PIPE, text=True, env=environment)
+    if answer.returncode:
+        return {"title": name, "command": f"python bench/{name}.py", "note": "", "rows": [], "failed": answer.returncode}
+    return json.loads(answer.stdout.splitlines()[-1])
+
+
+def c_programs():
+    """Executables in build/*/bench; the newest build folder wins."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(common.ROOT, "build", "*", "bench", "*")), key=os.path.getmtime):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            found[os.path.basename(path)] = path
+    return sorted(found.values())
+
+
+def run_c(path):
+    answer = subprocess.run([path], capture_output=True, text=True)
+    print(answer.stdout, file=sys.stderr, end="")
+    return {"title": f"C benchmark {os.path.basename(path)}", "command": os.path.relpath(path, common.ROOT), "note": "", "rows": [],
+            "text": answer.stdout.rstrip(), "failed": answer.returncode}
+
+
+def render(results, machine, seconds):
+    lines = ["# Measurements", "", f"Written by `make bench` ({seconds:.0f} s). Machine: {machine}.",
+             "Figures are medians with quartiles in parentheses; both sides of a ratio are measured in turns in one run.", ""]
+    for result in results:
+        lines += [f"## {result['title']}", "", f"`{result['command']}`", ""]
+        if result.get("note"):
+            lines += [result["note"], ""]
+        if result.get("failed"):
+            lines += [f"**The program failed with exit status {result['failed']}.**", ""]
+        if result.get("text"):
+            lines += ["```", result["text"], "```", ""]
+        if result["rows"]:
+            lines += ["| what | measured | goal | |", "|---|---|---|---|"]
+            lines += [f"| {row['what']} | {row['figure']} | {row['goal']} | {row['met']} |" for row in result["rows"]]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help=f"comma list of {', '.join(PROGRAMS)}")
+    parser.add_argument("--output", default=os.path.join(common.ROOT, "docs", "measurements.md"))
+    parser.add_argument("--quick", action="store_true", help="few rounds: does everything run?")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(PROGRAMS)
+    unknown = sorted(set(names) - set(PROGRAMS))
+    if unknown:
+        raise SystemExit(f"unknown benchmarks: {', '.join(unknown)}; valid: {', '.join(PROGRAMS)}")
+    machine, start, results = common.machine(), time.monotonic(), []
+    for index, name in enumerate(names):
+        print(f"[{index + 1}/{len(names)}] {name}", file=sys.stderr)
+        results.append(run_python(name, options.quick))
+    if not options.only:
+        results += [run_c(path) for path in c_programs()]
+    os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
+    with open(options.output, "w") as file:
+        file.write(render(results, machine, time.monotonic() - start))
+    print(f"wrote {options.output}", file=sys.stderr)
+    failed = [r["title"] for r in results if r.get("failed")]
+    return f"failed: {', '.join(failed)}" if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""alias=python: "cuda" becomes the device in the arguments of PyTorch's C functions, where PyTorch itself cannot be taught the name.
+
+The second line, for machines where the binary alias cannot be installed. Which functions take a device is asked of PyTorch's operator
+schemas; functions without a schema are listed here. The functions stay the same objects (see python/ext/py_redirect.c), so whatever knows
+torch's functions by identity goes on working; everything written in Python inside torch ends in one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator
+
+import torch
+
+from . import _C, redirect_script, settings
+from .patches import Patches
+
+DEVICE_TYPE = 20
+"""c10::DeviceType::PrivateUse1."""
+
+_SPACES = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
+"""Where torch._C keeps functions that belong to operators."""
+
+_TENSOR_EXTRAS = ("to", "new", "new_tensor", "_make_subclass", "_make_wrapper_subclass")
+_FUNCTION_EXTRAS = ("_VariableFunctions.asarray", "_VariableFunctions.as_tensor", "_VariableFunctions.tensor", "_nn._parse_to")
+_TEXT_EXTRAS = ("_dispatch_key_for_device", "_is_autocast_available", "_register_py_class_for_device")
+_AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")
+_AUTOCAST_GPU = {"get_autocast_gpu_dtype": "get_autocast_dtype", "set_autocast_gpu_dtype": "set_autocast_dtype"}
+
+
+def device_operators() -> set[str]:
+    """Names of the aten operators that take a device."""
+    found = set()
+    for schema in torch._C._jit_get_all_schemas():
+        name = schema.name
+        if name.startswith("aten::") and any(argument.name == "device" for argument in schema.arguments):
+            found.add(name.removeprefix("aten::"))
+    return found
+
+
+def _find(path: str) -> Any:
+    """The object torch._C.<path>, or None in a torch that has none."""
+    found: Any = torch._C
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _candidates() -> Iterator[tuple]:
+    """(function or None, form[, substitute]) for everything that takes a device."""
+    operators = device_operators()
+    for space in map(_find, _SPACES):
+        for name in sorted(operators):
+            yield getattr(space, name, None), "device"
+    methods = vars(torch._C.TensorBase)
+    for name in sorted(operators.union(_TENSOR_EXTRAS)):
+        method = methods.get(name)
+        yield method.__func__ if isinstance(method, staticmethod) else method, "device"
+    yield methods.get("numpy"), "nothing"
+    for path in _FUNCTION_EXTRAS:
+        yield _find(path), "device"
+    for path in _TEXT_EXTRAS:
+        yield _find(path), "text"
+    for name in _AUTOCAST:
+        yield _find(name), "autocast"
+    for name, substitute in _AUTOCAST_GPU.items():
+        yield _find(name), "autocast", _find(substitute)
+
+
+def functions() -> list[tuple]:
+    """What `_C.redirect_install` takes: every function once."""
+    seen: set[int] = set()
+    found = []
+    for candidate in _candidates():
+        function = candidate[0]
+        if function is not None and id(function) not in seen:
+            seen.add(id(function))
+            found.append(candidate)
+    return found
+
+
+def classes() -> list[type]:
+    """Classes of torch whose constructors take a device."""
+    names = ("Generator", "Stream", "Event", "StorageBase")
+    return [kind for kind in (getattr(torch._C, name, None) for name in names) if kind is not None]
+
+
+def _install_operators(patches: Patches) -> None:
+    """torch.ops.*: the arguments of an operator that is called through its schema are parsed inside one C++ function for all."""
+    for kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
+        patches.set(kind, "__call__", _redirected_call(kind.__call__))
+
+
+def _redirected_call(native):
+    device = torch.device
+
+    def translate(value):
+        return device(value) if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")) else value
+
+    def __call__(self, /, *args, **kwargs):
+        for value in args:
+            if type(value) is str:
+                args = tuple(map(translate, args))
+                break
+        if "device" in kwargs:
+            kwargs["device"] = translate(kwargs["device"])
+        return native(self, *args, **kwargs)
+
+    __call__.__wrapped__ = native
+    return __call__
+
+
+def _verify(name: str, show: bool) -> None:
+    """Ask PyTorch what it makes of "cuda" now."""
+    shown = f"{'cuda' if show else name}:3"
+    for device in (torch.device("cuda:3"), torch.device("cuda", 3), torch._C._nn._parse_to("cuda:3")[0]):
+        if device != torch.device(name, 3) or str(device) != shown:
+            raise NotImplementedError(
+                f"after redirecting, 'cuda:3' became {device!r} instead of {shown!r}: the redirect was taken out again"
+            )
+
+
+_patches = Patches()
+
+
+def install() -> None:
+    """Redirect; devices say "cuda" unless show_device_as_cuda is 0. Nothing stays changed when this raises; a second call does nothing."""
+    if len(_patches):
+        return
+    name = torch._C._get_privateuse1_backend_name()
+    show = bool(settings.get("show_device_as_cuda"))
+    try:
+        _C.redirect_install(torch.device, DEVICE_TYPE, name, show, functions(), classes())
+        _patches.defer(_C.redirect_restore)
+        if show:
+            _C.device_show_install(torch.device, DEVICE_TYPE, name, torch.Stream, torch.Event)
+            _patches.defer(_C.device_show_restore)
+        _verify(name, show)
+        _install_operators(_patches)
+        redirect_script.install(_patches, name)
+    except BaseException:
+        _patches.undo()
+        raise
+
+
+def uninstall() -> None:
+    """Take everything back."""
+    failures = _patches.undo()
+    if failures:
+        raise RuntimeError(f"the Python redirect could not be taken back: {failures}") from failures[0]

@@ -1,0 +1,111 @@
+/// cat: tensors joined along one dimension, converted to the promoted dtype.
+///
+/// One-dimensional empty tensors are skipped (PyTorch's legacy rule). The result is channels_last when all inputs suggest it, else row-major. Each
+/// input is one strided copy into its slice of the result.
+#include <stddef.h>
+#include <string.h>
+
+#include "infer.h"
+#include "table.h"
+
+static bool is_skipped(const struct dit_tensor_view *view) { return view->numel == 0 && view->ndim == 1; }
+
+/// Shape, dtype and strides of the result; DIT_ERR_UNSUPPORTED for everything that PyTorch refuses.
+static enum dit_status infer(const struct dit_tensor_view *tensors, int64_t count, int64_t *dim,
+                             struct op_layout *layout, int *dtype) {
+  const struct dit_tensor_view *first = NULL;
+  int format = -1;
+  *dtype = -1;
+  for (int64_t i = 0; i < count; i++) {
+    const struct dit_tensor_view *view = &tensors[i];
+    if (!view->handle || op_check_input(view) != DIT_OK || !op_is_device(view) || view->ndim == 0) {
+      return DIT_ERR_UNSUPPORTED;
+    }
+    *dtype = *dtype < 0 || *dtype == view->dtype ? view->dtype : dit_dtype_promote(*dtype, view->dtype);
+    int suggested = op_suggest_format(view);
+    format = format < 0 || format == suggested ? suggested : 0;
+    first = first || is_skipped(view) ? first : view;
+  }
+  if (!first || !op_is_plain(*dtype)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  *dim += *dim < 0 ? first->ndim : 0;
+  if (*dim < 0 || *dim >= first->ndim) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  layout->ndim = first->ndim;
+  memcpy(layout->sizes, first->sizes, sizeof(int64_t) * (size_t)first->ndim);
+  layout->sizes[*dim] = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (is_skipped(&tensors[i])) {
+      continue;
+    }
+    if (tensors[i].ndim != layout->ndim) {
+      return DIT_ERR_UNSUPPORTED;
+    }
+    for (int d = 0; d < layout->ndim; d++) {
+      if (d != *dim && tensors[i].sizes[d] != layout->sizes[d]) {
+        return DIT_ERR_UNSUPPORTED;
+      }
+    }
+    layout->sizes[*dim] += tensors[i].sizes[*dim];
+  }
+  layout->contiguous = format == 0;
+  if (format != 0) {
+    op_set_channels_last(layout->ndim, layout->sizes, layout->strides);
+  }
+  return DIT_OK;
+}
+
+static enum dit_status prepare(struct dit_call *call, const struct dit_tensor_view *tensors, int64_t count,
+                               const struct op_layout *layout, int dtype, struct dit_tensor_view *given,
+                               struct dit_tensor_view *out) {
+  if (!given) {
+    return call->services->new_tensor(call, layout->ndim, layout->sizes, layout->contiguous ? NULL : layout->strides,
+                                      dtype, out);
+  }
+  if (!op_is_plain(given->dtype) || !op_can_cast(dtype, given->dtype)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    if (tensors[i].storage == given->storage) {
+      return DIT_ERR_UNSUPPORTED;
+    }
+  }
+  if (!op_same_sizes(given, layout->ndim, layout->sizes) && !layout->contiguous) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return op_prepare_contiguous(call, given, NULL, 0, layout->ndim, layout->sizes, given->dtype, out);
+}
+
+static enum dit_status run_cat(struct dit_call *call, enum op_target target) {
+  struct dit_tensor_view *given = target == OP_OUT ? op_get_tensor(call, 2) : NULL, out;
+  struct op_layout layout;
+  int dtype;
+  if (!OP_HAS_KERNEL(call, copy) || call->args[0].tag != DIT_VALUE_TENSORS || (target == OP_OUT && !given)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  const struct dit_tensor_view *tensors = call->args[0].v.tensors.data;
+  int64_t count = call->args[0].v.tensors.size, dim = call->args[1].v.i, begin = 0;
+  DIT_RETURN_IF_NOT_OK(infer(tensors, count, &dim, &layout, &dtype));
+  DIT_RETURN_IF_NOT_OK(prepare(call, tensors, count, &layout, dtype, given, &out));
+  for (int64_t i = 0; i < count; i++) {
+    if (tensors[i].numel == 0) {
+      begin += is_skipped(&tensors[i]) ? 0 : tensors[i].sizes[dim];
+      continue;
+    }
+    struct dit_tensor_view slice = out;
+    slice.data = (char *)out.data + begin * out.strides[dim] * (int64_t)dit_dtype_get_size(out.dtype);
+    slice.sizes = tensors[i].sizes;
+    slice.numel = tensors[i].numel;
+    bool contiguous = dit_shape_is_contiguous(slice.ndim, slice.sizes, slice.strides);
+    slice.flags = (uint8_t)((slice.flags & ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE)) |
+                            (contiguous ? DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE : 0));
+    DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, &slice, &tensors[i], call->err));
+    begin += tensors[i].sizes[dim];
+  }
+  return op_return(call, 0, &out);
+}
+
+enum dit_status op_cat(struct dit_call *call) { return run_cat(call, OP_NEW); }
+enum dit_status op_cat_out(struct dit_call *call) { return run_cat(call, OP_OUT); }

@@ -1,0 +1,71 @@
+"""torch.compile on the device becomes aot_eager, whatever the mode; said once; the CPU keeps Inductor's path."""
+
+import pytest
+import torch
+
+import ditorch  # noqa: F401
+from ditorch import compiler
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("options", [{}, {"mode": "reduce-overhead"}, {"mode": "max-autotune"}, {"backend": "inductor"}, {"fullgraph": True}])
+def test_every_way_in(options):
+    x = torch.randn(4, 4, device="cuda")
+    function = torch.compile(lambda a: torch.relu(a @ a) + 1, **options)
+    torch.testing.assert_close(function(x), torch.relu(x @ x) + 1)
+
+
+def test_training_step():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1)).cuda()
+    x = torch.randn(5, 4, device="cuda")
+    model(x).sum().backward()
+    wanted = [p.grad.clone() for p in model.parameters()]
+    model.zero_grad()
+    torch.compile(model)(x).sum().backward()
+    for parameter, gradient in zip(model.parameters(), wanted):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_device_only_inside_the_graph():
+    function = torch.compile(lambda a: (a.cuda() + 1).cpu())
+    assert torch.equal(function(torch.ones(3)), torch.full((3,), 2.0))
+
+
+def test_streams_and_autocast_inside_the_graph():
+    def function(a):
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            b = a * 2
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.autocast("cuda"):
+            return b @ b
+
+    x = torch.ones(4, 4, device="cuda")
+    result = torch.compile(function)(x)
+    assert result.dtype is torch.float16 and result[0, 0].item() == 16
+
+
+def test_graphs_on_the_cpu_are_left_alone():
+    graph = torch.fx.symbolic_trace(lambda a: a + 1)
+    assert not compiler.uses_device(graph, [torch.ones(1)])
+    assert compiler.uses_device(graph, [torch.ones(1, device="cuda")])
+    module = torch.fx.GraphModule(torch.nn.Linear(1, 1).cuda(), torch.fx.symbolic_trace(torch.nn.Linear(1, 1)).graph)
+    assert compiler.uses_device(module, [torch.ones(1)])
+
+
+def test_said_once(python):
+    answer = python(
+        """
+        import torch, ditorch
+        x = torch.ones(2, device="cuda")
+        for k in range(3):
+            torch.compile(lambda a: a + k)(x)
+        """
+    )
+    assert answer.stderr.count("aot_eager") == 1

@@ -1,0 +1,32 @@
+"""`python -m ditorch doctor`."""
+
+import json
+
+
+def test_report(python):
+    text = python("-m", "ditorch", "doctor", DITORCH_BANNER="0", DITORCH_HOST_DEVICES="2").stdout
+    for word in ("torch:", "backend: host", "reason: backend=auto", "alias: binary", "libtorch_python.so: ", "libdit_torch.so",
+                 "host_devices: 2 (environment)", "mm: ok", "blas:", "problems:"):
+        assert word in text, text
+    assert text.rstrip().endswith("none")
+
+
+def test_json(python):
+    report = json.loads(python("-m", "ditorch", "doctor", "--json", DITORCH_BANNER="0").stdout)
+    assert report["backend"] == "host" and len(report["devices"]) == 1 and report["problems"] == []
+    assert set(report["self_check"].values()) == {"ok"}
+
+
+def test_a_wrong_device_is_noticed(python):
+    answer = python("-m", "ditorch", "--set", "fault=value:mm,scale=1", "doctor", check=False, DITORCH_BANNER="0")
+    assert answer.returncode == 1 and "self-check mm: differs from the CPU" in answer.stdout
+
+
+def test_a_failed_installation_is_reported(python):
+    answer = python("-m", "ditorch", "--set", "vendor=/nowhere/vendor.so", "doctor", check=False)
+    assert answer.returncode == 1 and "installation failed" in answer.stdout and "/nowhere/vendor.so" in answer.stdout
+
+
+def test_none(python):
+    answer = python("-m", "ditorch", "--backend", "none", "doctor")
+    assert "backend: none" in answer.stdout and "devices" not in answer.stdout

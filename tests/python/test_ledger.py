@@ -1,0 +1,114 @@
+"""The ledger: which operators ran in C, which fell back; counts, bytes, times."""
+
+import threading
+
+import pytest
+import torch
+
+import ditorch
+
+
+@pytest.fixture(autouse=True)
+def from_zero():
+    torch.ones(1, device="cuda")
+    ditorch.reset_counters()
+
+
+def rows(table):
+    return {row["operator"]: row for row in table}
+
+
+def calls(table, stem):
+    return sum(row["calls"] for row in table if row["operator"].startswith(stem))
+
+
+def test_c_operators_are_counted():
+    x = torch.ones(8, 8, device="cuda")
+    ditorch.reset_counters()
+    for _ in range(5):
+        x @ x
+    for _ in range(3):
+        x * x
+    table = ditorch.operators()
+    assert calls(table, "aten::mm") == 5
+    assert calls(table, "aten::mul") == 3
+    assert calls(ditorch.fallbacks(), "aten::mm") == 0
+    row = next(r for r in table if r["operator"].startswith("aten::mm"))
+    assert row["bytes"] == 5 * 3 * 8 * 8 * 4
+
+
+def test_fallbacks_are_counted_and_timed():
+    x = torch.rand(100, 100, device="cuda")
+    ditorch.reset_counters()
+    for _ in range(4):
+        torch.linalg.inv(x)
+    table = [r for r in ditorch.fallbacks() if "inv" in r["operator"]]
+    assert sum(r["calls"] for r in table) == 4
+    assert sum(r["milliseconds"] for r in table) > 0
+    assert sum(r["bytes"] for r in table) >= 4 * 2 * 100 * 100 * 4
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "mm", "addmm", "bmm", "relu", "gelu", "softmax", "sum", "mean", "copy", "fill", "cat"])
+def test_the_first_operators_run_in_c(name):
+    x = torch.rand(4, 4, device="cuda")
+    run = {
+        "add": lambda: x + x, "sub": lambda: x - x, "mul": lambda: x * 2, "div": lambda: x / x, "mm": lambda: x @ x,
+        "addmm": lambda: torch.addmm(x[0], x, x), "bmm": lambda: torch.bmm(x[None], x[None]), "relu": lambda: x.relu(),
+        "gelu": lambda: torch.nn.functional.gelu(x), "softmax": lambda: x.softmax(-1), "sum": lambda: x.sum(0),
+        "mean": lambda: x.mean(), "copy": lambda: torch.empty_like(x).copy_(x.t()), "fill": lambda: x.clone().fill_(2),
+        "cat": lambda: torch.cat([x, x]),
+    }[name]
+    ditorch.reset_counters()
+    run()
+    assert [r["operator"] for r in ditorch.operators()], f"{name} did not run in C"
+    assert not list(ditorch.fallbacks()), f"{name} fell back: {[r['operator'] for r in ditorch.fallbacks()]}"
+
+
+def test_backward_is_counted():
+    x = torch.rand(4, 4, device="cuda", requires_grad=True)
+    y = (x @ x).sum()
+    ditorch.reset_counters()
+    y.backward()
+    assert calls(ditorch.operators(), "aten::mm") == 2
+
+
+def test_threads_add_up():
+    def work():
+        x = torch.ones(4, 4, device="cuda")
+        for _ in range(250):
+            x * x
+
+    ditorch.reset_counters()
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert calls(ditorch.operators(), "aten::mul") == 1000
+
+
+def test_cpu_work_is_not_counted():
+    torch.ones(4, 4) @ torch.ones(4, 4)
+    assert not list(ditorch.operators()) and not list(ditorch.fallbacks())
+
+
+def test_timing_of_c_operators():
+    x = torch.rand(64, 64, device="cuda")
+    ditorch.set_timing(True)
+    try:
+        x @ x
+    finally:
+        ditorch.set_timing(False)
+    assert sum(r["milliseconds"] for r in ditorch.operators() if r["operator"].startswith("aten::mm")) > 0
+
+
+def test_table_at_exit(python):
+    program = """
+        import torch, ditorch
+        x = torch.ones(3, 3, device="cuda")
+        x @ x
+        torch.linalg.inv(x + torch.eye(3, device="cuda"))
+    """
+    answer = python(program, DITORCH_LEDGER=1)
+    assert "aten::mm" in answer.stderr and "inv" in answer.stderr
+    assert "aten::mm" not in python(program).stderr

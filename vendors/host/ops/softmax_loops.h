@@ -1,0 +1,182 @@
+/// The loops of softmax for one work type; included once for float and once for double.
+///
+/// The including file defines REAL (the type), EXP (its exponential), NAME(x) (x with the type's suffix) and BODY(x)
+/// (the same for the body of a multi-target loop). Row loops handle one line of
+/// `count` neighbouring elements, column loops one step of many lines that lie side by side.
+
+#define SOFTMAX_LANES 16
+
+KERNEL_INLINE void BODY(row_max)(const REAL *p, int64_t count, REAL *result) {
+  REAL lanes[SOFTMAX_LANES];
+  int64_t i = 0;
+  for (int j = 0; j < SOFTMAX_LANES; j++) {
+    lanes[j] = *result;
+  }
+  for (; i + SOFTMAX_LANES <= count; i += SOFTMAX_LANES) {
+    for (int j = 0; j < SOFTMAX_LANES; j++) {
+      lanes[j] = p[i + j] > lanes[j] ? p[i + j] : lanes[j];
+    }
+  }
+  for (; i < count; i++) {
+    lanes[0] = p[i] > lanes[0] ? p[i] : lanes[0];
+  }
+  for (int j = 0; j < SOFTMAX_LANES; j++) {
+    *result = lanes[j] > *result ? lanes[j] : *result;
+  }
+}
+KERNEL_MULTI(static, NAME(row_max), (const REAL *p, int64_t count, REAL *result), (p, count, result))
+
+/// *sum += total of exp(p[i] - max); the exponentials go to `out` when it is not NULL.
+KERNEL_INLINE void BODY(row_exp)(REAL *out, const REAL *p, int64_t count, REAL max, REAL *sum) {
+  REAL lanes[SOFTMAX_LANES] = {0};
+  int64_t i = 0;
+  for (; i + SOFTMAX_LANES <= count; i += SOFTMAX_LANES) {
+    KERNEL_LANES
+    for (int j = 0; j < SOFTMAX_LANES; j++) {
+      REAL e = EXP(p[i + j] - max);
+      out[i + j] = e;
+      lanes[j] += e;
+    }
+  }
+  for (; i < count; i++) {
+    out[i] = EXP(p[i] - max);
+    lanes[i % SOFTMAX_LANES] += out[i];
+  }
+  for (int width = SOFTMAX_LANES / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; j++) {
+      lanes[j] += lanes[j + width];
+    }
+  }
+  *sum += lanes[0];
+}
+KERNEL_MULTI(static, NAME(row_exp), (REAL *out, const REAL *p, int64_t count, REAL max, REAL *sum),
+             (out, p, count, max, sum))
+
+KERNEL_INLINE void BODY(row_scale)(REAL *out, const REAL *p, int64_t count, REAL scale, REAL offset) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    out[i] = p[i] * scale - offset;
+  }
+}
+KERNEL_MULTI(static, NAME(row_scale), (REAL *out, const REAL *p, int64_t count, REAL scale, REAL offset),
+             (out, p, count, scale, offset))
+
+KERNEL_INLINE void BODY(column_max)(REAL *max, const REAL *p, int64_t count) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    max[i] = p[i] > max[i] ? p[i] : max[i];
+  }
+}
+KERNEL_MULTI(static, NAME(column_max), (REAL *max, const REAL *p, int64_t count), (max, p, count))
+
+KERNEL_INLINE void BODY(column_exp)(REAL *out, REAL *sum, const REAL *p, const REAL *max, int64_t count) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    REAL e = EXP(p[i] - max[i]);
+    out[i] = e;
+    sum[i] += e;
+  }
+}
+KERNEL_MULTI(static, NAME(column_exp), (REAL *out, REAL *sum, const REAL *p, const REAL *max, int64_t count),
+             (out, sum, p, max, count))
+
+/// Softmax: out = exp(p - max) * scale; log-softmax: out = p - max - scale.
+KERNEL_INLINE void BODY(column_finish)(REAL *out, const REAL *p, const REAL *max, const REAL *scale, int64_t count,
+                                            bool log) {
+  if (log) {
+    KERNEL_LANES
+    for (int64_t i = 0; i < count; i++) {
+      out[i] = p[i] - max[i] - scale[i];
+    }
+  } else {
+    KERNEL_LANES
+    for (int64_t i = 0; i < count; i++) {
+      out[i] = EXP(p[i] - max[i]) * scale[i];
+    }
+  }
+}
+KERNEL_MULTI(static, NAME(column_finish),
+             (REAL *out, const REAL *p, const REAL *max, const REAL *scale, int64_t count, bool log),
+             (out, p, max, scale, count, log))
+
+/// One line that is not read in place: blocks are loaded, converted and written one after the other.
+static void NAME(run_row)(const struct softmax_task *task, char *out, const char *in) {
+  REAL block[NEST_BLOCK], result[NEST_BLOCK], max = -(REAL)INFINITY, sum = 0;
+  for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
+    int64_t n = task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK;
+    load_block(task, in + i * task->in_step, task->in_step, n, block);
+    NAME(row_max)(block, n, &max);
+  }
+  for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
+    int64_t n = task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK;
+    load_block(task, in + i * task->in_step, task->in_step, n, block);
+    NAME(row_exp)(result, block, n, max, &sum);
+  }
+  for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
+    int64_t n = task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK;
+    REAL unused = 0;
+    if (task->length > NEST_BLOCK) {
+      load_block(task, in + i * task->in_step, task->in_step, n, block);
+    }
+    if (task->log) {
+      NAME(row_scale)(result, block, n, 1, max);
+      NAME(row_scale)(result, result, n, 1, (REAL)log((double)sum));
+    } else {
+      if (task->length > NEST_BLOCK) {
+        NAME(row_exp)(result, block, n, max, &unused);
+      }
+      NAME(row_scale)(result, result, n, 1 / sum, 0);
+    }
+    store_block(task, out + i * task->out_step, task->out_step, n, result);
+  }
+}
+
+/// One line of work-type elements, contiguous on both sides.
+static void NAME(run_row_direct)(const struct softmax_task *task, char *out, const char *in) {
+  REAL max = -(REAL)INFINITY, sum = 0, *to = (REAL *)out;
+  const REAL *from = (const REAL *)in;
+  NAME(row_max)(from, task->length, &max);
+  if (task->log) {
+    REAL room[NEST_BLOCK];
+    for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
+      NAME(row_exp)(room, from + i, task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK, max, &sum);
+    }
+    NAME(row_scale)(to, from, task->length, 1, max);
+    NAME(row_scale)(to, to, task->length, 1, (REAL)log((double)sum));
+    return;
+  }
+  for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
+    NAME(row_exp)(to + i, from + i, task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK, max, &sum);
+  }
+  NAME(row_scale)(to, to, task->length, 1 / sum, 0);
+}
+
+/// `columns` lines side by side; strides between them are those of the nest's innermost dimension.
+static void NAME(run_columns)(const struct softmax_task *task, char *out, const char *in, int64_t columns) {
+  REAL max[COLUMN_BLOCK], sum[COLUMN_BLOCK], block[COLUMN_BLOCK], result[COLUMN_BLOCK];
+  const int64_t in_stride = task->nest.strides[1][0], out_stride = task->nest.strides[0][0];
+  bool direct = task->in_dtype == task->work && in_stride == (int64_t)sizeof(REAL);
+  for (int64_t i = 0; i < columns; i++) {
+    max[i] = -(REAL)INFINITY;
+    sum[i] = 0;
+  }
+#define LOAD_STEP(j) \
+  (direct ? (const REAL *)(in + (j) * task->in_step) \
+          : (load_block(task, in + (j) * task->in_step, in_stride, columns, block), block))
+  for (int64_t j = 0; j < task->length; j++) {
+    NAME(column_max)(max, LOAD_STEP(j), columns);
+  }
+  for (int64_t j = 0; j < task->length; j++) {
+    NAME(column_exp)(result, sum, LOAD_STEP(j), max, columns);
+  }
+  for (int64_t i = 0; i < columns; i++) {
+    sum[i] = task->log ? (REAL)log((double)sum[i]) : 1 / sum[i];
+  }
+  for (int64_t j = 0; j < task->length; j++) {
+    NAME(column_finish)(result, LOAD_STEP(j), max, sum, columns, task->log);
+    store_block(task, out + j * task->out_step, out_stride, columns, result);
+  }
+#undef LOAD_STEP
+}
+
+#undef SOFTMAX_LANES
