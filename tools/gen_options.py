@@ -23,7 +23,7 @@ def render() -> str:
     """The whole page."""
     rows = []
     for option in _C.options():
-        kind = option["choices"].replace("|", " \\| ") if option["choices"] else option["type"]
+        kind = " \\| ".join(option["choices"]) if option["choices"] else option["type"]
         rows.append(
             f"| `{option['name']}` | `{option['environment']}` | {kind} | `{option['default']}` | {option['help']} |"
         )

@@ -13,13 +13,19 @@ namespace {
 
 thread_local int lend_device = -1;
 
-void freeDevice(void* ptr) { dit_memory_free(ptr); }
+void freeDevice(void *ptr) {
+  dit_memory_free(ptr);
+}
 // A function of its own: its address marks memory that CPU tensors hold but the device's allocator owns.
-void freeLent(void* ptr) { dit_memory_free(ptr); }
-void freePinned(void* ptr) { dit_host_free(ptr); }
+void freeLent(void *ptr) {
+  dit_memory_free(ptr);
+}
+void freePinned(void *ptr) {
+  dit_host_free(ptr);
+}
 
-void* allocateOn(int device, size_t size) {
-  void* ptr = nullptr;
+void *allocateOn(int device, size_t size) {
+  void *ptr = nullptr;
   DIT_CHECK(dit_memory_alloc(device, dit_stream_get_current(device), size, &ptr, &err));
   return ptr;
 }
@@ -34,18 +40,18 @@ class DeviceAllocator final : public DeviceAllocatorBase {
  public:
   c10::DataPtr allocate(size_t size) override {
     const int device = dit_device_get_current();
-    void* ptr = allocateOn(device, size);
+    void *ptr = allocateOn(device, size);
     return {ptr, ptr, &freeDevice, c10::Device(kDevice, static_cast<c10::DeviceIndex>(device))};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &freeDevice; }
-  void copy_data(void* dst, const void* src, std::size_t size) const override {
+  void copy_data(void *dst, const void *src, std::size_t size) const override {
     const int device = dit_device_get_current();
     DIT_CHECK(dit_memory_copy(dst, device, src, device, size, device, dit_stream_get_current(device), true, &err));
   }
 #ifdef DIT_HAS_DEVICE_ALLOCATOR
   bool initialized() override { return dit_runtime_is_active(); }
   void emptyCache(c10::MempoolId_t) override { DIT_CHECK(dit_memory_empty_cache(-1, &err)); }
-  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+  void recordStream(const c10::DataPtr &data, c10::Stream stream) override {
     DIT_CHECK(dit_memory_record_stream(data.get(), stream.id(), &err));
   }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
@@ -57,14 +63,14 @@ class DeviceAllocator final : public DeviceAllocatorBase {
 };
 
 #ifdef DIT_HAS_DEVICE_ALLOCATOR
-void copyStat(const dit_memory_stat& from, c10::CachingAllocator::Stat& to) {
+void copyStat(const dit_memory_stat &from, c10::CachingAllocator::Stat &to) {
   to.current = from.current;
   to.peak = from.peak;
   to.allocated = from.allocated;
   to.freed = from.freed;
 }
 
-void copyStats(const dit_memory_stat (&from)[DIT_POOL_COUNT], c10::CachingAllocator::StatArray& to) {
+void copyStats(const dit_memory_stat (&from)[DIT_POOL_COUNT], c10::CachingAllocator::StatArray &to) {
   for (int pool = 0; pool < DIT_POOL_COUNT; pool++) {
     copyStat(from[pool], to[static_cast<size_t>(pool)]);
   }
@@ -95,10 +101,10 @@ c10::CachingDeviceAllocator::DeviceStats DeviceAllocator::getDeviceStats(c10::De
 }
 #endif
 
-c10::Allocator* cpu_allocator = nullptr;  // PyTorch's own, behind the lending one
+c10::Allocator *cpu_allocator = nullptr;  // PyTorch's own, behind the lending one
 
-void freeRaw(void* ptr) {
-  void* base = nullptr;
+void freeRaw(void *ptr) {
+  void *base = nullptr;
   size_t size = 0;
   int device = 0;
   if (dit_memory_find(ptr, &base, &size, &device)) {
@@ -111,12 +117,12 @@ void freeRaw(void* ptr) {
 class PinnedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size) override {
-    void* ptr = nullptr;
+    void *ptr = nullptr;
     DIT_CHECK(dit_host_alloc(size, &ptr, &err));
     return {ptr, ptr, &freePinned, c10::Device(c10::kCPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &freePinned; }
-  void copy_data(void* dst, const void* src, std::size_t size) const override { default_copy_data(dst, src, size); }
+  void copy_data(void *dst, const void *src, std::size_t size) const override { default_copy_data(dst, src, size); }
 };
 
 // Stands in front of the CPU allocator: one thread-local test decides who serves the request.
@@ -126,13 +132,13 @@ class LendingAllocator final : public c10::Allocator {
     if (C10_LIKELY(lend_device < 0)) {
       return cpu_allocator->allocate(size);
     }
-    void* ptr = allocateOn(lend_device, size);
+    void *ptr = allocateOn(lend_device, size);
     return {ptr, ptr, &freeLent, c10::Device(c10::kCPU)};
   }
   // Raw allocations are freed without their DataPtr, so the address decides who gets the memory back.
   c10::DeleterFnPtr raw_deleter() const override { return &freeRaw; }
-  bool is_simple_data_ptr(const c10::DataPtr& data) const override { return cpu_allocator->is_simple_data_ptr(data); }
-  void copy_data(void* dst, const void* src, std::size_t size) const override { default_copy_data(dst, src, size); }
+  bool is_simple_data_ptr(const c10::DataPtr &data) const override { return cpu_allocator->is_simple_data_ptr(data); }
+  void copy_data(void *dst, const void *src, std::size_t size) const override { default_copy_data(dst, src, size); }
 };
 
 DeviceAllocator device_allocator;
@@ -148,16 +154,26 @@ const bool registered = [] {
 
 }  // namespace
 
-c10::Allocator* deviceAllocator() { return &device_allocator; }
-c10::Allocator* pinnedAllocator() { return &pinned_allocator; }
+c10::Allocator *deviceAllocator() {
+  return &device_allocator;
+}
+c10::Allocator *pinnedAllocator() {
+  return &pinned_allocator;
+}
 
-LendMemory::LendMemory(int device) : previous_(lend_device) { lend_device = device; }
-LendMemory::~LendMemory() { lend_device = previous_; }
+LendMemory::LendMemory(int device) : previous_(lend_device) {
+  lend_device = device;
+}
+LendMemory::~LendMemory() {
+  lend_device = previous_;
+}
 
-bool isLent(const c10::DataPtr& data) { return data.get_deleter() == &freeLent; }
+bool isLent(const c10::DataPtr &data) {
+  return data.get_deleter() == &freeLent;
+}
 
-c10::DataPtr adoptLent(c10::DataPtr&& data, int device) {
-  void* ptr = data.release_context();
+c10::DataPtr adoptLent(c10::DataPtr &&data, int device) {
+  void *ptr = data.release_context();
   return {ptr, ptr, &freeDevice, c10::Device(kDevice, static_cast<c10::DeviceIndex>(device))};
 }
 

@@ -1,8 +1,8 @@
 // Scaled dot product attention: the CPU's flash kernels over device memory, or PyTorch's own composition.
 //
-// The "overrideable" operators are the entry PyTorch keeps for out-of-tree devices. They borrow the CPU's flash attention, which takes no
-// dropout; with dropout, and in the few other cases the flash kernel declines, PyTorch composes attention from
-// matmul and softmax.
+// The "overrideable" operators are the entry PyTorch keeps for out-of-tree devices. They borrow the CPU's flash
+// attention, which takes no dropout; with dropout, and in the few other cases the flash kernel declines, PyTorch
+// composes attention from matmul and softmax.
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
@@ -21,16 +21,16 @@ namespace {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-at::Tensor aliasIfDevice(const at::Tensor& tensor) {
+at::Tensor aliasIfDevice(const at::Tensor &tensor) {
   return tensor.defined() && tensor.device().type() == kDevice ? aliasAsCpu(tensor) : tensor;
 }
 
-OptionalTensor aliasIfDevice(const OptionalTensor& tensor) {
+OptionalTensor aliasIfDevice(const OptionalTensor &tensor) {
   return tensor.has_value() && tensor->defined() ? OptionalTensor(aliasIfDevice(*tensor)) : std::nullopt;
 }
 
-int64_t chooseAttention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
-                        const OptionalTensor& mask, double dropout, bool is_causal, std::optional<double> scale,
+int64_t chooseAttention(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
+                        const OptionalTensor &mask, double dropout, bool is_causal, std::optional<double> scale,
                         bool enable_gqa) {
   const bool needs_mask_grad = mask.has_value() && mask->defined() && mask->requires_grad();
   const bool same_device = query.device() == key.device() && query.device() == value.device();
@@ -47,21 +47,21 @@ int64_t chooseAttention(const at::Tensor& query, const at::Tensor& key, const at
 using ForwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
                                  at::Tensor, at::Tensor>;
 
-ForwardResult attend(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value, const OptionalTensor& bias,
-                     double dropout, bool is_causal, bool, std::optional<double> scale) {
+ForwardResult attend(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
+                     const OptionalTensor &bias, double dropout, bool is_causal, bool, std::optional<double> scale) {
   auto [output, logsumexp] =
       at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, is_causal, bias, scale);
-  return {output,       logsumexp,    at::Tensor(),         at::Tensor(), query.sym_size(2),
+  return {output,          logsumexp,    at::Tensor(), at::Tensor(), query.sym_size(2),
           key.sym_size(2), at::Tensor(), at::Tensor(), at::Tensor()};
 }
 
 using BackwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-BackwardResult attendBackward(const at::Tensor& grad, const at::Tensor& query, const at::Tensor& key,
-                              const at::Tensor& value, const at::Tensor& bias, std::array<bool, 4> wanted,
-                              const at::Tensor& output, const at::Tensor& logsumexp, const at::Tensor&,
-                              const at::Tensor&, c10::SymInt, c10::SymInt, double dropout, bool is_causal,
-                              const at::Tensor&, const at::Tensor&, std::optional<double> scale) {
+BackwardResult attendBackward(const at::Tensor &grad, const at::Tensor &query, const at::Tensor &key,
+                              const at::Tensor &value, const at::Tensor &bias, std::array<bool, 4> wanted,
+                              const at::Tensor &output, const at::Tensor &logsumexp, const at::Tensor &,
+                              const at::Tensor &, c10::SymInt, c10::SymInt, double dropout, bool is_causal,
+                              const at::Tensor &, const at::Tensor &, std::optional<double> scale) {
   const OptionalTensor mask = bias.defined() ? OptionalTensor(bias) : std::nullopt;
   auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
       grad, query, key, value, output, logsumexp, dropout, is_causal, mask, scale);

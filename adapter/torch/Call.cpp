@@ -15,11 +15,11 @@
 
 namespace ditorch {
 
-void fillView(dit_tensor_view& view, const at::TensorBase& tensor) {
-  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+void fillView(dit_tensor_view &view, const at::TensorBase &tensor) {
+  c10::TensorImpl *impl = tensor.unsafeGetTensorImpl();
   const auto sizes = impl->sizes();
   const c10::Device device = impl->device();
-  view.data = const_cast<void*>(impl->data());
+  view.data = const_cast<void *>(impl->data());
   view.sizes = sizes.data();
   view.strides = impl->strides().data();
   view.numel = impl->numel();
@@ -47,30 +47,30 @@ struct CallState {
   std::vector<std::vector<double>> double_lists;
 };
 
-at::Tensor borrow(void* handle) {
-  return at::Tensor(
-      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(static_cast<c10::TensorImpl*>(handle)));
+at::Tensor borrow(void *handle) {
+  return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(
+      static_cast<c10::TensorImpl *>(handle)));
 }
 
 // Exceptions stop here: C sees a status and the message.
 template <typename Function>
-dit_status guarded(dit_call* call, Function&& function) {
+dit_status guarded(dit_call *call, Function &&function) {
   try {
     function();
     return DIT_OK;
-  } catch (const c10::OutOfMemoryError& error) {
+  } catch (const c10::OutOfMemoryError &error) {
     return dit_error_set(call->err, DIT_ERR_NOMEM, "%s", error.what_without_backtrace());
-  } catch (const c10::Error& error) {
+  } catch (const c10::Error &error) {
     return dit_error_set(call->err, DIT_ERR_INVALID, "%s", error.what_without_backtrace());
-  } catch (const std::exception& error) {
+  } catch (const std::exception &error) {
     return dit_error_set(call->err, DIT_ERR_INTERNAL, "%s", error.what());
   }
 }
 
-dit_status newTensor(dit_call* call, int ndim, const int64_t* sizes, const int64_t* strides, int dtype,
-                     dit_tensor_view* out) {
+dit_status newTensor(dit_call *call, int ndim, const int64_t *sizes, const int64_t *strides, int dtype,
+                     dit_tensor_view *out) {
   return guarded(call, [&] {
-    auto* state = static_cast<CallState*>(call->host);
+    auto *state = static_cast<CallState *>(call->host);
     const c10::IntArrayRef shape(sizes, static_cast<size_t>(ndim));
     const auto type = static_cast<c10::ScalarType>(dtype);
     at::TensorBase made =
@@ -82,12 +82,13 @@ dit_status newTensor(dit_call* call, int ndim, const int64_t* sizes, const int64
   });
 }
 
-dit_status resizeTensor(dit_call* call, dit_tensor_view* io, int ndim, const int64_t* sizes) {
+dit_status resizeTensor(dit_call *call, dit_tensor_view *io, int ndim, const int64_t *sizes) {
   return guarded(call, [&] {
     at::Tensor tensor = borrow(io->handle);
     if (tensor.numel() != 0) {
       TORCH_WARN("An output with one or more elements was resized since it had shape ", tensor.sizes(),
-                 ", which does not match the required output shape ", c10::IntArrayRef(sizes, static_cast<size_t>(ndim)),
+                 ", which does not match the required output shape ",
+                 c10::IntArrayRef(sizes, static_cast<size_t>(ndim)),
                  ". This behavior is deprecated, and in a future PyTorch release outputs will not be resized unless "
                  "they have zero elements. You can explicitly reuse an out tensor t by resizing it, inplace, to zero "
                  "elements with t.resize_(0).");
@@ -97,9 +98,9 @@ dit_status resizeTensor(dit_call* call, dit_tensor_view* io, int ndim, const int
   });
 }
 
-dit_status reserveRandom(dit_call* call, void* generator, uint64_t count, uint64_t* seed, uint64_t* offset) {
+dit_status reserveRandom(dit_call *call, void *generator, uint64_t count, uint64_t *seed, uint64_t *offset) {
   return guarded(call, [&] {
-    auto* impl = generator ? static_cast<Generator*>(generator)
+    auto *impl = generator ? static_cast<Generator *>(generator)
                            : defaultGenerator(static_cast<c10::DeviceIndex>(call->device)).get<Generator>();
     const std::lock_guard<std::mutex> lock(impl->mutex_);
     *seed = impl->current_seed();
@@ -110,14 +111,14 @@ dit_status reserveRandom(dit_call* call, void* generator, uint64_t count, uint64
 const dit_call_services services = {newTensor, resizeTensor, reserveRandom};
 
 // Can the C side see this tensor as it is?
-bool isPlain(const at::Tensor& tensor) {
+bool isPlain(const at::Tensor &tensor) {
   return tensor.layout() == c10::kStrided && !tensor.is_conj() && !tensor.is_neg() && !tensor.is_quantized() &&
          tensor.has_storage();
 }
 
-bool convertTensors(dit_value& out, const IValue& value, CallState& state) {
-  auto& views = state.tensor_lists.emplace_back();
-  for (const IValue& element : value.toListRef()) {
+bool convertTensors(dit_value &out, const IValue &value, CallState &state) {
+  auto &views = state.tensor_lists.emplace_back();
+  for (const IValue &element : value.toListRef()) {
     dit_tensor_view view{};
     if (element.isTensor() && element.toTensor().defined()) {
       if (!isPlain(element.toTensor())) {
@@ -132,9 +133,9 @@ bool convertTensors(dit_value& out, const IValue& value, CallState& state) {
   return true;
 }
 
-bool convert(dit_value& out, const IValue& value, CallState& state) {
+bool convert(dit_value &out, const IValue &value, CallState &state) {
   if (value.isTensor()) {
-    const at::Tensor& tensor = value.toTensor();
+    const at::Tensor &tensor = value.toTensor();
     if (!tensor.defined()) {
       out.tag = DIT_VALUE_NONE;
       return true;
@@ -156,7 +157,7 @@ bool convert(dit_value& out, const IValue& value, CallState& state) {
   } else if (value.isNone()) {
     out.tag = DIT_VALUE_NONE;
   } else if (value.isIntList()) {
-    auto& list = state.int_lists.emplace_back(value.toIntVector());
+    auto &list = state.int_lists.emplace_back(value.toIntVector());
     out.tag = DIT_VALUE_INTS;
     out.v.ints = {list.data(), static_cast<int64_t>(list.size())};
   } else if (value.isTensorList() || value.isOptionalTensorList()) {
@@ -165,7 +166,7 @@ bool convert(dit_value& out, const IValue& value, CallState& state) {
     out.tag = DIT_VALUE_STRING;
     out.v.string = value.toStringRef().c_str();
   } else if (value.isDoubleList()) {
-    auto& list = state.double_lists.emplace_back(value.toDoubleVector());
+    auto &list = state.double_lists.emplace_back(value.toDoubleVector());
     out.tag = DIT_VALUE_DOUBLES;
     out.v.doubles = {list.data(), static_cast<int64_t>(list.size())};
   } else if (value.isComplexDouble()) {
@@ -181,7 +182,7 @@ bool convert(dit_value& out, const IValue& value, CallState& state) {
   return true;
 }
 
-IValue convertBack(const dit_value& value) {
+IValue convertBack(const dit_value &value) {
   switch (value.tag) {
     case DIT_VALUE_TENSOR:
       return borrow(value.v.tensor.handle);
@@ -197,10 +198,10 @@ IValue convertBack(const dit_value& value) {
 }
 
 // The common device of all tensor arguments; -1 when the call must take the careful way (lists, mixed devices).
-int findDevice(const dit_value* values, size_t count) {
+int findDevice(const dit_value *values, size_t count) {
   int device = -1;
   for (size_t i = 0; i < count; i++) {
-    const dit_value& value = values[i];
+    const dit_value &value = values[i];
     if (value.tag == DIT_VALUE_TENSOR) {
       const int index = value.v.tensor.device_index;
       if (index < 0 ? value.v.tensor.ndim != 0 : device >= 0 && device != index) {
@@ -209,7 +210,7 @@ int findDevice(const dit_value* values, size_t count) {
       device = index >= 0 ? index : device;
     } else if (value.tag == DIT_VALUE_TENSORS) {
       for (int64_t k = 0; k < value.v.tensors.size; k++) {
-        const dit_tensor_view& view = value.v.tensors.data[k];
+        const dit_tensor_view &view = value.v.tensors.data[k];
         if (view.handle == nullptr) {
           continue;
         }
@@ -223,14 +224,14 @@ int findDevice(const dit_value* values, size_t count) {
   return device;
 }
 
-uint64_t countBytes(const dit_value* values, size_t count) {
+uint64_t countBytes(const dit_value *values, size_t count) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < count; i++) {
     if (values[i].tag == DIT_VALUE_TENSOR) {
       bytes += static_cast<uint64_t>(values[i].v.tensor.numel) * dit_dtype_get_size(values[i].v.tensor.dtype);
     } else if (values[i].tag == DIT_VALUE_TENSORS) {
       for (int64_t k = 0; k < values[i].v.tensors.size; k++) {
-        const dit_tensor_view& view = values[i].v.tensors.data[k];
+        const dit_tensor_view &view = values[i].v.tensors.data[k];
         bytes += static_cast<uint64_t>(view.numel) * dit_dtype_get_size(view.dtype);
       }
     }
@@ -244,14 +245,14 @@ uint64_t now() {
 
 }  // namespace
 
-bool runC(const Operator& op, Stack* stack) {
+bool runC(const Operator &op, Stack *stack) {
   if (C10_UNLIKELY(op.nargs > DIT_MAX_ARGS || op.nrets > DIT_MAX_RETS)) {
     return false;
   }
   dit_value args[DIT_MAX_ARGS];
   dit_value rets[DIT_MAX_RETS];
   CallState state;
-  const IValue* inputs = stack->data() + (stack->size() - op.nargs);
+  const IValue *inputs = stack->data() + (stack->size() - op.nargs);
   for (size_t i = 0; i < op.nargs; i++) {
     if (C10_UNLIKELY(!convert(args[i], inputs[i], state))) {
       return false;

@@ -5,8 +5,8 @@
 
 namespace ditorch {
 
-void throwStatus(dit_status status, const dit_error& err) {
-  const char* text = err.message[0] ? err.message : dit_status_get_name(status);
+void throwStatus(dit_status status, const dit_error &err) {
+  const char *text = err.message[0] ? err.message : dit_status_get_name(status);
   TORCH_CHECK_WITH(OutOfMemoryError, status != DIT_ERR_NOMEM, text);
   TORCH_CHECK_NOT_IMPLEMENTED(status != DIT_ERR_UNSUPPORTED, text);
   TORCH_CHECK(false, text);
@@ -17,7 +17,7 @@ std::string showDevice(c10::Device device) {
     return device.str();
   }
   static const int option = dit_option_find("show_device_as_cuda");
-  const char* name = option < 0 || dit_option_get_int(option) ? "cuda" : "dit";
+  const char *name = option < 0 || dit_option_get_int(option) ? "cuda" : "dit";
   return device.has_index() ? c10::str(name, ":", static_cast<int>(device.index())) : std::string(name);
 }
 

@@ -16,9 +16,9 @@ constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 constexpr c10::DispatchKeySet kDeviceKeys{c10::DispatchKey::PrivateUse1};
 
 // Throw the exception PyTorch users expect for a status: OutOfMemoryError, NotImplementedError, else RuntimeError.
-[[noreturn]] void throwStatus(dit_status status, const dit_error& err);
+[[noreturn]] void throwStatus(dit_status status, const dit_error &err);
 
-inline void check(dit_status status, const dit_error& err) {
+inline void check(dit_status status, const dit_error &err) {
   if (C10_UNLIKELY(status != DIT_OK)) {
     throwStatus(status, err);
   }

@@ -1,7 +1,7 @@
 // The one door from PyTorch's dispatcher: every operator of the device comes through here.
 //
-// Each operator that has a CPU kernel or a C implementation gets a boxed functor of its own (composite kernels would outrank a
-// catch-all and silently decompose); the catch-all serves the rest, such as operators of other libraries.
+// Each operator that has a CPU kernel or a C implementation gets a boxed functor of its own (composite kernels would
+// outrank a catch-all and silently decompose); the catch-all serves the rest, such as operators of other libraries.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -23,27 +23,27 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-void runOperator(const Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
+void runOperator(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   if (op.c_op == nullptr || !runC(op, stack)) {
     runFallback(op, handle, stack);
   }
 }
 
-void collectTensors(const IValue* values, size_t count, std::vector<at::Tensor>& out) {
+void collectTensors(const IValue *values, size_t count, std::vector<at::Tensor> &out) {
   for (size_t i = 0; i < count; i++) {
     if (values[i].isTensor() && values[i].toTensor().defined()) {
       out.push_back(values[i].toTensor());
     } else if (values[i].isTensorList()) {
-      for (const at::Tensor& tensor : values[i].toTensorVector()) {
+      for (const at::Tensor &tensor : values[i].toTensorVector()) {
         out.push_back(tensor);
       }
     }
   }
 }
 
-std::vector<dit_tensor_view> viewAll(const std::vector<at::Tensor>& tensors) {
+std::vector<dit_tensor_view> viewAll(const std::vector<at::Tensor> &tensors) {
   std::vector<dit_tensor_view> views;
-  for (const at::Tensor& tensor : tensors) {
+  for (const at::Tensor &tensor : tensors) {
     if (tensor.layout() == c10::kStrided && tensor.has_storage()) {
       fillView(views.emplace_back(), tensor);
     }
@@ -52,7 +52,7 @@ std::vector<dit_tensor_view> viewAll(const std::vector<at::Tensor>& tensors) {
 }
 
 // The slow way in, taken only while a fault rule is set.
-void runWithFaults(const Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
+void runWithFaults(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
   collectTensors(stack->data() + (stack->size() - op.nargs), op.nargs, inputs);
@@ -64,7 +64,7 @@ void runWithFaults(const Operator& op, const c10::OperatorHandle& handle, Stack*
     return;
   }
   collectTensors(stack->data() + (stack->size() - op.nrets), op.nrets, outputs);
-  for (const at::Tensor& tensor : outputs) {
+  for (const at::Tensor &tensor : outputs) {
     if (tensor.device().type() == kDevice) {
       synchronizeCurrentStream(tensor.device().index());
     }
@@ -74,7 +74,7 @@ void runWithFaults(const Operator& op, const c10::OperatorHandle& handle, Stack*
                   static_cast<int>(output_views.size()));
 }
 
-void enter(const Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
+void enter(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   if (C10_UNLIKELY(dit_fault_is_active())) {
     runWithFaults(op, handle, stack);
   } else {
@@ -84,25 +84,25 @@ void enter(const Operator& op, const c10::OperatorHandle& handle, Stack* stack) 
 
 class Door final : public c10::OperatorKernel {
  public:
-  explicit Door(const c10::OperatorHandle& handle) : op_(handle) {}
-  void operator()(const c10::OperatorHandle& handle, c10::DispatchKeySet, Stack* stack) { enter(op_, handle, stack); }
+  explicit Door(const c10::OperatorHandle &handle) : op_(handle) {}
+  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) { enter(op_, handle, stack); }
 
  private:
   Operator op_;
 };
 
-const Operator& lookUp(const c10::OperatorHandle& handle) {
+const Operator &lookUp(const c10::OperatorHandle &handle) {
   static std::mutex mutex;
-  static auto* known = new std::unordered_map<c10::OperatorName, std::unique_ptr<Operator>>;
+  static auto *known = new std::unordered_map<c10::OperatorName, std::unique_ptr<Operator>>;
   const std::lock_guard<std::mutex> lock(mutex);
-  auto& entry = (*known)[handle.operator_name()];
+  auto &entry = (*known)[handle.operator_name()];
   if (!entry) {
     entry = std::make_unique<Operator>(handle);
   }
   return *entry;
 }
 
-bool hasCpuKernel(const c10::OperatorHandle& handle) {
+bool hasCpuKernel(const c10::OperatorHandle &handle) {
   for (const c10::DispatchKey key :
        {c10::DispatchKey::CPU, c10::DispatchKey::CompositeExplicitAutograd,
         c10::DispatchKey::CompositeExplicitAutogradNonFunctional, c10::DispatchKey::CompositeImplicitAutograd}) {
@@ -113,7 +113,7 @@ bool hasCpuKernel(const c10::OperatorHandle& handle) {
   return false;
 }
 
-void enterUnregistered(const c10::OperatorHandle& handle, Stack* stack) {
+void enterUnregistered(const c10::OperatorHandle &handle, Stack *stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(hasCpuKernel(handle), "the operator '", c10::toString(handle.operator_name()),
                               "' is not implemented on the ditorch device: it has neither a C implementation nor a CPU "
                               "kernel to fall back to. Move its inputs to the CPU or use another operator.");
@@ -121,34 +121,49 @@ void enterUnregistered(const c10::OperatorHandle& handle, Stack* stack) {
 }
 
 template <int kLayout>
-void refuse(const c10::OperatorHandle& handle, Stack*) {
-  static constexpr const char* layouts[] = {"sparse", "quantized", "nested", "sparse compressed"};
-  TORCH_CHECK_NOT_IMPLEMENTED(false, layouts[kLayout], " tensors are not supported on ",
-                              showDevice(c10::Device(kDevice)), " by ditorch (in '",
-                              c10::toString(handle.operator_name()),
-                              "'); use dense tensors, or keep this part on the CPU");
+void refuse(const c10::OperatorHandle &handle, Stack *) {
+  static constexpr const char *layouts[] = {"sparse", "quantized", "nested", "sparse compressed"};
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, layouts[kLayout], " tensors are not supported on ", showDevice(c10::Device(kDevice)), " by ditorch (in '",
+      c10::toString(handle.operator_name()), "'); use dense tensors, or keep this part on the CPU");
 }
 
 // Written by hand in Factory.cpp, View.cpp and Attention.cpp.
-const std::unordered_set<std::string>& handWritten() {
-  static const auto* names = new std::unordered_set<std::string>{
-      "aten::empty.memory_format", "aten::empty_strided", "aten::_copy_from", "aten::_copy_from_and_resize",
-      "aten::_local_scalar_dense", "aten::resize_", "aten::_resize_output_", "aten::_efficientzerotensor",
-      "aten::set_.source_Storage_storage_offset", "aten::set_.source_Tensor", "aten::set_.source_Storage", "aten::set_",
-      "aten::as_strided", "aten::view", "aten::_reshape_alias", "aten::unfold", "aten::view_as_real",
-      "aten::view_as_complex", "aten::_has_compatible_shallow_copy_type", "aten::record_stream",
-      "aten::_fused_sdp_choice", "aten::_scaled_dot_product_fused_attention_overrideable",
-      "aten::_scaled_dot_product_fused_attention_overrideable_backward"};
+const std::unordered_set<std::string> &handWritten() {
+  static const auto *names =
+      new std::unordered_set<std::string>{"aten::empty.memory_format",
+                                          "aten::empty_strided",
+                                          "aten::_copy_from",
+                                          "aten::_copy_from_and_resize",
+                                          "aten::_local_scalar_dense",
+                                          "aten::resize_",
+                                          "aten::_resize_output_",
+                                          "aten::_efficientzerotensor",
+                                          "aten::set_.source_Storage_storage_offset",
+                                          "aten::set_.source_Tensor",
+                                          "aten::set_.source_Storage",
+                                          "aten::set_",
+                                          "aten::as_strided",
+                                          "aten::view",
+                                          "aten::_reshape_alias",
+                                          "aten::unfold",
+                                          "aten::view_as_real",
+                                          "aten::view_as_complex",
+                                          "aten::_has_compatible_shallow_copy_type",
+                                          "aten::record_stream",
+                                          "aten::_fused_sdp_choice",
+                                          "aten::_scaled_dot_product_fused_attention_overrideable",
+                                          "aten::_scaled_dot_product_fused_attention_overrideable_backward"};
   return *names;
 }
 
 // Composite operators that do better as one call of the CPU's composite kernel than decomposed on the device.
-bool isWholesale(const std::string& name) {
+bool isWholesale(const std::string &name) {
   return name == "aten::convolution" || name == "aten::convolution_backward" || name.rfind("aten::_foreach_", 0) == 0 ||
          name.rfind("aten::_fused_", 0) == 0;
 }
 
-bool wantsDoor(const c10::OperatorHandle& handle, const std::string& name) {
+bool wantsDoor(const c10::OperatorHandle &handle, const std::string &name) {
   if (handWritten().count(name) || handle.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
     return false;
   }
@@ -156,9 +171,10 @@ bool wantsDoor(const c10::OperatorHandle& handle, const std::string& name) {
 }
 
 void registerOperators() {
-  static auto* library = new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  auto& dispatcher = c10::Dispatcher::singleton();
-  for (const c10::OperatorName& operator_name : dispatcher.getAllOpNames()) {
+  static auto *library =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  auto &dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName &operator_name : dispatcher.getAllOpNames()) {
     if (operator_name.name.rfind("aten::", 0) != 0) {
       continue;
     }
@@ -176,13 +192,21 @@ void registerOperators() {
 
 const bool registered = (registerOperators(), true);
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&enterUnregistered>()); }
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<0>>()); }
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<1>>()); }
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&enterUnregistered>());
+}
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<0>>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<1>>());
+}
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<2>>());
 }
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<3>>()); }
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<3>>());
+}
 
 }  // namespace
 }  // namespace ditorch

@@ -1,8 +1,11 @@
 // A clean end of the process: no autograd thread may need Python any more when the interpreter goes away.
 //
-// When backward() returns, the device's autograd thread may still be releasing the finished graph, which can hold Python objects. If the interpreter is being finalised by
-// then, taking the GIL ends the thread in a way C++ cannot unwind, and the process aborts. An autograd thread works through its queue in order: once a
-// second, pure C++ graph has run on it, the first one is gone.
+// When backward() returns, the device's autograd thread may still be releasing the finished graph, which can hold
+// Python objects. If the interpreter is being finalised by then, taking the GIL ends the thread in a way C++ cannot
+// unwind, and the process aborts. An autograd thread works through its queue in order: once a second, pure C++ graph
+// has run on it, the first one is gone.
+#include "Exit.h"
+
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones.h>
@@ -13,7 +16,6 @@
 #include <cstring>
 
 #include "Common.h"
-#include "Exit.h"
 #include "dit/runtime.h"
 
 namespace ditorch {
@@ -33,7 +35,9 @@ void drainAutograd() {
   }
 }
 
-TORCH_LIBRARY_FRAGMENT(ditorch, m) { m.def("drain_autograd() -> ()", &drainAutograd); }
+TORCH_LIBRARY_FRAGMENT(ditorch, m) {
+  m.def("drain_autograd() -> ()", &drainAutograd);
+}
 
 }  // namespace
 

@@ -23,7 +23,8 @@ void checkOptions(std::optional<at::Layout> layout, std::optional<bool> pin_memo
 }
 
 c10::DeviceGuard guardFor(std::optional<at::Device> device) {
-  return c10::DeviceGuard(c10::Device(kDevice, resolveIndex(device.has_value() ? device->index() : c10::DeviceIndex(-1))));
+  return c10::DeviceGuard(
+      c10::Device(kDevice, resolveIndex(device.has_value() ? device->index() : c10::DeviceIndex(-1))));
 }
 
 at::ScalarType typeOr(std::optional<at::ScalarType> dtype) {
@@ -52,20 +53,20 @@ at::Tensor zeroTensor(c10::IntArrayRef size, std::optional<at::ScalarType> dtype
   return at::zeros(size, dtype, layout, device, pin_memory);
 }
 
-void growStorage(at::TensorImpl* impl) {
+void growStorage(at::TensorImpl *impl) {
   if (impl->numel() == 0) {
     return;
   }
   const size_t needed =
       at::detail::computeStorageNbytes(impl->sizes(), impl->strides(), impl->itemsize(), impl->storage_offset());
-  auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  auto *storage = impl->unsafe_storage().unsafeGetStorageImpl();
   if (needed > storage->nbytes()) {
     resizeStorage(storage, needed);
   }
 }
 
-const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
-  auto* impl = self.unsafeGetTensorImpl();
+const at::Tensor &resize(const at::Tensor &self, c10::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
+  auto *impl = self.unsafeGetTensorImpl();
   if (impl->sizes() != size) {
     impl->set_sizes_contiguous(size);
     growStorage(impl);
@@ -77,21 +78,21 @@ const at::Tensor& resize(const at::Tensor& self, c10::IntArrayRef size, std::opt
   return self;
 }
 
-const at::Tensor& resizeOutput(const at::Tensor& self, c10::IntArrayRef size, at::Device device) {
+const at::Tensor &resizeOutput(const at::Tensor &self, c10::IntArrayRef size, at::Device device) {
   TORCH_CHECK(self.device() == device, "out Tensor doesn't have the correct device set");
   return self.sizes() == size ? self : resize(self, size, std::nullopt);
 }
 
 // ---- copies
 
-void launchCopy(const at::Tensor& from, const at::Tensor& to, c10::DeviceIndex device) {
+void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex device) {
   dit_tensor_view in{};
   dit_tensor_view out{};
   fillView(in, from);
   fillView(out, to);
   dit_error err;
   err.message[0] = '\0';
-  const auto* kernels = dit_runtime_get_kernels();
+  const auto *kernels = dit_runtime_get_kernels();
   const dit_status status = kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS
                                 ? kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err)
                                 : DIT_ERR_UNSUPPORTED;
@@ -104,7 +105,7 @@ void launchCopy(const at::Tensor& from, const at::Tensor& to, c10::DeviceIndex d
 }
 
 // Device to device. Across devices the source's stream finishes first and the destination's stream does the work.
-void copyOnDevice(const at::Tensor& from, const at::Tensor& to) {
+void copyOnDevice(const at::Tensor &from, const at::Tensor &to) {
   const c10::DeviceGuard guard(to.device());
   if (from.device() != to.device()) {
     synchronizeCurrentStream(from.device().index());
@@ -121,27 +122,28 @@ void copyOnDevice(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
-bool isOneBlock(const at::Tensor& a, const at::Tensor& b) {
+bool isOneBlock(const at::Tensor &a, const at::Tensor &b) {
   return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() && a.is_non_overlapping_and_dense() &&
          a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
 }
 
 // Between CPU and device.
-void copyAcross(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+void copyAcross(const at::Tensor &from, const at::Tensor &to, bool non_blocking) {
   const bool to_device = to.device().type() == kDevice;
   const c10::DeviceIndex device = (to_device ? to : from).device().index();
   const c10::DeviceGuard guard(c10::Device(kDevice, device));
   if (isOneBlock(from, to)) {
     const bool async = non_blocking && dit_host_is_pinned((to_device ? from : to).const_data_ptr());
     DIT_CHECK(dit_memory_copy(to.mutable_data_ptr(), to_device ? device : -1, from.const_data_ptr(),
-                              to_device ? -1 : device, to.nbytes(), device, dit_stream_get_current(device), async, &err));
+                              to_device ? -1 : device, to.nbytes(), device, dit_stream_get_current(device), async,
+                              &err));
     return;
   }
   synchronizeCurrentStream(device);
   (to_device ? aliasAsCpu(to) : to).copy_(to_device ? from : aliasAsCpu(from));
 }
 
-at::Tensor copyFrom(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+at::Tensor copyFrom(const at::Tensor &from, const at::Tensor &to, bool non_blocking) {
   if (to.numel() == 0) {
     return to;
   }
@@ -155,29 +157,29 @@ at::Tensor copyFrom(const at::Tensor& from, const at::Tensor& to, bool non_block
   return to;
 }
 
-at::Tensor copyFromAndResize(const at::Tensor& from, const at::Tensor& to) {
+at::Tensor copyFromAndResize(const at::Tensor &from, const at::Tensor &to) {
   if (to.sizes() != from.sizes()) {
     to.resize_(from.sizes());
   }
   return copyFrom(from, to, false);
 }
 
-at::Scalar item(const at::Tensor& self) {
+at::Scalar item(const at::Tensor &self) {
   const c10::DeviceGuard guard(self.device());
   synchronizeCurrentStream(self.device().index());
   return aliasAsCpu(self).item();
 }
 
-void recordStream(at::Tensor& self, c10::Stream stream) {
+void recordStream(at::Tensor &self, c10::Stream stream) {
   if (self.storage().data() != nullptr) {
     DIT_CHECK(dit_memory_record_stream(self.storage().data(), stream.id(), &err));
   }
 }
 
-// PrivateUse1 is not in PyTorch's set of dense backends; without this answer Module.cuda() would make new Parameters, untie
-// shared weights and strand optimizers.
-bool hasCompatibleType(const at::Tensor& self, const at::Tensor& from) {
-  const auto is_dense = [](const at::Tensor& tensor) {
+// PrivateUse1 is not in PyTorch's set of dense backends; without this answer Module.cuda() would make new Parameters,
+// untie shared weights and strand optimizers.
+bool hasCompatibleType(const at::Tensor &self, const at::Tensor &from) {
+  const auto is_dense = [](const at::Tensor &tensor) {
     return tensor.layout() == c10::kStrided && !tensor.is_quantized() && !tensor.is_nested() &&
            (tensor.device().is_cpu() || tensor.device().type() == kDevice) &&
            !tensor.key_set().has(c10::DispatchKey::Python);
@@ -198,10 +200,16 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("record_stream", &recordStream);
   m.impl("_has_compatible_shallow_copy_type", &hasCompatibleType);
 }
-TORCH_LIBRARY_IMPL(aten, CPU, m) { m.impl("_has_compatible_shallow_copy_type", &hasCompatibleType); }
+TORCH_LIBRARY_IMPL(aten, CPU, m) {
+  m.impl("_has_compatible_shallow_copy_type", &hasCompatibleType);
+}
 // copy_ -> _copy_from -> resolve_conj -> copy_ would recurse for ever.
-TORCH_LIBRARY_IMPL(aten, Conjugate, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
-TORCH_LIBRARY_IMPL(aten, Negative, m) { m.impl("_copy_from", torch::CppFunction::makeFallthrough()); }
+TORCH_LIBRARY_IMPL(aten, Conjugate, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, m) {
+  m.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
 
 }  // namespace
 }  // namespace ditorch

@@ -27,15 +27,15 @@ class Loan {
  public:
   explicit Loan(c10::DeviceIndex device) : device_(device) {}
 
-  at::Tensor lend(const at::Tensor& tensor) {
+  at::Tensor lend(const at::Tensor &tensor) {
     if (!tensor.defined() || tensor.device().type() != kDevice) {
       return tensor;
     }
     TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "tensors with layout ", tensor.layout(),
                                 " are not supported on ", showDevice(tensor.device()),
                                 " by ditorch; use dense tensors, or the CPU for this part");
-    auto* storage = tensor.storage().unsafeGetStorageImpl();
-    for (const Entry& entry : entries_) {
+    auto *storage = tensor.storage().unsafeGetStorageImpl();
+    for (const Entry &entry : entries_) {
       if (entry.storage == storage) {
         return add(tensor, storage, entry.cpu.storage());
       }
@@ -44,11 +44,11 @@ class Loan {
   }
 
   // The device tensor for a result of the CPU kernel.
-  at::Tensor takeBack(const at::Tensor& result) {
+  at::Tensor takeBack(const at::Tensor &result) {
     if (!result.defined()) {
       return result;
     }
-    for (const Entry& entry : entries_) {
+    for (const Entry &entry : entries_) {
       if (entry.cpu.is_same(result)) {
         return entry.device;
       }
@@ -60,13 +60,13 @@ class Loan {
     if (result.device().type() == kDevice) {
       return result;
     }
-    auto* storage = result.storage().unsafeGetStorageImpl();
-    for (const Entry& entry : entries_) {
+    auto *storage = result.storage().unsafeGetStorageImpl();
+    for (const Entry &entry : entries_) {
       if (entry.cpu.storage().unsafeGetStorageImpl() == storage) {
         return wrap(result, entry.device.storage());
       }
     }
-    for (const auto& [cpu, adopted] : adopted_) {
+    for (const auto &[cpu, adopted] : adopted_) {
       if (cpu.unsafeGetStorageImpl() == storage) {
         return wrap(result, adopted);
       }
@@ -76,9 +76,9 @@ class Loan {
 
   // Carry a resize of a written argument (out=) over to the device tensor.
   void writeBack() {
-    for (const Entry& entry : entries_) {
-      auto* cpu_storage = entry.cpu.storage().unsafeGetStorageImpl();
-      auto* device_storage = entry.device.storage().unsafeGetStorageImpl();
+    for (const Entry &entry : entries_) {
+      auto *cpu_storage = entry.cpu.storage().unsafeGetStorageImpl();
+      auto *device_storage = entry.device.storage().unsafeGetStorageImpl();
       if (cpu_storage->data() != device_storage->data() && isLent(cpu_storage->data_ptr())) {
         const size_t size = cpu_storage->nbytes();
         device_storage->set_data_ptr_noswap(
@@ -94,7 +94,7 @@ class Loan {
 
   uint64_t countBytes() const {
     uint64_t bytes = 0;
-    for (const Entry& entry : entries_) {
+    for (const Entry &entry : entries_) {
       bytes += entry.cpu.nbytes();
     }
     return bytes;
@@ -104,17 +104,17 @@ class Loan {
   struct Entry {
     at::Tensor device;
     at::Tensor cpu;
-    c10::StorageImpl* storage;  // of the device tensor, before the call
+    c10::StorageImpl *storage;  // of the device tensor, before the call
   };
 
-  at::Tensor add(const at::Tensor& tensor, c10::StorageImpl* storage, c10::Storage alias) {
+  at::Tensor add(const at::Tensor &tensor, c10::StorageImpl *storage, c10::Storage alias) {
     entries_.push_back({tensor, aliasAsCpu(tensor, std::move(alias)), storage});
     return entries_.back().cpu;
   }
 
-  static at::Tensor wrap(const at::Tensor& cpu, const c10::Storage& storage) {
+  static at::Tensor wrap(const at::Tensor &cpu, const c10::Storage &storage) {
     auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), kDeviceKeys, cpu.dtype());
-    auto* impl = tensor.unsafeGetTensorImpl();
+    auto *impl = tensor.unsafeGetTensorImpl();
     impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
     impl->_set_conj(cpu.is_conj());
     impl->_set_neg(cpu.is_neg());
@@ -122,8 +122,8 @@ class Loan {
   }
 
   // Lent memory changes its label; other memory (made before the call or by a library of its own) is copied.
-  c10::Storage adopt(const c10::Storage& cpu) {
-    auto* impl = cpu.unsafeGetStorageImpl();
+  c10::Storage adopt(const c10::Storage &cpu) {
+    auto *impl = cpu.unsafeGetStorageImpl();
     const size_t size = impl->nbytes();
     c10::DataPtr data;
     if (isLent(impl->data_ptr())) {
@@ -143,19 +143,19 @@ class Loan {
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> adopted_;
 };
 
-void lendArgument(const Operator& op, Loan& loan, IValue& value) {
+void lendArgument(const Operator &op, Loan &loan, IValue &value) {
   if (value.isTensor()) {
     value = loan.lend(value.toTensor());
   } else if (value.isTensorList()) {
     c10::List<at::Tensor> lent;
     lent.reserve(value.toTensorList().size());
-    for (const at::Tensor& tensor : value.toTensorVector()) {
+    for (const at::Tensor &tensor : value.toTensorVector()) {
       lent.push_back(loan.lend(tensor));
     }
     value = std::move(lent);
   } else if (value.isOptionalTensorList()) {
     c10::List<std::optional<at::Tensor>> lent;
-    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+    for (const std::optional<at::Tensor> &tensor : value.toOptionalTensorVector()) {
       lent.push_back(tensor.has_value() ? std::optional<at::Tensor>(loan.lend(*tensor)) : std::nullopt);
     }
     value = std::move(lent);
@@ -166,13 +166,13 @@ void lendArgument(const Operator& op, Loan& loan, IValue& value) {
   }
 }
 
-void takeBackResult(Loan& loan, IValue& value) {
+void takeBackResult(Loan &loan, IValue &value) {
   if (value.isTensor()) {
     value = loan.takeBack(value.toTensor());
   } else if (value.isTensorList()) {
     c10::List<at::Tensor> taken;
     taken.reserve(value.toTensorList().size());
-    for (const at::Tensor& tensor : value.toTensorVector()) {
+    for (const at::Tensor &tensor : value.toTensorVector()) {
       taken.push_back(loan.takeBack(tensor));
     }
     value = std::move(taken);
@@ -207,7 +207,7 @@ class HiddenRandomness {
   at::Tensor saved_;
 };
 
-c10::DeviceIndex findDevice(const Operator& op, const IValue* args) {
+c10::DeviceIndex findDevice(const Operator &op, const IValue *args) {
   c10::DeviceIndex device = findCommonDevice(op, args);
   if (device < 0 && op.device_arg >= 0 && args[op.device_arg].isDevice()) {
     device = args[op.device_arg].toDevice().index();
@@ -221,9 +221,9 @@ uint64_t now() {
 
 }  // namespace
 
-void runFallback(const Operator& op, const c10::OperatorHandle& handle, Stack* stack) {
+void runFallback(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   const uint64_t start = now();
-  IValue* args = stack->data() + (stack->size() - op.nargs);
+  IValue *args = stack->data() + (stack->size() - op.nargs);
   const c10::DeviceIndex device = findDevice(op, args);
   const c10::DeviceGuard guard(c10::Device(kDevice, device));
   synchronizeCurrentStream(device);
@@ -233,7 +233,7 @@ void runFallback(const Operator& op, const c10::OperatorHandle& handle, Stack* s
     lendArgument(op, loan, args[i]);
   }
   if (op.generator_arg >= 0) {
-    IValue& value = args[op.generator_arg];
+    IValue &value = args[op.generator_arg];
     value = borrowCpuGenerator(value.isGenerator() ? value.toGenerator() : at::Generator(), device);
   }
   {
@@ -245,7 +245,7 @@ void runFallback(const Operator& op, const c10::OperatorHandle& handle, Stack* s
   if (op.writes) {
     loan.writeBack();
   }
-  IValue* rets = stack->data() + (stack->size() - op.nrets);
+  IValue *rets = stack->data() + (stack->size() - op.nrets);
   for (size_t i = 0; i < op.nrets; i++) {
     takeBackResult(loan, rets[i]);
   }

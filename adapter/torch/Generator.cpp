@@ -34,7 +34,7 @@ uint64_t Generator::seed() {
   return seed_;
 }
 
-void Generator::set_state(const c10::TensorImpl& state) {
+void Generator::set_state(const c10::TensorImpl &state) {
   TORCH_CHECK_TYPE(state.layout() == c10::kStrided && state.device_type() == c10::kCPU &&
                        state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
                    "RNG state must be a torch.ByteTensor");
@@ -55,8 +55,8 @@ c10::intrusive_ptr<c10::TensorImpl> Generator::get_state() const {
   return state.getIntrusivePtr();
 }
 
-Generator* Generator::clone_impl() const {
-  auto* copy = new Generator(device().index());
+Generator *Generator::clone_impl() const {
+  auto *copy = new Generator(device().index());
   copy->seed_ = seed_;
   copy->offset_ = offset_;
   return copy;
@@ -68,7 +68,7 @@ uint64_t Generator::reserve(uint64_t count) {
   return before / 4;
 }
 
-const at::Generator& defaultGenerator(c10::DeviceIndex device) {
+const at::Generator &defaultGenerator(c10::DeviceIndex device) {
   static const auto generators = [] {
     std::array<at::Generator, DIT_MAX_DEVICES> made;
     for (int i = 0; i < DIT_MAX_DEVICES; i++) {
@@ -79,13 +79,15 @@ const at::Generator& defaultGenerator(c10::DeviceIndex device) {
   return (*generators)[static_cast<size_t>(resolveIndex(device))];
 }
 
-at::Generator newGenerator(c10::DeviceIndex device) { return at::make_generator<Generator>(resolveIndex(device)); }
+at::Generator newGenerator(c10::DeviceIndex device) {
+  return at::make_generator<Generator>(resolveIndex(device));
+}
 
-at::Generator borrowCpuGenerator(const at::Generator& generator, c10::DeviceIndex device) {
-  const at::Generator& source = generator.defined() ? generator : defaultGenerator(device);
+at::Generator borrowCpuGenerator(const at::Generator &generator, c10::DeviceIndex device) {
+  const at::Generator &source = generator.defined() ? generator : defaultGenerator(device);
   TORCH_CHECK(source.device().type() == kDevice, "Expected a '", showDevice(c10::Device(kDevice)),
               "' device type for generator but found '", showDevice(source.device()), "'");
-  auto* impl = source.get<Generator>();
+  auto *impl = source.get<Generator>();
   uint64_t seed = 0;
   uint64_t offset = 0;
   {

@@ -17,7 +17,7 @@ class Generator final : public c10::GeneratorImpl {
   uint64_t get_offset() const override { return offset_; }
   uint64_t current_seed() const override { return seed_; }
   uint64_t seed() override;
-  void set_state(const c10::TensorImpl& state) override;
+  void set_state(const c10::TensorImpl &state) override;
   c10::intrusive_ptr<c10::TensorImpl> get_state() const override;
   static c10::DeviceType device_type() { return kDevice; }
 
@@ -25,17 +25,17 @@ class Generator final : public c10::GeneratorImpl {
   uint64_t reserve(uint64_t count);
 
  private:
-  Generator* clone_impl() const override;
+  Generator *clone_impl() const override;
 
   uint64_t seed_;
   uint64_t offset_ = 0;
 };
 
-const at::Generator& defaultGenerator(c10::DeviceIndex device);
+const at::Generator &defaultGenerator(c10::DeviceIndex device);
 at::Generator newGenerator(c10::DeviceIndex device);
 
 // A CPU generator that continues where the device's one stands, which is advanced: CPU kernels draw from it.
 // `generator` undefined: the device's default generator.
-at::Generator borrowCpuGenerator(const at::Generator& generator, c10::DeviceIndex device);
+at::Generator borrowCpuGenerator(const at::Generator &generator, c10::DeviceIndex device);
 
 }  // namespace ditorch

@@ -13,7 +13,9 @@ c10::Stream makeStream(c10::DeviceIndex device, int64_t id) {
   return c10::Stream(c10::Stream::UNSAFE, c10::Device(kDevice, device), id);
 }
 
-dit_event* asEvent(void* event) { return static_cast<dit_event*>(event); }
+dit_event *asEvent(void *event) {
+  return static_cast<dit_event *>(event);
+}
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -66,65 +68,65 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return previous;
   }
 #if defined(DIT_HAS_STREAM_NATIVE_HANDLE)
-  void* getStreamNativeHandle(const c10::Stream stream) const override {
-    void* raw = nullptr;
+  void *getStreamNativeHandle(const c10::Stream stream) const override {
+    void *raw = nullptr;
     DIT_CHECK(dit_stream_get_raw(stream.device_index(), stream.id(), &raw, &err));
     return raw;
   }
 #endif
-  bool queryStream(const c10::Stream& stream) const override {
+  bool queryStream(const c10::Stream &stream) const override {
     bool idle = false;
     DIT_CHECK(dit_stream_query(stream.device_index(), stream.id(), &idle, &err));
     return idle;
   }
-  void synchronizeStream(const c10::Stream& stream) const override {
+  void synchronizeStream(const c10::Stream &stream) const override {
     DIT_CHECK(dit_stream_synchronize(stream.device_index(), stream.id(), &err));
   }
   void synchronizeDevice(const c10::DeviceIndex device) const override {
     DIT_CHECK(dit_device_synchronize(resolveIndex(device), &err));
   }
-  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+  void recordDataPtrOnStream(const c10::DataPtr &data, const c10::Stream &stream) const override {
     if (data.get() != nullptr) {
       DIT_CHECK(dit_memory_record_stream(data.get(), stream.id(), &err));
     }
   }
 
-  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
+  void record(void **event, const c10::Stream &stream, const c10::DeviceIndex device,
               const c10::EventFlag flag) const override {
     TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ", static_cast<int>(device),
                 " does not match recording stream's device index ", static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) {
       const unsigned flags = flag == c10::EventFlag::BACKEND_DEFAULT ? unsigned{DIT_EVENT_TIMING} : 0u;
-      dit_event* created = nullptr;
+      dit_event *created = nullptr;
       DIT_CHECK(dit_event_create(stream.device_index(), flags, &created, &err));
       *event = created;
     }
     DIT_CHECK(dit_event_record(asEvent(*event), stream.device_index(), stream.id(), &err));
   }
-  void block(void* event, const c10::Stream& stream) const override {
+  void block(void *event, const c10::Stream &stream) const override {
     if (event != nullptr) {
       DIT_CHECK(dit_event_block(asEvent(event), stream.device_index(), stream.id(), &err));
     }
   }
-  bool queryEvent(void* event) const override {
+  bool queryEvent(void *event) const override {
     bool done = true;
     if (event != nullptr) {
       DIT_CHECK(dit_event_query(asEvent(event), &done, &err));
     }
     return done;
   }
-  void synchronizeEvent(void* event) const override {
+  void synchronizeEvent(void *event) const override {
     if (event != nullptr) {
       DIT_CHECK(dit_event_synchronize(asEvent(event), &err));
     }
   }
-  double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
+  double elapsedTime(void *start, void *end, const c10::DeviceIndex) const override {
     TORCH_CHECK(start != nullptr && end != nullptr, "Both events must be recorded before calculating elapsed time.");
     double milliseconds = 0;
     DIT_CHECK(dit_event_get_elapsed(asEvent(start), asEvent(end), &milliseconds, &err));
     return milliseconds;
   }
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { dit_event_destroy(asEvent(event)); }
+  void destroyEvent(void *event, const c10::DeviceIndex) const noexcept override { dit_event_destroy(asEvent(event)); }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);

@@ -21,9 +21,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
   void init() const override {}
   c10::DeviceIndex deviceCount() const override { return static_cast<c10::DeviceIndex>(dit_device_get_count()); }
   void setCurrentDevice(c10::DeviceIndex device) const override { DIT_CHECK(dit_device_set_current(device, &err)); }
-  c10::DeviceIndex getCurrentDevice() const override {
-    return static_cast<c10::DeviceIndex>(dit_device_get_current());
-  }
+  c10::DeviceIndex getCurrentDevice() const override { return static_cast<c10::DeviceIndex>(dit_device_get_current()); }
   c10::DeviceIndex exchangeDevice(c10::DeviceIndex device) const override {
     const c10::DeviceIndex previous = getCurrentDevice();
     if (device >= 0) {
@@ -32,19 +30,19 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     return previous;
   }
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
-  bool isPinnedPtr(const void* data) const override { return dit_host_is_pinned(data); }
-  c10::Allocator* getPinnedMemoryAllocator() const override { return pinnedAllocator(); }
-  at::Device getDeviceFromPtr(void* data) const override {
-    void* base = nullptr;
+  bool isPinnedPtr(const void *data) const override { return dit_host_is_pinned(data); }
+  c10::Allocator *getPinnedMemoryAllocator() const override { return pinnedAllocator(); }
+  at::Device getDeviceFromPtr(void *data) const override {
+    void *base = nullptr;
     size_t size = 0;
     int device = 0;
     TORCH_CHECK(dit_memory_find(data, &base, &size, &device), "the pointer ", data,
                 " does not belong to memory of the device");
     return at::Device(kDevice, static_cast<c10::DeviceIndex>(device));
   }
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return defaultGenerator(device); }
+  const at::Generator &getDefaultGenerator(c10::DeviceIndex device) const override { return defaultGenerator(device); }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override { return newGenerator(device); }
-  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
+  void resizePrivateUse1Bytes(const c10::Storage &storage, size_t size) const override {
     resizeStorage(storage.unsafeGetStorageImpl(), size);
   }
 };

@@ -1,4 +1,5 @@
-// Start-up of the adapter, and the few functions Python needs from it (as operators, so that no Python header is needed).
+// Start-up of the adapter, and the few functions Python needs from it (as operators, so that no Python header is
+// needed).
 #include <ATen/core/Generator.h>
 #include <c10/core/DeviceType.h>
 #include <torch/library.h>
@@ -13,9 +14,13 @@ const bool named = [] {
   return true;
 }();
 
-at::Generator getDefaultGenerator(int64_t device) { return defaultGenerator(static_cast<c10::DeviceIndex>(device)); }
+at::Generator getDefaultGenerator(int64_t device) {
+  return defaultGenerator(static_cast<c10::DeviceIndex>(device));
+}
 
-std::string getTorchVersion() { return DIT_TORCH_VERSION; }
+std::string getTorchVersion() {
+  return DIT_TORCH_VERSION;
+}
 
 TORCH_LIBRARY(ditorch, m) {
   m.def("default_generator(int device) -> Generator?", &getDefaultGenerator);

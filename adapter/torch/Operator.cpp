@@ -7,11 +7,11 @@
 namespace ditorch {
 namespace {
 
-const dit_op* findCOperator(const c10::OperatorName& name) {
-  static const auto* table = [] {
-    auto* made = new std::unordered_map<c10::OperatorName, const dit_op*>;
+const dit_op *findCOperator(const c10::OperatorName &name) {
+  static const auto *table = [] {
+    auto *made = new std::unordered_map<c10::OperatorName, const dit_op *>;
     int count = 0;
-    const dit_op* ops = dit_op_get_table(&count);
+    const dit_op *ops = dit_op_get_table(&count);
     for (int i = 0; i < count; i++) {
       made->emplace(c10::OperatorName(ops[i].name, ops[i].overload), &ops[i]);
     }
@@ -22,8 +22,8 @@ const dit_op* findCOperator(const c10::OperatorName& name) {
 }
 
 // CUDA reads index tensors of these families from the CPU as well.
-bool takesCpuIndices(const std::string& name) {
-  for (const char* family : {"aten::index", "aten::_index_put", "aten::_unsafe_index", "aten::_unsafe_masked_index"}) {
+bool takesCpuIndices(const std::string &name) {
+  for (const char *family : {"aten::index", "aten::_index_put", "aten::_unsafe_index", "aten::_unsafe_masked_index"}) {
     if (name.rfind(family, 0) == 0) {
       return true;
     }
@@ -33,9 +33,9 @@ bool takesCpuIndices(const std::string& name) {
 
 class DeviceCheck {
  public:
-  explicit DeviceCheck(const Operator& op) : op_(op) {}
+  explicit DeviceCheck(const Operator &op) : op_(op) {}
 
-  void visit(const at::Tensor& tensor) {
+  void visit(const at::Tensor &tensor) {
     if (!tensor.defined()) {
       return;
     }
@@ -64,7 +64,7 @@ class DeviceCheck {
                 " and ", showDevice(b), "! (when running ", op_.name, ")");
   }
 
-  const Operator& op_;
+  const Operator &op_;
   c10::DeviceIndex common_ = -1;
   c10::Device other_{c10::kCPU};
   bool has_other_ = false;
@@ -72,14 +72,14 @@ class DeviceCheck {
 
 }  // namespace
 
-Operator::Operator(const c10::OperatorHandle& handle)
+Operator::Operator(const c10::OperatorHandle &handle)
     : name(c10::toString(handle.operator_name())),
       c_op(findCOperator(handle.operator_name())),
       ledger(dit_ledger_get(name.c_str())),
       nargs(handle.schema().arguments().size()),
       nrets(handle.schema().returns().size()),
       takes_cpu_indices(takesCpuIndices(name)) {
-  const auto& args = handle.schema().arguments();
+  const auto &args = handle.schema().arguments();
   for (size_t i = 0; i < nargs; i++) {
     if (args[i].name() == "generator") {
       generator_arg = static_cast<int>(i);
@@ -91,13 +91,13 @@ Operator::Operator(const c10::OperatorHandle& handle)
   hidden_randomness = generator_arg < 0 && handle.hasTag(at::Tag::nondeterministic_seeded);
 }
 
-c10::DeviceIndex findCommonDevice(const Operator& op, const c10::IValue* args) {
+c10::DeviceIndex findCommonDevice(const Operator &op, const c10::IValue *args) {
   DeviceCheck check(op);
   for (size_t i = 0; i < op.nargs; i++) {
     if (args[i].isTensor()) {
       check.visit(args[i].toTensor());
     } else if (args[i].isTensorList() || args[i].isOptionalTensorList()) {
-      for (const c10::IValue& element : args[i].toListRef()) {
+      for (const c10::IValue &element : args[i].toListRef()) {
         if (element.isTensor()) {
           check.visit(element.toTensor());
         }

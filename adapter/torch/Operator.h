@@ -12,30 +12,30 @@
 namespace ditorch {
 
 struct Operator {
-  explicit Operator(const c10::OperatorHandle& handle);
+  explicit Operator(const c10::OperatorHandle &handle);
 
-  std::string name;          // "aten::add.Tensor"
-  const dit_op* c_op;        // its row in the table of C operators, or null
-  dit_ledger_entry* ledger;
+  std::string name;    // "aten::add.Tensor"
+  const dit_op *c_op;  // its row in the table of C operators, or null
+  dit_ledger_entry *ledger;
   size_t nargs, nrets;
-  int generator_arg = -1;    // position of `Generator? generator`
-  int device_arg = -1;       // position of `Device? device`
-  bool writes = false;       // some argument is written to (in-place, out=)
-  bool takes_cpu_indices;    // index tensors may live on the CPU, as on CUDA
-  bool hidden_randomness;    // draws random numbers without taking a generator
+  int generator_arg = -1;  // position of `Generator? generator`
+  int device_arg = -1;     // position of `Device? device`
+  bool writes = false;     // some argument is written to (in-place, out=)
+  bool takes_cpu_indices;  // index tensors may live on the CPU, as on CUDA
+  bool hidden_randomness;  // draws random numbers without taking a generator
 };
 
-// All tensors of a call must live on one device; 0-d CPU tensors (and CPU indices where CUDA takes them) may join. Returns that device's
-// index, or -1 when no argument is on the device. Throws in PyTorch's words.
-c10::DeviceIndex findCommonDevice(const Operator& op, const c10::IValue* args);
+// All tensors of a call must live on one device; 0-d CPU tensors (and CPU indices where CUDA takes them) may join.
+// Returns that device's index, or -1 when no argument is on the device. Throws in PyTorch's words.
+c10::DeviceIndex findCommonDevice(const Operator &op, const c10::IValue *args);
 
 // Run the operator's CPU kernel over the same memory and hand the results back as device tensors.
-void runFallback(const Operator& op, const c10::OperatorHandle& handle, torch::jit::Stack* stack);
+void runFallback(const Operator &op, const c10::OperatorHandle &handle, torch::jit::Stack *stack);
 
 // Run the operator's C implementation; false (and an untouched stack) when it does not take this call.
-bool runC(const Operator& op, torch::jit::Stack* stack);
+bool runC(const Operator &op, torch::jit::Stack *stack);
 
 // Fill a C view of a tensor. The tensor must outlive the view.
-void fillView(dit_tensor_view& view, const at::TensorBase& tensor);
+void fillView(dit_tensor_view &view, const at::TensorBase &tensor);
 
 }  // namespace ditorch

@@ -11,7 +11,7 @@
 
 namespace ditorch {
 
-void resizeStorage(c10::StorageImpl* storage, size_t size) {
+void resizeStorage(c10::StorageImpl *storage, size_t size) {
   TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
   const c10::DeviceGuard guard(storage->device());
   c10::DataPtr grown = deviceAllocator()->allocate(size);
@@ -23,8 +23,8 @@ void resizeStorage(c10::StorageImpl* storage, size_t size) {
   storage->set_nbytes(size);
 }
 
-c10::Storage aliasAsCpu(c10::StorageImpl* storage) {
-  void* data = const_cast<void*>(storage->data());
+c10::Storage aliasAsCpu(c10::StorageImpl *storage) {
+  void *data = const_cast<void *>(storage->data());
   if (C10_UNLIKELY(storage->data_ptr().get_deleter() == c10::impl::cow::cow_deleter)) {
     data = storage->mutable_data();  // the alias may be written to: a lazy copy must become a real one first
   }
@@ -32,17 +32,17 @@ c10::Storage aliasAsCpu(c10::StorageImpl* storage) {
                       c10::GetCPUAllocator(), /*resizable=*/true);
 }
 
-at::Tensor aliasAsCpu(const at::Tensor& tensor, c10::Storage storage) {
+at::Tensor aliasAsCpu(const at::Tensor &tensor, c10::Storage storage) {
   auto result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
                                                          tensor.dtype());
-  auto* impl = result.unsafeGetTensorImpl();
+  auto *impl = result.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   impl->_set_conj(tensor.is_conj());
   impl->_set_neg(tensor.is_neg());
   return result;
 }
 
-at::Tensor aliasAsCpu(const at::Tensor& tensor) {
+at::Tensor aliasAsCpu(const at::Tensor &tensor) {
   return aliasAsCpu(tensor, aliasAsCpu(tensor.storage().unsafeGetStorageImpl()));
 }
 

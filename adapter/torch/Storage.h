@@ -9,15 +9,16 @@
 namespace ditorch {
 
 // Grow or shrink a device storage in stream order, keeping the common prefix.
-void resizeStorage(c10::StorageImpl* storage, size_t size);
+void resizeStorage(c10::StorageImpl *storage, size_t size);
 
 // A CPU storage, or tensor, over the same memory. The device's one must outlive it.
-c10::Storage aliasAsCpu(c10::StorageImpl* storage);
-at::Tensor aliasAsCpu(const at::Tensor& tensor);
+c10::Storage aliasAsCpu(c10::StorageImpl *storage);
+at::Tensor aliasAsCpu(const at::Tensor &tensor);
 // The same with a storage alias that exists already, so that tensors which share memory keep sharing it.
-at::Tensor aliasAsCpu(const at::Tensor& tensor, c10::Storage storage);
+at::Tensor aliasAsCpu(const at::Tensor &tensor, c10::Storage storage);
 
-// Wait until the work queued on the calling thread's current stream of the device is done (nothing to do on the default stream).
+// Wait until the work queued on the calling thread's current stream of the device is done (nothing to do on the default
+// stream).
 void synchronizeCurrentStream(c10::DeviceIndex device);
 
 }  // namespace ditorch

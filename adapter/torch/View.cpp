@@ -14,8 +14,8 @@
 namespace ditorch {
 namespace {
 
-void setMetadata(at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef stride, int64_t offset) {
-  auto* impl = self.unsafeGetTensorImpl();
+void setMetadata(at::Tensor &self, c10::IntArrayRef size, c10::IntArrayRef stride, int64_t offset) {
+  auto *impl = self.unsafeGetTensorImpl();
   if (stride.data() == nullptr) {
     impl->set_sizes_contiguous(size);
     impl->set_storage_offset(offset);
@@ -26,7 +26,7 @@ void setMetadata(at::Tensor& self, c10::IntArrayRef size, c10::IntArrayRef strid
   }
 }
 
-at::Tensor& setStorage(at::Tensor& self, at::Storage source, int64_t offset, c10::IntArrayRef size,
+at::Tensor &setStorage(at::Tensor &self, at::Storage source, int64_t offset, c10::IntArrayRef size,
                        c10::IntArrayRef stride) {
   TORCH_CHECK(offset >= 0, "Tensor: invalid storage offset ", offset);
   TORCH_CHECK(source.device() == self.device(), "Attempted to set the storage of a tensor on device \"",
@@ -37,19 +37,19 @@ at::Tensor& setStorage(at::Tensor& self, at::Storage source, int64_t offset, c10
   return self;
 }
 
-at::Tensor& setWholeStorage(at::Tensor& self, at::Storage source) {
+at::Tensor &setWholeStorage(at::Tensor &self, at::Storage source) {
   const int64_t count = static_cast<int64_t>(source.nbytes() / self.dtype().itemsize());
   return setStorage(self, std::move(source), 0, {count}, {});
 }
 
-at::Tensor& setTensor(at::Tensor& self, const at::Tensor& source) {
+at::Tensor &setTensor(at::Tensor &self, const at::Tensor &source) {
   if (!self.is_same(source)) {
     setStorage(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
   }
   return self;
 }
 
-at::Tensor& setEmpty(at::Tensor& self) {
+at::Tensor &setEmpty(at::Tensor &self) {
   c10::Storage storage(c10::Storage::use_byte_size_t(), 0, c10::GetAllocator(kDevice), /*resizable=*/true);
   return setStorage(self, std::move(storage), 0, {0}, {});
 }

@@ -3,8 +3,9 @@
 /// A vendor is a shared library that exports
 ///   const struct dit_device_vtable *dit_vendor_get_device(void);      (required, DIT_VENDOR_DEVICE_SYMBOL)
 ///   const struct dit_kernel_vtable *dit_vendor_get_kernels(void);     (optional, DIT_VENDOR_KERNELS_SYMBOL)
-/// and is loaded by dlopen with local scope. The struct only ever grows at its end: a slot that lies beyond the vendor's struct_size counts as NULL.
-/// A slot marked (optional) may be NULL; the others must be there, or loading fails and names them.
+/// and is loaded by dlopen with local scope. The struct only ever grows at its end: a slot that lies beyond the
+/// vendor's struct_size counts as NULL. A slot marked (optional) may be NULL; the others must be there, or loading
+/// fails and names them.
 ///
 /// Rules: functions are thread safe; a device index is always passed explicitly and was checked against count();
 /// a stream handle NULL is the device's default stream; sizes are bytes; on failure outputs are untouched and the
@@ -44,7 +45,8 @@ struct dit_device_properties {
   uint64_t l2_cache_size;
   int32_t clock_rate_khz, memory_clock_rate_khz, memory_bus_width;
   bool integrated;
-  bool host_accessible;  ///< device pointers may be read and written by the host: the CPU fallback then aliases instead of copying
+  bool host_accessible;  ///< device pointers may be read and written by the host: the CPU fallback then aliases instead
+                         ///< of copying
 };
 
 struct dit_device_memory {
@@ -70,15 +72,21 @@ struct dit_copy {
   int32_t src_device;  ///< meaningful when the source is on a device
 };
 
-enum dit_reduce_op { DIT_REDUCE_OP_SUM, DIT_REDUCE_OP_AVG, DIT_REDUCE_OP_PRODUCT, DIT_REDUCE_OP_MIN, DIT_REDUCE_OP_MAX };
+enum dit_reduce_op {
+  DIT_REDUCE_OP_SUM,
+  DIT_REDUCE_OP_AVG,
+  DIT_REDUCE_OP_PRODUCT,
+  DIT_REDUCE_OP_MIN,
+  DIT_REDUCE_OP_MAX
+};
 
 #define DIT_UNIQUE_ID_SIZE 128
 struct dit_unique_id {
   uint8_t bytes[DIT_UNIQUE_ID_SIZE];
 };
 
-/// Collectives: declared so that the struct need not change; no vendor implements them yet. Counts are elements, dtypes enum dit_dtype;
-/// everything is enqueued on `stream`.
+/// Collectives: declared so that the struct need not change; no vendor implements them yet. Counts are elements, dtypes
+/// enum dit_dtype; everything is enqueued on `stream`.
 struct dit_collective_vtable {
   uint32_t struct_size;
   enum dit_status (*get_unique_id)(struct dit_unique_id *id, struct dit_error *err);
@@ -87,10 +95,10 @@ struct dit_collective_vtable {
   void (*comm_destroy)(void *comm);
   enum dit_status (*comm_get_async_error)(void *comm, struct dit_error *err);
   enum dit_status (*comm_get_name)(void *comm, char *name, size_t size, struct dit_error *err);  ///< (optional)
-  enum dit_status (*all_reduce)(const void *send, void *recv, size_t count, int dtype, enum dit_reduce_op op, void *comm,
-                                void *stream, struct dit_error *err);
-  enum dit_status (*broadcast)(const void *send, void *recv, size_t count, int dtype, int root, void *comm, void *stream,
-                               struct dit_error *err);
+  enum dit_status (*all_reduce)(const void *send, void *recv, size_t count, int dtype, enum dit_reduce_op op,
+                                void *comm, void *stream, struct dit_error *err);
+  enum dit_status (*broadcast)(const void *send, void *recv, size_t count, int dtype, int root, void *comm,
+                               void *stream, struct dit_error *err);
   enum dit_status (*all_gather)(const void *send, void *recv, size_t send_count, int dtype, void *comm, void *stream,
                                 struct dit_error *err);
   enum dit_status (*reduce)(const void *send, void *recv, size_t count, int dtype, enum dit_reduce_op op, int root,
@@ -101,7 +109,8 @@ struct dit_collective_vtable {
                           struct dit_error *err);
   enum dit_status (*recv)(void *buffer, size_t count, int dtype, int peer, void *comm, void *stream,
                           struct dit_error *err);
-  enum dit_status (*all_to_all)(const void *send, void *recv, size_t count_per_rank, int dtype, void *comm, void *stream,
+  enum dit_status (*all_to_all)(const void *send, void *recv, size_t count_per_rank, int dtype, void *comm,
+                                void *stream,
                                 struct dit_error *err);  ///< (optional)
   enum dit_status (*all_to_all_v)(const void *send, const size_t *send_counts, const size_t *send_offsets, void *recv,
                                   const size_t *recv_counts, const size_t *recv_offsets, int dtype, void *comm,
@@ -115,24 +124,28 @@ struct dit_device_vtable {
   const char *version;   ///< the vendor library's own version text
 
   // process
-  enum dit_status (*init)(struct dit_error *err);                                      ///< once, before anything else but count()
-  void (*finalize)(void);                                                              ///< (optional) at process exit, no work pending
-  enum dit_status (*get_driver_version)(int *version, struct dit_error *err);          ///< (optional)
-  enum dit_status (*get_runtime_version)(int *version, struct dit_error *err);         ///< (optional)
+  enum dit_status (*init)(struct dit_error *err);  ///< once, before anything else but count()
+  void (*finalize)(void);                          ///< (optional) at process exit, no work pending
+  enum dit_status (*get_driver_version)(int *version, struct dit_error *err);   ///< (optional)
+  enum dit_status (*get_runtime_version)(int *version, struct dit_error *err);  ///< (optional)
 
   // devices
   enum dit_status (*count)(int *count, struct dit_error *err);  ///< may be called before init; 0 is not an error
   enum dit_status (*get_properties)(int device, struct dit_device_properties *out, struct dit_error *err);
   enum dit_status (*get_memory)(int device, struct dit_device_memory *out, struct dit_error *err);
-  enum dit_status (*bind_thread)(int device, struct dit_error *err);      ///< (optional) the calling thread will use this device
-  enum dit_status (*reset)(int device, struct dit_error *err);            ///< (optional) tear the device's context down
-  enum dit_status (*synchronize)(int device, struct dit_error *err);      ///< wait for all work on all streams of the device
-  enum dit_status (*check_last_error)(int device, struct dit_error *err); ///< (optional) report an asynchronous failure
-  bool (*can_access_peer)(int device, int peer);                          ///< (optional) absent: false
+  enum dit_status (*bind_thread)(int device,
+                                 struct dit_error *err);        ///< (optional) the calling thread will use this device
+  enum dit_status (*reset)(int device, struct dit_error *err);  ///< (optional) tear the device's context down
+  enum dit_status (*synchronize)(int device,
+                                 struct dit_error *err);  ///< wait for all work on all streams of the device
+  enum dit_status (*check_last_error)(int device,
+                                      struct dit_error *err);  ///< (optional) report an asynchronous failure
+  bool (*can_access_peer)(int device, int peer);               ///< (optional) absent: false
 
   // memory
-  enum dit_status (*memory_alloc)(int device, size_t size, void **ptr, struct dit_error *err);  ///< DIT_ERR_NOMEM when full; aligned to 512
-  enum dit_status (*memory_free)(int device, void *ptr, struct dit_error *err);                 ///< no work may be pending on it
+  enum dit_status (*memory_alloc)(int device, size_t size, void **ptr,
+                                  struct dit_error *err);  ///< DIT_ERR_NOMEM when full; aligned to 512
+  enum dit_status (*memory_free)(int device, void *ptr, struct dit_error *err);  ///< no work may be pending on it
   enum dit_status (*memory_set)(int device, void *stream, void *ptr, int value, size_t size, struct dit_error *err);
   enum dit_status (*host_alloc)(size_t size, void **ptr, struct dit_error *err);  ///< pinned host memory, aligned to 64
   enum dit_status (*host_free)(void *ptr, struct dit_error *err);
@@ -140,18 +153,23 @@ struct dit_device_vtable {
   enum dit_status (*host_unregister)(void *ptr, struct dit_error *err);             ///< (optional)
 
   // copies
-  enum dit_status (*copy)(const struct dit_copy *copy, struct dit_error *err);  ///< synchronous, in the order of the default stream
+  enum dit_status (*copy)(const struct dit_copy *copy,
+                          struct dit_error *err);  ///< synchronous, in the order of the default stream
   enum dit_status (*copy_async)(const struct dit_copy *copy, int stream_device, void *stream, struct dit_error *err);
 
   // streams
-  enum dit_status (*stream_create)(int device, int priority, void **stream, struct dit_error *err);  ///< priority: 0 normal, < 0 higher
+  enum dit_status (*stream_create)(int device, int priority, void **stream,
+                                   struct dit_error *err);  ///< priority: 0 normal, < 0 higher
   enum dit_status (*stream_destroy)(int device, void *stream, struct dit_error *err);  ///< waits for its work
   enum dit_status (*stream_synchronize)(int device, void *stream, struct dit_error *err);
   enum dit_status (*stream_query)(int device, void *stream, bool *idle, struct dit_error *err);
-  enum dit_status (*stream_wait_event)(int device, void *stream, void *event, struct dit_error *err);  ///< event may belong to another device
-  enum dit_status (*stream_launch_host)(int device, void *stream, void (*function)(void *), void *argument,
-                                        struct dit_error *err);  ///< run `function` on the host when earlier work is done
-  enum dit_status (*stream_get_priority_range)(int device, int *least, int *greatest, struct dit_error *err);  ///< (optional)
+  enum dit_status (*stream_wait_event)(int device, void *stream, void *event,
+                                       struct dit_error *err);  ///< event may belong to another device
+  enum dit_status (*stream_launch_host)(
+      int device, void *stream, void (*function)(void *), void *argument,
+      struct dit_error *err);  ///< run `function` on the host when earlier work is done
+  enum dit_status (*stream_get_priority_range)(int device, int *least, int *greatest,
+                                               struct dit_error *err);  ///< (optional)
 
   // events
   enum dit_status (*event_create)(int device, unsigned flags, void **event, struct dit_error *err);

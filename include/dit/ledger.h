@@ -1,7 +1,7 @@
 /// The ledger: per operator how often it ran in C and on the CPU fallback, the bytes it moved and the time it took.
 ///
-/// Counting costs one relaxed atomic add per call and is always on. Times of fallbacks are always taken; times of C operators only while
-/// dit_ledger_set_timing(true).
+/// Counting costs one relaxed atomic add per call and is always on. Times of fallbacks are always taken; times of C
+/// operators only while dit_ledger_set_timing(true).
 #ifndef DIT_LEDGER_H
 #define DIT_LEDGER_H
 
@@ -19,7 +19,7 @@ struct dit_ledger_entry;  ///< one operator; lives for the process's life
 struct dit_ledger_row {
   const char *name;  ///< "aten::add.Tensor"
   uint64_t calls[DIT_LEDGER_KINDS];
-  uint64_t bytes[DIT_LEDGER_KINDS];        ///< of all tensor arguments and results
+  uint64_t bytes[DIT_LEDGER_KINDS];  ///< of all tensor arguments and results
   uint64_t nanoseconds[DIT_LEDGER_KINDS];
 };
 

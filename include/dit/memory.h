@@ -1,10 +1,11 @@
 /// Device memory: the caching allocator over any vendor.
 ///
-/// Algorithm (the one users of torch.cuda know): per device and stream, blocks rounded to 512 bytes; a small pool (requests up to 1 MiB carved
-/// from 2 MiB segments) and a large pool (20 MiB segments for requests under 10 MiB, above that the request rounded to
-/// 2 MiB); best fit, split, coalesce; a block freed on its own stream is reusable at once by that stream; a block that record_stream saw on
-/// other streams is reusable when events recorded there have completed. When the device is full: free cached segments (oldest first when
-/// garbage_collection_threshold is set), then all, then fail with DIT_ERR_NOMEM and the numbers.
+/// Algorithm (the one users of torch.cuda know): per device and stream, blocks rounded to 512 bytes; a small pool
+/// (requests up to 1 MiB carved from 2 MiB segments) and a large pool (20 MiB segments for requests under 10 MiB, above
+/// that the request rounded to 2 MiB); best fit, split, coalesce; a block freed on its own stream is reusable at once
+/// by that stream; a block that record_stream saw on other streams is reusable when events recorded there have
+/// completed. When the device is full: free cached segments (oldest first when garbage_collection_threshold is set),
+/// then all, then fail with DIT_ERR_NOMEM and the numbers.
 #ifndef DIT_MEMORY_H
 #define DIT_MEMORY_H
 
@@ -16,7 +17,8 @@
 
 DIT_EXTERN_C_BEGIN
 
-/// size 0 gives NULL. The message of DIT_ERR_NOMEM follows PyTorch's: "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of
+/// size 0 gives NULL. The message of DIT_ERR_NOMEM follows PyTorch's: "CUDA out of memory. Tried to allocate 2.00 GiB.
+/// GPU 0 has a total capacity of
 /// ... of which ... is free. ... allocated by PyTorch, and ... is reserved by PyTorch but unallocated. ...".
 DIT_API DIT_NODISCARD enum dit_status dit_memory_alloc(int device, int64_t stream, size_t size, void **ptr,
                                                        struct dit_error *err);
@@ -32,10 +34,11 @@ DIT_API bool dit_memory_find(const void *ptr, void **base, size_t *size, int *de
 DIT_API DIT_NODISCARD enum dit_status dit_memory_set_fraction(int device, double fraction, struct dit_error *err);
 DIT_API double dit_memory_get_fraction(int device);
 
-/// Configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF: comma list of key:value. Keys: max_split_size_mb, garbage_collection_threshold,
-/// roundup_power2_divisions (N or [256:1,512:2,>:8]), expandable_segments (accepted; True is accepted and has no effect here, said in
-/// the docs), backend (native; raw = no caching), pinned_use_cuda_host_register, pinned_num_register_threads,
-/// release_lock_on_cudamalloc, max_non_split_rounding_mb, pinned_use_background_threads, per_process_memory_fraction, graph_capture_record_stream_reuse,
+/// Configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF: comma list of key:value. Keys: max_split_size_mb,
+/// garbage_collection_threshold, roundup_power2_divisions (N or [256:1,512:2,>:8]), expandable_segments (accepted; True
+/// is accepted and has no effect here, said in the docs), backend (native; raw = no caching),
+/// pinned_use_cuda_host_register, pinned_num_register_threads, release_lock_on_cudamalloc, max_non_split_rounding_mb,
+/// pinned_use_background_threads, per_process_memory_fraction, graph_capture_record_stream_reuse,
 /// throw_on_cudamalloc_oom. An unknown key or bad value is
 /// DIT_ERR_INVALID, names it and lists the valid keys; nothing is changed then. NULL or "" resets to the defaults.
 DIT_API DIT_NODISCARD enum dit_status dit_memory_configure(const char *text, struct dit_error *err);
@@ -48,21 +51,22 @@ struct dit_memory_stat {
 enum dit_memory_pool { DIT_POOL_ALL, DIT_POOL_SMALL, DIT_POOL_LARGE, DIT_POOL_COUNT };
 /// Same meaning as the keys of torch.cuda.memory_stats().
 struct dit_memory_stats {
-  struct dit_memory_stat allocation[DIT_POOL_COUNT];            ///< number of live allocations
-  struct dit_memory_stat segment[DIT_POOL_COUNT];               ///< number of vendor allocations held
-  struct dit_memory_stat active[DIT_POOL_COUNT];                ///< blocks live or waiting for a stream
-  struct dit_memory_stat inactive_split[DIT_POOL_COUNT];        ///< free pieces of partly used segments
+  struct dit_memory_stat allocation[DIT_POOL_COUNT];      ///< number of live allocations
+  struct dit_memory_stat segment[DIT_POOL_COUNT];         ///< number of vendor allocations held
+  struct dit_memory_stat active[DIT_POOL_COUNT];          ///< blocks live or waiting for a stream
+  struct dit_memory_stat inactive_split[DIT_POOL_COUNT];  ///< free pieces of partly used segments
   struct dit_memory_stat allocated_bytes[DIT_POOL_COUNT];
   struct dit_memory_stat reserved_bytes[DIT_POOL_COUNT];
   struct dit_memory_stat active_bytes[DIT_POOL_COUNT];
   struct dit_memory_stat inactive_split_bytes[DIT_POOL_COUNT];
-  struct dit_memory_stat requested_bytes[DIT_POOL_COUNT];       ///< before rounding
+  struct dit_memory_stat requested_bytes[DIT_POOL_COUNT];  ///< before rounding
   struct dit_memory_stat oversize_allocations;
   struct dit_memory_stat oversize_segments;
   int64_t num_alloc_retries, num_ooms, num_sync_all_streams, num_device_alloc, num_device_free;
   int64_t max_split_size;  ///< -1 when unlimited
 };
-DIT_API DIT_NODISCARD enum dit_status dit_memory_get_stats(int device, struct dit_memory_stats *out, struct dit_error *err);
+DIT_API DIT_NODISCARD enum dit_status dit_memory_get_stats(int device, struct dit_memory_stats *out,
+                                                           struct dit_error *err);
 DIT_API DIT_NODISCARD enum dit_status dit_memory_reset_peak(int device, struct dit_error *err);
 DIT_API DIT_NODISCARD enum dit_status dit_memory_reset_accumulated(int device, struct dit_error *err);
 
@@ -81,9 +85,10 @@ struct dit_memory_segment {
   int block_count;
   const struct dit_memory_block *blocks;  ///< in address order; valid during the callback
 };
-/// Call `visit` for every segment of `device` (-1: all) in address order, from a copy taken under the lock. A visit that returns false ends
-/// the walk. DIT_ERR_NOMEM when the copy cannot be made.
-DIT_API DIT_NODISCARD enum dit_status dit_memory_visit(int device, bool (*visit)(void *context, const struct dit_memory_segment *),
+/// Call `visit` for every segment of `device` (-1: all) in address order, from a copy taken under the lock. A visit
+/// that returns false ends the walk. DIT_ERR_NOMEM when the copy cannot be made.
+DIT_API DIT_NODISCARD enum dit_status dit_memory_visit(int device,
+                                                       bool (*visit)(void *context, const struct dit_memory_segment *),
                                                        void *context, struct dit_error *err);
 
 DIT_EXTERN_C_END

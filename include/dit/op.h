@@ -60,11 +60,12 @@ struct dit_kernel_vtable;
 /// What the framework offers to a running operator. All tensors live on call->device.
 struct dit_call_services {
   /// A new, uninitialised device tensor. `strides` NULL: contiguous. The view stays valid until the call returns.
-  enum dit_status (*new_tensor)(struct dit_call *call, int ndim, const int64_t *sizes, const int64_t *strides, int dtype,
-                                struct dit_tensor_view *out);
+  enum dit_status (*new_tensor)(struct dit_call *call, int ndim, const int64_t *sizes, const int64_t *strides,
+                                int dtype, struct dit_tensor_view *out);
   /// Resize an `out=` tensor (contiguous; warns as PyTorch does when it was not empty) and refresh the view.
   enum dit_status (*resize)(struct dit_call *call, struct dit_tensor_view *io, int ndim, const int64_t *sizes);
-  /// Reserve `count` 32-bit random numbers of the generator (NULL: the device's default one): gives philox seed and offset, advances it.
+  /// Reserve `count` 32-bit random numbers of the generator (NULL: the device's default one): gives philox seed and
+  /// offset, advances it.
   enum dit_status (*random_reserve)(struct dit_call *call, void *generator, uint64_t count, uint64_t *seed,
                                     uint64_t *offset);
 };
@@ -73,13 +74,14 @@ struct dit_call {
   const struct dit_op *op;
   int nargs, nrets;
   struct dit_value *args;  ///< schema order, defaults filled in; out= arguments last
-  struct dit_value *rets;  ///< to be filled: TENSOR (handle of an argument or of new_tensor), INT, DOUBLE, BOOL, or NONE
-  int device;              ///< index of the device all device tensors of the call live on
-  void *stream;            ///< the vendor's raw handle of the current stream; NULL is the default stream
+  struct dit_value
+      *rets;     ///< to be filled: TENSOR (handle of an argument or of new_tensor), INT, DOUBLE, BOOL, or NONE
+  int device;    ///< index of the device all device tensors of the call live on
+  void *stream;  ///< the vendor's raw handle of the current stream; NULL is the default stream
   const struct dit_kernel_vtable *kernels;
   const struct dit_call_services *services;
-  void *host;              ///< the adapter's own
-  struct dit_error *err;   ///< never NULL; write the user's message here (torch's wording where torch has one)
+  void *host;             ///< the adapter's own
+  struct dit_error *err;  ///< never NULL; write the user's message here (torch's wording where torch has one)
 };
 
 /// One row of the operator table.
@@ -92,7 +94,8 @@ struct dit_op {
 
 /// The operators implemented in C, sorted as in src/ops/table.c.
 DIT_API const struct dit_op *dit_op_get_table(int *count);
-/// torch.get_default_dtype() as the C operators see it (float32 until told): integer division and Python floats promote to it.
+/// torch.get_default_dtype() as the C operators see it (float32 until told): integer division and Python floats promote
+/// to it.
 DIT_API void dit_op_set_default_dtype(int dtype);
 
 DIT_EXTERN_C_END

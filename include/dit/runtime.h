@@ -1,4 +1,5 @@
-/// The device front: what frameworks call. One vendor is active per process; everything here is written once over its vtable.
+/// The device front: what frameworks call. One vendor is active per process; everything here is written once over its
+/// vtable.
 ///
 /// Threads: all functions are thread safe. The current device and the current stream of each device are thread-local.
 #ifndef DIT_RUNTIME_H
@@ -12,10 +13,10 @@ struct dit_kernel_vtable;
 
 // ---- vendor
 
-/// Load a vendor library and make it the process's device. `vendor` is a name ("host": libdit_vendor_host.so, looked up beside libdit
-/// and then by the dynamic loader) or a path (contains '/'). A second call with the same vendor does nothing; with
-/// another one it fails. Errors name the file tried, the missing symbol or slots, the ABI version found and wanted, or the foreign
-/// architecture; after an error nothing is active.
+/// Load a vendor library and make it the process's device. `vendor` is a name ("host": libdit_vendor_host.so, looked up
+/// beside libdit and then by the dynamic loader) or a path (contains '/'). A second call with the same vendor does
+/// nothing; with another one it fails. Errors name the file tried, the missing symbol or slots, the ABI version found
+/// and wanted, or the foreign architecture; after an error nothing is active.
 DIT_API DIT_NODISCARD enum dit_status dit_runtime_init(const char *vendor, struct dit_error *err);
 DIT_API bool dit_runtime_is_active(void);
 /// Borrowed, valid for the process's life; NULL before dit_runtime_init.
@@ -40,8 +41,8 @@ DIT_API DIT_NODISCARD enum dit_status dit_device_get_properties(int device, stru
                                                                 struct dit_error *err);
 DIT_API DIT_NODISCARD enum dit_status dit_device_synchronize(int device, struct dit_error *err);
 
-// ---- streams: identified by a small number that survives in framework objects. 0 is the default stream; 1 to 32 are the
-// pool of normal priority, 33 to 64 the pool of high priority; larger even numbers are handles of external streams.
+// ---- streams: identified by a small number that survives in framework objects. 0 is the default stream; 1 to 32 are
+// the pool of normal priority, 33 to 64 the pool of high priority; larger even numbers are handles of external streams.
 
 #define DIT_STREAM_POOL_SIZE 32
 
@@ -50,9 +51,11 @@ DIT_API DIT_NODISCARD enum dit_status dit_stream_set_current(int device, int64_t
 /// Next stream of the device's round-robin pool (32 per priority level, created lazily). priority 0 normal, < 0 high.
 DIT_API DIT_NODISCARD enum dit_status dit_stream_acquire(int device, int priority, int64_t *stream,
                                                          struct dit_error *err);
-/// The raw vendor handle; NULL for stream 0. An id that is no pool stream is taken as an external handle (even number > pool ids).
+/// The raw vendor handle; NULL for stream 0. An id that is no pool stream is taken as an external handle (even number >
+/// pool ids).
 DIT_API DIT_NODISCARD enum dit_status dit_stream_get_raw(int device, int64_t stream, void **raw, struct dit_error *err);
-/// The raw handle of the calling thread's current stream: the door's hot path, inlined by caching in TLS; NULL = default.
+/// The raw handle of the calling thread's current stream: the door's hot path, inlined by caching in TLS; NULL =
+/// default.
 DIT_API void *dit_stream_get_current_raw(int device);
 DIT_API int dit_stream_get_priority(int device, int64_t stream);
 DIT_API DIT_NODISCARD enum dit_status dit_stream_query(int device, int64_t stream, bool *idle, struct dit_error *err);
@@ -82,8 +85,8 @@ DIT_API void *dit_event_get_raw(const struct dit_event *event);
 
 // ---- contiguous copies; device -1 is the host
 
-/// Copy `size` bytes in the order of `stream` of `stream_device`. When it returns, host source memory may be reused unless it is pinned
-/// and `async` was asked for; host destination memory is valid unless `async` was asked for.
+/// Copy `size` bytes in the order of `stream` of `stream_device`. When it returns, host source memory may be reused
+/// unless it is pinned and `async` was asked for; host destination memory is valid unless `async` was asked for.
 DIT_API DIT_NODISCARD enum dit_status dit_memory_copy(void *dst, int dst_device, const void *src, int src_device,
                                                       size_t size, int stream_device, int64_t stream, bool async,
                                                       struct dit_error *err);

@@ -24,12 +24,12 @@ enum dit_status {
 DIT_API const char *dit_status_get_name(enum dit_status status);
 
 /// Return early from a function that returns enum dit_status.
-#define DIT_RETURN_IF_NOT_OK(expr)                              \
-  do {                                                          \
-    enum dit_status dit_return_status_ = (expr);                \
-    if (DIT_UNLIKELY(dit_return_status_ != DIT_OK)) {           \
-      return dit_return_status_;                                \
-    }                                                           \
+#define DIT_RETURN_IF_NOT_OK(expr)                    \
+  do {                                                \
+    enum dit_status dit_return_status_ = (expr);      \
+    if (DIT_UNLIKELY(dit_return_status_ != DIT_OK)) { \
+      return dit_return_status_;                      \
+    }                                                 \
   } while (0)
 
 DIT_EXTERN_C_END

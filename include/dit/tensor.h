@@ -27,12 +27,12 @@ struct dit_tensor_view {
   const int64_t *sizes;
   const int64_t *strides;
   int64_t numel;
-  const void *storage;     ///< identity of the storage: equal for tensors that may share memory
-  void *handle;            ///< the framework's own object, opaque to C; NULL for an absent tensor
+  const void *storage;  ///< identity of the storage: equal for tensors that may share memory
+  void *handle;         ///< the framework's own object, opaque to C; NULL for an absent tensor
   int32_t ndim;
-  int16_t dtype;           ///< enum dit_dtype
-  int8_t device_index;     ///< -1 for CPU tensors
-  uint8_t flags;           ///< enum dit_tensor_flag
+  int16_t dtype;        ///< enum dit_dtype
+  int8_t device_index;  ///< -1 for CPU tensors
+  uint8_t flags;        ///< enum dit_tensor_flag
 };
 
 /// A scalar argument as the framework passed it.
@@ -57,16 +57,17 @@ DIT_API void dit_shape_set_contiguous(int ndim, const int64_t *sizes, int64_t *s
 DIT_API bool dit_shape_is_contiguous(int ndim, const int64_t *sizes, const int64_t *strides);
 /// PyTorch's is_non_overlapping_and_dense.
 DIT_API bool dit_shape_is_dense(int ndim, const int64_t *sizes, const int64_t *strides);
-/// Broadcast `sizes` into the running result `out_sizes`/`out_ndim` (start with out_ndim = 0). On mismatch DIT_ERR_INVALID with
-/// PyTorch's text: "The size of tensor a (3) must match the size of tensor b (4) at non-singleton dimension 0".
+/// Broadcast `sizes` into the running result `out_sizes`/`out_ndim` (start with out_ndim = 0). On mismatch
+/// DIT_ERR_INVALID with PyTorch's text: "The size of tensor a (3) must match the size of tensor b (4) at non-singleton
+/// dimension 0".
 DIT_API DIT_NODISCARD enum dit_status dit_shape_broadcast(int ndim, const int64_t *sizes, int *out_ndim,
                                                           int64_t *out_sizes, struct dit_error *err);
 /// The lowest and one-past-highest byte a view can touch, relative to view->data; both 0 when empty.
 DIT_API void dit_tensor_get_span(const struct dit_tensor_view *view, int64_t *low, int64_t *high);
 
 enum dit_overlap { DIT_OVERLAP_NO, DIT_OVERLAP_YES, DIT_OVERLAP_UNKNOWN };
-/// Does the tensor reach the same element by two indices? (PyTorch's has_internal_overlap: an expanded dimension is YES, dense is
-/// NO, anything else UNKNOWN.)
+/// Does the tensor reach the same element by two indices? (PyTorch's has_internal_overlap: an expanded dimension is
+/// YES, dense is NO, anything else UNKNOWN.)
 DIT_API enum dit_overlap dit_tensor_get_internal_overlap(const struct dit_tensor_view *view);
 enum dit_alias { DIT_ALIAS_NO, DIT_ALIAS_FULL, DIT_ALIAS_PARTIAL, DIT_ALIAS_UNKNOWN };
 /// PyTorch's get_overlap_status: FULL = same elements in the same order, PARTIAL = dense spans that intersect.

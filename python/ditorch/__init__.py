@@ -87,6 +87,13 @@ def install(config: str | None = None, **options: Any) -> str:
     try:
         import torch  # noqa: F401  (its autoload may call _autoload)
 
+        try:
+            from . import _C  # noqa: F401
+        except ImportError as error:
+            raise ImportError(
+                f"ditorch's C extension does not load: {error}. Build it for this Python: pip install --no-build-isolation ., "
+                "or cmake --build build/dev in a source tree"
+            ) from error
         from . import installation
 
         return installation.install(config, **options)

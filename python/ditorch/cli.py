@@ -9,7 +9,7 @@ from . import install, launch
 USAGE = """\
 usage: python -m ditorch [options] script.py [arguments ...]
        python -m ditorch [options] -m module [arguments ...]
-       python -m ditorch [options] -c code [arguments ...]
+       python -m ditorch [options] -c code [arguments ...]   (or - for standard input)
        python -m ditorch [options] run|doctor|options|version ...
 
 Run a PyTorch program written for CUDA, unchanged, on the device that is there.
@@ -90,8 +90,6 @@ def _check_program(words: list[str]) -> None:
         raise UsageError("nothing to run: give a script, -m module or -c code")
     if words[0] in ("-m", "-c") and len(words) < 2:
         raise UsageError(f"argument expected for the {words[0]} option")
-    if words[0] == "-":
-        raise UsageError("reading the program from standard input is not supported; give a file or -c code")
 
 
 def main(words: list[str] | None = None) -> int:

@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from typing import Any, Callable
 
-from . import compiler
+from . import compiler, profiler
 from .patches import Patches
 from .refusal import refuse, refusing
 
@@ -98,6 +98,7 @@ _PATCHES = {
 def install(patches: Patches) -> None:
     """Patch what is imported already; watch for the rest."""
     compiler.install(patches)
+    profiler.install(patches)
     waiting: dict[str, Callable[[Any], None]] = {}
     for name, patch in _PATCHES.items():
         if name in sys.modules:

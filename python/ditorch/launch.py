@@ -13,11 +13,13 @@ from typing import Any
 
 
 def run(words: list[str]) -> int:
-    """`words` is `script [args]`, `-m module [args]` or `-c code [args]`. The installation is done already."""
+    """`words` is `script [args]`, `-m module [args]`, `-c code [args]` or `- [args]`. The installation is done already."""
     if words[0] == "-m":
         return _run_module(words[1], words[2:])
     if words[0] == "-c":
-        return _run_code(words[1], words[2:])
+        return _run_code(words[1], "<string>", ["-c", *words[2:]])
+    if words[0] == "-":
+        return _run_code(sys.stdin.read(), "<stdin>", words)
     return _run_script(words[0], words[1:])
 
 
@@ -91,12 +93,12 @@ def _read_code(path: str) -> types.CodeType:
         return compile(file.read(), path, "exec", dont_inherit=True)
 
 
-def _run_code(text: str, arguments: list[str]) -> int:
-    sys.argv[:] = ["-c", *arguments]
+def _run_code(text: str, name: str, arguments: list[str]) -> int:
+    sys.argv[:] = arguments
     _hook_tracebacks()
     _set_path("")
     module = _fresh_main(__loader__=importlib.machinery.BuiltinImporter, __spec__=None, __package__=None)
-    _execute(compile(text, "<string>", "exec", dont_inherit=True), module.__dict__)
+    _execute(compile(text, name, "exec", dont_inherit=True), module.__dict__)
     return 0
 
 

@@ -15,28 +15,29 @@
   } while (0)
 
 /// For calls that return enum dit_status and take &err.
-#define CHECK_OK(call)                                                                                             \
-  do {                                                                                                             \
-    enum dit_status check_status_ = (call);                                                                        \
-    if (check_status_ != DIT_OK) {                                                                                 \
-      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, dit_status_get_name(check_status_), err.message); \
-      exit(1);                                                                                                     \
-    }                                                                                                              \
+#define CHECK_OK(call)                                                                                      \
+  do {                                                                                                      \
+    enum dit_status check_status_ = (call);                                                                 \
+    if (check_status_ != DIT_OK) {                                                                          \
+      fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, dit_status_get_name(check_status_), \
+              err.message);                                                                                 \
+      exit(1);                                                                                              \
+    }                                                                                                       \
   } while (0)
 
-#define CHECK_CONTAINS(text, part)                                                                             \
-  do {                                                                                                         \
-    if (!strstr((text), (part))) {                                                                             \
-      fprintf(stderr, "%s:%d: \"%s\" does not contain \"%s\"\n", __FILE__, __LINE__, (text), (part));          \
-      exit(1);                                                                                                 \
-    }                                                                                                          \
+#define CHECK_CONTAINS(text, part)                                                                    \
+  do {                                                                                                \
+    if (!strstr((text), (part))) {                                                                    \
+      fprintf(stderr, "%s:%d: \"%s\" does not contain \"%s\"\n", __FILE__, __LINE__, (text), (part)); \
+      exit(1);                                                                                        \
+    }                                                                                                 \
   } while (0)
 
-#define RUN(function)                    \
-  do {                                   \
-    function();                          \
-    printf("ok   %s\n", #function);      \
-    fflush(stdout);                      \
+#define RUN(function)               \
+  do {                              \
+    function();                     \
+    printf("ok   %s\n", #function); \
+    fflush(stdout);                 \
   } while (0)
 
 #endif

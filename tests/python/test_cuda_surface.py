@@ -324,3 +324,24 @@ def test_two_devices_and_data_parallel(python):
         DITORCH_HOST_DEVICES="2",
     )
     assert answer.stdout.split() == ["cuda:0", "True"]
+
+
+def test_profiler_is_quiet_and_sees_operators(python):
+    answer = python(
+        """
+        import torch, ditorch
+        from torch.profiler import ProfilerActivity, profile
+        x = torch.ones(4, 4, device="cuda")
+        for activities in ([ProfilerActivity.CPU, ProfilerActivity.CUDA], [ProfilerActivity.CUDA]):
+            with profile(activities=activities) as run:
+                x @ x
+            assert "aten::mm" in {event.key for event in run.key_averages()}
+        with torch.autograd.profiler.profile(use_device="cuda") as run:
+            x @ x
+        run.key_averages().table(sort_by="cuda_time_total")
+        with torch.autograd.profiler.emit_nvtx():
+            x @ x
+        print("done")
+        """
+    )
+    assert answer.stdout.strip() == "done" and "Failed to record" not in answer.stderr

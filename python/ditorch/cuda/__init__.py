@@ -78,7 +78,8 @@ def _nccl_is_available(tensors) -> bool:
 
 def _install_backends(patches: Patches) -> None:
     """torch.version, torch.backends and the module of the device under its real name."""
-    patches.set(torch.version, "cuda", state.CUDA_VERSION)
+    if torch.version.cuda is None:  # a CUDA build without a GPU keeps its own
+        patches.set(torch.version, "cuda", state.CUDA_VERSION)
     cudnn = getattr(torch.backends.cudnn, "m", torch.backends.cudnn)
     patches.set(cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch._C, "_has_cudnn", False)
