@@ -279,6 +279,7 @@ bool runC(const Operator &op, Stack *stack) {
   call.services = &services;
   call.host = &state;
   call.err = &err;
+  dit_op_set_default_dtype(static_cast<int>(c10::get_default_dtype_as_scalartype()));
   const dit_status status = op.c_op->run(&call);
   if (status == DIT_ERR_UNSUPPORTED) {
     return false;

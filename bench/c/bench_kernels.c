@@ -1,7 +1,9 @@
-/// Nanoseconds per call of the C operators (inference, output, kernel) without a framework: the floor the door stands on.
+/// Nanoseconds per call of the C operators (inference, output, kernel) without a framework: the floor the door stands
+/// on.
 ///
-/// Prints one line per operator, size and thread count: best and median of REPEATS samples. Outputs come from a ring of preallocated buffers, so the
-/// allocator is not part of the figure. Timings vary from machine to machine; compare figures of one run only.
+/// Prints one line per operator, size and thread count: best and median of REPEATS samples. Outputs come from a ring of
+/// preallocated buffers, so the allocator is not part of the figure. Timings vary from machine to machine; compare
+/// figures of one run only.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,8 +28,15 @@ static enum dit_status new_tensor(struct dit_call *call, int ndim, const int64_t
     room[DIT_MAX_DIMS + dim] = strides ? strides[dim] : numel;
     numel *= sizes[dim];
   }
-  *out = (struct dit_tensor_view){buffers[3], room, room + DIT_MAX_DIMS, numel, buffers[3], buffers[3], ndim,
-                                  (int16_t)dtype, 0,
+  *out = (struct dit_tensor_view){buffers[3],
+                                  room,
+                                  room + DIT_MAX_DIMS,
+                                  numel,
+                                  buffers[3],
+                                  buffers[3],
+                                  ndim,
+                                  (int16_t)dtype,
+                                  0,
                                   DIT_TENSOR_ON_DEVICE | (strides ? 0 : DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE)};
   return DIT_OK;
 }
@@ -63,8 +72,15 @@ static void set_tensor(struct dit_value *value, int buffer, int64_t *shape, int6
   shape[2] = columns;
   shape[3] = 1;
   value->tag = DIT_VALUE_TENSOR;
-  value->v.tensor = (struct dit_tensor_view){buffers[buffer], shape, shape + 2, rows * columns, buffers[buffer],
-                                             buffers[buffer], 2, DIT_DTYPE_F32, 0,
+  value->v.tensor = (struct dit_tensor_view){buffers[buffer],
+                                             shape,
+                                             shape + 2,
+                                             rows * columns,
+                                             buffers[buffer],
+                                             buffers[buffer],
+                                             2,
+                                             DIT_DTYPE_F32,
+                                             0,
                                              DIT_TENSOR_ON_DEVICE | DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE};
 }
 
@@ -77,8 +93,14 @@ static void measure(const char *label, const struct dit_op *op, struct dit_value
                     int64_t columns, int threads) {
   struct dit_value rets[DIT_MAX_RETS];
   struct dit_error err = {0};
-  struct dit_call call = {.op = op, .nargs = nargs, .nrets = 1, .args = args, .rets = rets, .kernels = kernels,
-                          .services = &services, .err = &err};
+  struct dit_call call = {.op = op,
+                          .nargs = nargs,
+                          .nrets = 1,
+                          .args = args,
+                          .rets = rets,
+                          .kernels = kernels,
+                          .services = &services,
+                          .err = &err};
   double samples[REPEATS];
   int64_t loops = 1;
   for (;;) {  // as many calls as take two milliseconds

@@ -1,10 +1,11 @@
 """Run CUDA-written PyTorch code on any accelerator, unchanged.
 
-`import ditorch` is all a script needs. Where torch has a CUDA device of its own nothing is patched; elsewhere "cuda" becomes a name of the
-embedded host device. What was chosen, and why: `python -m ditorch doctor`.
+`import ditorch` is all a script needs. Where torch has a CUDA device of its own nothing is patched; elsewhere "cuda"
+becomes a name of the embedded host device. What was chosen, and why: `python -m ditorch doctor`.
 
-The import installs, except where somebody else decides when: `python -m ditorch` (after its options are read), torch's backend autoload (only with
-DITORCH_AUTOLOAD=1), and children of multiprocessing's spawn (with the parent's options).
+The import installs, except where somebody else decides when: `python -m ditorch` (after its options are read),
+torch's backend autoload (only with DITORCH_AUTOLOAD=1), and children of multiprocessing's spawn (with the parent's
+options).
 """
 
 from __future__ import annotations
@@ -52,16 +53,23 @@ def _torch_is_loading() -> bool:
 
 
 def _is_launcher() -> bool:
-    """This import belongs to `python -m ditorch` or to the `ditorch` command, which install after reading their options."""
+    """This import belongs to `python -m ditorch` or to the `ditorch` command, which install after reading their
+    options."""
     if sys.argv and sys.argv[0] == "-m":
-        words = sys.orig_argv
-        for word, following in zip(words[1:], [*words[2:], ""]):
-            if word.startswith("-") and not word.startswith("--") and "m" in word[1:]:
-                target = word.partition("m")[2] or following
-                return target in ("ditorch", "ditorch.__main__")
-        return False
+        return _find_module(sys.orig_argv[1:]) in ("ditorch", "ditorch.__main__")
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     return bool(main) and os.path.basename(main) in ("ditorch", "ditorch.exe")
+
+
+def _find_module(words: list[str]) -> str:
+    """What follows -m on python's command line (`-m name`, `-mname`, `-Im name`)."""
+    words = iter(words)
+    for word in words:
+        if word in ("-X", "-W", "--check-hash-based-pycs"):
+            next(words, "")
+        elif word.startswith("-") and not word.startswith(("-X", "-W", "--")) and "m" in word:
+            return word.partition("m")[2] or next(words, "")
+    return ""
 
 
 def _is_spawn_child() -> bool:
@@ -85,13 +93,12 @@ def install(config: str | None = None, **options: Any) -> str:
     global _busy
     before, _busy = _busy, True
     try:
-        import torch  # noqa: F401  (its autoload may call _autoload)
-
         try:
             from . import _C  # noqa: F401
         except ImportError as error:
             raise ImportError(
-                f"ditorch's C extension does not load: {error}. Build it for this Python: pip install --no-build-isolation ., "
+                f"ditorch's C extension does not load: {error}. "
+                "Build it for this Python: pip install --no-build-isolation ., "
                 "or cmake --build build/dev in a source tree"
             ) from error
         from . import installation

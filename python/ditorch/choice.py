@@ -16,8 +16,6 @@ class Choice(NamedTuple):
 
 def choose() -> Choice:
     """Decide from the options and from what torch can do already. Nothing is changed."""
-    import torch
-
     wanted = settings.get("backend")
     if int(settings.get("disable_mock")) > 0:
         return Choice("none", "DITORCH_DISABLE_MOCK is set: nothing is patched")
@@ -25,10 +23,13 @@ def choose() -> Choice:
         return Choice("none", "backend=none: nothing is patched")
     if wanted == "host":
         return Choice("host", "backend=host was asked for")
+    import torch
+
     available = torch.cuda.is_available()
     if wanted == "cuda" and not available:
         raise RuntimeError(
-            f"DITORCH_BACKEND=cuda, but torch {torch.__version__} sees no CUDA device (torch.cuda.is_available() is False); "
+            f"DITORCH_BACKEND=cuda, but torch {torch.__version__} sees no CUDA device "
+            "(torch.cuda.is_available() is False); "
             "valid: auto, cuda, host, none. Use auto or host for the embedded device."
         )
     if available:

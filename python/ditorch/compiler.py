@@ -1,7 +1,7 @@
 """torch.compile on the device: graphs that touch it run through aot_eager instead of Inductor.
 
-Inductor's "cuda" path always means Triton kernels. Its wrapper object stands behind every mode, options and backend="inductor", so one
-override covers them all; graphs on the CPU alone still go to Inductor.
+Inductor's "cuda" path always means Triton kernels. Its wrapper object stands behind every mode, options and
+backend="inductor", so one override covers them all; graphs on the CPU alone still go to Inductor.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ def _say_once() -> None:
     global _said
     if not _said:
         _said = True
-        print("ditorch: torch.compile on this device runs graphs with aot_eager (no Inductor code is generated)", file=sys.stderr)
+        print(
+            "ditorch: torch.compile on this device runs graphs with aot_eager (no Inductor code is generated)",
+            file=sys.stderr,
+        )
 
 
 def _on_device(value) -> bool:
-    return isinstance(value, torch.Tensor) and value.device.type == "cuda"
+    return isinstance(value, torch.Tensor) and value.is_cuda
 
 
 def uses_device(graph_module, inputs) -> bool:
@@ -31,7 +34,8 @@ def uses_device(graph_module, inputs) -> bool:
     if any(_on_device(leaf) for leaf in torch.utils._pytree.tree_leaves(inputs)):
         return True
     if isinstance(graph_module, torch.nn.Module):
-        if any(map(_on_device, graph_module.parameters())) or any(map(_on_device, graph_module.buffers())):
+        held = [*graph_module.parameters(), *graph_module.buffers()]
+        if any(map(_on_device, held)):
             return True
     graph = getattr(graph_module, "graph", None)
     for node in getattr(graph, "nodes", ()):

@@ -39,7 +39,8 @@ def _configure(text: str) -> None:
 def fault(text: str = "") -> Fault:
     """Replace all fault rules by those of `text`; "" removes them.
 
-    Rules are separated by ';', each `kind:operator[,key=value ...]`; kinds: value, precision, nan, stride, input, unwritten, slow, error.
+    Rules are separated by ';', each `kind:operator[,key=value ...]`; kinds: value, precision, nan, stride, input,
+    unwritten, slow, error.
 
         ditorch.fault("nan:mm,call=3")              # from now on
         with ditorch.fault("value:aten::add.*"):    # inside the block

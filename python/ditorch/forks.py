@@ -1,8 +1,9 @@
 """fork(): a child may use the device if, and only if, its parent had not used it yet, as with CUDA.
 
-The runtime must be active from the import on (autograd counts its devices at the first backward, on whatever device that is), and libdit
-takes any fork of an active runtime as one after use. So an unused runtime is put to rest around the fork and started again on both sides. One
-that was used stays active, and the child gets torch's "Cannot re-initialize CUDA in forked subprocess".
+The runtime must be active from the import on (autograd counts its devices at the first backward, on whatever device
+that is), and libdit takes any fork of an active runtime as one after use. So an unused runtime is put to rest around
+the fork and started again on both sides. One that was used stays active, and the child gets torch's "Cannot
+re-initialize CUDA in forked subprocess".
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 
 import torch
 
-from . import _C, installation, settings
+from . import _C, installation
 
 _registered = False
 _resting = False
@@ -23,7 +24,7 @@ def _is_unused() -> bool:
         installation.state.patches is not None
         and _C.is_active()
         and not torch.cuda._initialized
-        and _C.host_stats()["vendor_allocations"] == 0
+        and installation.is_untouched()
     )
 
 

@@ -1,8 +1,8 @@
 """Installation: all or nothing, once per process, and reversible.
 
-Order: options, choice of backend, adapter, device runtime, alias, torch.cuda surface, hooks for later imports. Whatever fails, the undo list of
-everything before it runs. The adapter library and the vendor stay loaded after an undo (libraries with registered operators
-cannot be unloaded); nothing reaches them any more.
+Order: options, choice of backend, adapter, device runtime, alias, torch.cuda surface, hooks for later imports.
+Whatever fails, the undo list of everything before it runs. The adapter library and the vendor stay loaded after an
+undo (libraries with registered operators cannot be unloaded); nothing reaches them any more.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ import sys
 import threading
 import warnings
 from typing import Any
-
-import torch
 
 from . import _C, choice, faults, ledger, library, settings, visible
 from .patches import Patches
@@ -48,7 +46,8 @@ def install(config: str | None = None, **overrides: Any) -> str:
         if state.patches is not None:
             if overrides or config:
                 raise RuntimeError(
-                    "ditorch is installed already; call ditorch.uninstall() first, or give the options through the environment, "
+                    "ditorch is installed already; call ditorch.uninstall() first, "
+                    "or give the options through the environment, "
                     "a TOML file (DITORCH_CONFIG) or `python -m ditorch --set name=value`"
                 )
             return state.choice.backend
@@ -82,6 +81,8 @@ def uninstall() -> None:
 
 
 def _install_host(patches: Patches) -> None:
+    import torch
+
     library.load_adapter()
     _start_runtime()
     mode = settings.get("alias")
@@ -110,7 +111,8 @@ def _install_host(patches: Patches) -> None:
 
 
 def start_vendor() -> None:
-    """Start the vendor with the devices that CUDA_VISIBLE_DEVICES leaves. With none left it has one, which torch.cuda denies."""
+    """Start the vendor with the devices that CUDA_VISIBLE_DEVICES leaves. With none left it has one, which torch.cuda
+    denies."""
     count = str(max(len(visible.ordinals), 1))
     wanted = str(settings.get("host_devices"))
     if count != wanted:
@@ -122,9 +124,22 @@ def start_vendor() -> None:
             settings.load(state.config, state.overrides)
 
 
+def is_untouched() -> bool:
+    """No memory of the device, and no pinned memory, was ever asked for."""
+    allocations = sum(_C.memory_stats(index)["num_device_alloc"] for index in range(_C.device_count()))
+    return allocations == 0 and _C.host_stats()["vendor_allocations"] == 0
+
+
 def _start_runtime() -> None:
-    visible.select()
-    if _C.is_bad_fork() or not _C.is_active():
+    wanted = max(len(visible.select()), 1)
+    if _C.is_active() and _C.device_count() != wanted:
+        if not is_untouched():
+            raise RuntimeError(
+                f"host_devices cannot change from {_C.device_count()} to {wanted}: this process has used the device "
+                "already; set it before the first import of ditorch"
+            )
+        _C.shutdown()
+    if not _C.is_active():
         start_vendor()
     text = settings.get("alloc_conf") or os.environ.get("PYTORCH_ALLOC_CONF", "")
     if text:
@@ -140,7 +155,8 @@ def _install_alias(patches: Patches, mode: str) -> None:
         except (RuntimeError, OSError, NotImplementedError) as error:
             state.alias_note = str(error)
             warnings.warn(
-                f"ditorch: the binary alias cannot be installed ({error}); using the slower Python redirect (DITORCH_ALIAS=python)",
+                f"ditorch: the binary alias cannot be installed ({error}); "
+                "using the slower Python redirect (DITORCH_ALIAS=python)",
                 RuntimeWarning,
                 stacklevel=2,
             )

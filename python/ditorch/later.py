@@ -5,13 +5,16 @@ from __future__ import annotations
 import importlib.abc
 import importlib.util
 import sys
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from . import compiler, profiler
 from .patches import Patches
 from .refusal import refuse, refusing
 
-_NVCC = "it cannot run CUDA kernels; build the C++ sources alone (CppExtension), or write the operator with torch functions"
+_NVCC = (
+    "it cannot run CUDA kernels; build the C++ sources alone (CppExtension), or write the operator with torch functions"
+)
 _TRITON = "Triton kernels need a GPU; use the operator's PyTorch implementation"
 
 

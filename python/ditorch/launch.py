@@ -13,7 +13,8 @@ from typing import Any
 
 
 def run(words: list[str]) -> int:
-    """`words` is `script [args]`, `-m module [args]`, `-c code [args]` or `- [args]`. The installation is done already."""
+    """`words` is `script [args]`, `-m module [args]`, `-c code [args]` or `- [args]`. The installation is done
+    already."""
     if words[0] == "-m":
         return _run_module(words[1], words[2:])
     if words[0] == "-c":

@@ -26,7 +26,8 @@ def check_version(built: str, running: str) -> None:
     """The adapter links libtorch's C++ interface, which changes with every minor release."""
     if built.split(".")[:2] != running.split(".")[:2]:
         raise ImportError(
-            f"ditorch's adapter was built for torch {built}, but torch {running} is running; major and minor version must "
+            f"ditorch's adapter was built for torch {built}, but torch {running} is running; "
+            "major and minor version must "
             f"match. Install torch {'.'.join(built.split('.')[:2])}, or rebuild ditorch for this torch: {REBUILD}"
         )
 

@@ -1,12 +1,14 @@
 """The undo list behind all-or-nothing installation.
 
-Every change that ditorch makes to another package goes through one `Patches` object, which remembers what was there. `undo` puts everything
-back in reverse order; a failure in the middle of an installation therefore leaves nothing half-patched.
+Every change that ditorch makes to another package goes through one `Patches` object, which remembers what was there.
+`undo` puts everything back in reverse order; a failure in the middle of an installation therefore leaves nothing
+half-patched.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 _MISSING = object()
 

@@ -1,6 +1,7 @@
 """torch.profiler with CUDA activities: the host device has no tracer of its own, its operators show up as CPU work.
 
-PyTorch would otherwise fall back to CUDA events through stubs that a build without CUDA does not have, and print a stack trace for every operator.
+PyTorch would otherwise fall back to CUDA events through stubs that a build without CUDA does not have, and print a
+stack trace for every operator.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def install(patches: Patches) -> None:
     native = module.profile.__init__
 
     def __init__(self, enabled=True, **kwargs):
-        if kwargs.get("use_device") == "cuda" or kwargs.get("use_cuda"):
+        if kwargs.get("use_device") in ("cuda", "dit") or kwargs.get("use_cuda"):
             kwargs["use_cpu"] = True
         native(self, enabled, **kwargs)
         fallback = getattr(module.ProfilerState, "KINETO_GPU_FALLBACK", None)

@@ -1,13 +1,15 @@
-"""alias=python: "cuda" becomes the device in the arguments of PyTorch's C functions, where PyTorch itself cannot be taught the name.
+"""alias=python: "cuda" becomes the device in the arguments of PyTorch's C functions.
 
-The second line, for machines where the binary alias cannot be installed. Which functions take a device is asked of PyTorch's operator
-schemas; functions without a schema are listed here. The functions stay the same objects (see python/ext/py_redirect.c), so whatever knows
-torch's functions by identity goes on working; everything written in Python inside torch ends in one of them.
+The second line, for machines where the binary alias cannot be installed. Which functions take a device is asked of
+PyTorch's operator schemas; functions without a schema are listed here. The functions stay the same objects (see
+python/ext/py_redirect.c), so whatever knows torch's functions by identity goes on working; everything written in Python
+inside torch ends in one of them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Iterator
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -21,9 +23,21 @@ _SPACES = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse"
 """Where torch._C keeps functions that belong to operators."""
 
 _TENSOR_EXTRAS = ("to", "new", "new_tensor", "_make_subclass", "_make_wrapper_subclass")
-_FUNCTION_EXTRAS = ("_VariableFunctions.asarray", "_VariableFunctions.as_tensor", "_VariableFunctions.tensor", "_nn._parse_to")
-_TEXT_EXTRAS = ("_dispatch_key_for_device", "_is_autocast_available", "_register_py_class_for_device")
-_AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled", "get_autocast_dtype", "set_autocast_dtype")
+_FUNCTION_EXTRAS = (
+    "_VariableFunctions.asarray",
+    "_VariableFunctions.as_tensor",
+    "_VariableFunctions.tensor",
+    "_nested.nested_tensor",
+    "_nn._parse_to",
+)
+_TEXT_EXTRAS = (
+    "_dispatch_key_for_device",
+    "_is_autocast_available",
+    "_register_py_class_for_device",
+    "get_autocast_dtype",
+    "set_autocast_dtype",
+)
+_AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled")
 _AUTOCAST_GPU = {"get_autocast_gpu_dtype": "get_autocast_dtype", "set_autocast_gpu_dtype": "set_autocast_dtype"}
 
 
@@ -85,7 +99,7 @@ def classes() -> list[type]:
 
 
 def _install_operators(patches: Patches) -> None:
-    """torch.ops.*: the arguments of an operator that is called through its schema are parsed inside one C++ function for all."""
+    """torch.ops.*: one C++ function parses the arguments of all operators that are called through their schema."""
     for kind in (torch._ops.OpOverload, torch._ops.OpOverloadPacket):
         patches.set(kind, "__call__", _redirected_call(kind.__call__))
 
@@ -123,7 +137,10 @@ _patches = Patches()
 
 
 def install() -> None:
-    """Redirect; devices say "cuda" unless show_device_as_cuda is 0. Nothing stays changed when this raises; a second call does nothing."""
+    """Redirect; devices say "cuda" unless show_device_as_cuda is 0. A second call does nothing.
+
+    Nothing stays changed when this raises.
+    """
     if len(_patches):
         return
     name = torch._C._get_privateuse1_backend_name()
@@ -132,11 +149,12 @@ def install() -> None:
         _C.redirect_install(torch.device, DEVICE_TYPE, name, show, functions(), classes())
         _patches.defer(_C.redirect_restore)
         if show:
-            _C.device_show_install(torch.device, DEVICE_TYPE, name, torch.Stream, torch.Event)
+            printed = (getattr(torch, "Stream", None), getattr(torch, "Event", None))
+            _C.device_show_install(torch.device, DEVICE_TYPE, name, *printed)
             _patches.defer(_C.device_show_restore)
         _verify(name, show)
         _install_operators(_patches)
-        redirect_script.install(_patches, name)
+        redirect_script.install(_patches, name, show)
     except BaseException:
         _patches.undo()
         raise

@@ -1,13 +1,15 @@
-"""TorchScript under alias=python: C++ parses the device literals of compiled code, so they are renamed in the compiled graphs.
+"""TorchScript under alias=python: C++ parses the device literals of compiled code, so the compiled graphs are renamed.
 
-Graphs say the real name while they are in memory, and "cuda" in files: a file is written with the literals named back, and what is read from one
-is renamed at once. A device that compiled code makes from a text at run time is out of reach (docs/modes.md).
+Graphs say the real name while they are in memory, and "cuda" in files: a file is written with the literals named back,
+and what is read from one is renamed at once. A device that compiled code makes from a text at run time is out of reach
+(docs/modes.md).
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import torch
 
@@ -101,7 +103,7 @@ def _methods(type_name: str) -> list[Any]:
     return [function for function in functions if function.qualified_name.startswith(type_name + ".")]
 
 
-def _install_files(patches: Patches, literals: Literals) -> None:
+def _install_loaders(patches: Patches, literals: Literals) -> None:
     for name in ("import_ir_module", "import_ir_module_from_buffer", "_import_ir_module_from_package"):
         native = getattr(torch._C, name, None)
         if native is not None:
@@ -112,14 +114,19 @@ def _install_files(patches: Patches, literals: Literals) -> None:
                 return module
 
             patches.set(torch._C, name, _like(load, native))
+
+
+def _install_writers(patches: Patches, literals: Literals) -> None:
     for kind in (torch._C.ScriptModule, torch._C.ScriptFunction):
         for name in ("save", "save_to_buffer", "_save_for_mobile", "_save_to_buffer_for_mobile"):
             if hasattr(kind, name):
                 patches.set(kind, name, literals.written(getattr(kind, name)))
 
 
-def install(patches: Patches, name: str) -> None:
-    """Watch TorchScript's compilers, its loaders and its writers."""
+def install(patches: Patches, name: str, show: bool) -> None:
+    """Watch TorchScript's compilers and loaders and, where devices say "cuda", its writers."""
     literals = Literals(name)
     _install_compilers(patches, literals)
-    _install_files(patches, literals)
+    _install_loaders(patches, literals)
+    if show:
+        _install_writers(patches, literals)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 
 class NotSupportedError(NotImplementedError):
-    """A CUDA facility that has no counterpart on the ditorch host device (a RuntimeError, as torch's own refusals are)."""
+    """A CUDA facility that has no counterpart on the ditorch host device (a RuntimeError, as torch's own refusals
+    are)."""
 
 
 def refuse(name: str, why: str) -> NoReturn:

@@ -1,4 +1,5 @@
-"""Options: one typed schema in libdit; the same option as keyword, environment variable (DITORCH_*) and key of a TOML file."""
+"""Options: one typed schema in libdit; the same option as keyword, environment variable (DITORCH_*) and key of a TOML
+file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Children started by multiprocessing's spawn and forkserver methods get ditorch before their main module is imported.
 
-multiprocessing sends each such child a pickled dictionary of preparation data. One more entry is added to it, an object whose
-unpickling installs ditorch with the parent's keyword options. Nothing is written to the environment.
+multiprocessing sends each such child a pickled dictionary of preparation data. One more entry is added to it, an
+object whose unpickling installs ditorch with the parent's keyword options. Nothing is written to the environment.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Bootstrap:
 
 
 def start(config: str | None, options: dict[str, Any]) -> Bootstrap:
-    """Called by unpickling in the child; `import ditorch` has deferred the installation to this call (see ditorch/__init__.py)."""
+    """Called by unpickling in the child; `import ditorch` has deferred the installation to this call (see
+    ditorch/__init__.py)."""
     from . import install as install_ditorch
 
     install_ditorch(config, **options)

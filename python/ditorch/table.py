@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 
 def format_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -12,7 +13,7 @@ def format_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
 
     def line(values: Sequence[str]) -> str:
-        padded = (v.rjust(w) if n else v.ljust(w) for v, w, n in zip(values, widths, numeric))
+        padded = (v.rjust(w) if n else v.ljust(w) for v, w, n in zip(values, widths, numeric, strict=True))
         return "  ".join(padded).rstrip()
 
     return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(row) for row in cells)])

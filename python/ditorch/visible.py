@@ -29,7 +29,8 @@ def _find(entry: str, count: int) -> int:
 
 
 def parse(text: str, count: int) -> list[int]:
-    """Ordinals that `text` leaves of `count` devices, by CUDA's rules: the first invalid entry ends the list, a repeated one empties it."""
+    """Ordinals that `text` leaves of `count` devices, by CUDA's rules: the first invalid entry ends the list, a
+    repeated one empties it."""
     found: list[int] = []
     for entry in text.split(","):
         ordinal = _find(entry, count)
@@ -42,7 +43,8 @@ def parse(text: str, count: int) -> list[int]:
 
 
 def select() -> list[int]:
-    """Set and return `ordinals` from the options and the environment (where, unlike unset, an empty text means none)."""
+    """Set and return `ordinals` from the options and the environment (where, unlike unset, an empty text means
+    none)."""
     count = int(settings.get("host_devices"))
     text = settings.get("visible_devices") or os.environ.get(VARIABLE)
     ordinals[:] = range(count) if text is None else parse(text, count)

@@ -1,8 +1,9 @@
-// torch.device objects of one device type that say "cuda": type, str, repr and pickling; torch.Stream and torch.Event likewise.
+// torch.device objects of one device type that say "cuda": type, str, repr and pickling; torch.Stream and torch.Event
+// likewise.
 //
-// For the Python redirect, where PyTorch's own code prints the real name. Each replacement hands a CUDA twin of the device to the original
-// function, so the texts stay PyTorch's own. Invariant: everything is checked before anything is written, and restore puts back every
-// pointer. Depends on: CPython's descriptors and type slots, Python-level torch.
+// For the Python redirect, where PyTorch's own code prints the real name. Each replacement hands a CUDA twin of the
+// device to the original function, so the texts stay PyTorch's own. Invariant: everything is checked before anything is
+// written, and restore puts back every pointer. Depends on: CPython's descriptors and type slots, Python-level torch.
 #include <stdbool.h>
 #include <string.h>
 
@@ -11,7 +12,8 @@
 enum { PRINTED = 2 };  // torch.Stream and torch.Event
 
 static struct {
-  PyTypeObject *py_class;  // torch.device; owned, kept once set, because replaced functions may outlive the installation
+  PyTypeObject
+      *py_class;  // torch.device; owned, kept once set, because replaced functions may outlive the installation
   bool installed;
   int8_t target;
   PyObject *py_cuda;  // "cuda"
@@ -52,9 +54,13 @@ static PyObject *twin_print(PyObject *self, reprfunc original) {
   return py_text;
 }
 
-static PyObject *device_repr(PyObject *self) { return twin_print(self, state.repr_before); }
+static PyObject *device_repr(PyObject *self) {
+  return twin_print(self, state.repr_before);
+}
 
-static PyObject *device_str(PyObject *self) { return twin_print(self, state.str_before); }
+static PyObject *device_str(PyObject *self) {
+  return twin_print(self, state.str_before);
+}
 
 static PyObject *device_get_type(PyObject *self, void *closure) {
   return is_shown(self) ? Py_NewRef(state.py_cuda) : state.type_before->get(self, closure);
@@ -85,7 +91,8 @@ static PyObject *printed_repr(PyObject *self) {
 
 // ---- install and restore
 
-// The slot of the class, the wrapper that stands for it in the class's dictionary, and the slots that subclasses copied.
+// The slot of the class, the wrapper that stands for it in the class's dictionary, and the slots that subclasses
+// copied.
 static int slot_replace(PyTypeObject *type, reprfunc *slot, const char *name, reprfunc before, reprfunc now) {
   PyObject *py_wrapper = type->tp_dict ? PyDict_GetItemString(type->tp_dict, name) : NULL;
   if (py_wrapper && Py_TYPE(py_wrapper) == &PyWrapperDescr_Type) {
@@ -114,8 +121,8 @@ static int slot_replace(PyTypeObject *type, reprfunc *slot, const char *name, re
 static int class_check(PyTypeObject *device_class) {
   PyObject *py_type = PyDict_GetItemString(device_class->tp_dict, "type");
   PyObject *py_reduce = PyDict_GetItemString(device_class->tp_dict, "__reduce__");
-  if (!device_class->tp_repr || !device_class->tp_str || !py_type || Py_TYPE(py_type) != &PyGetSetDescr_Type || !py_reduce ||
-      Py_TYPE(py_reduce) != &PyMethodDescr_Type ||
+  if (!device_class->tp_repr || !device_class->tp_str || !py_type || Py_TYPE(py_type) != &PyGetSetDescr_Type ||
+      !py_reduce || Py_TYPE(py_reduce) != &PyMethodDescr_Type ||
       (((PyMethodDescrObject *)py_reduce)->d_method->ml_flags & ~METH_COEXIST) != METH_NOARGS) {
     PyErr_SetString(PyExc_NotImplementedError,
                     "torch.device has no type getter, __repr__, __str__ or __reduce__() of the expected kinds: devices "
@@ -131,7 +138,8 @@ static int class_prepare(PyTypeObject *device_class) {
   }
   Py_XSETREF(state.py_class, (PyTypeObject *)Py_NewRef(device_class));
   Py_XSETREF(state.py_type, (PyGetSetDescrObject *)Py_NewRef(PyDict_GetItemString(device_class->tp_dict, "type")));
-  Py_XSETREF(state.py_reduce, (PyMethodDescrObject *)Py_NewRef(PyDict_GetItemString(device_class->tp_dict, "__reduce__")));
+  Py_XSETREF(state.py_reduce,
+             (PyMethodDescrObject *)Py_NewRef(PyDict_GetItemString(device_class->tp_dict, "__reduce__")));
   state.type_before = state.py_type->d_getset;
   state.type_now = *state.type_before;
   state.type_now.get = device_get_type;
@@ -183,17 +191,18 @@ static int everything_install(void) {
   return result | printed_replace(true);
 }
 
-PyDoc_STRVAR(device_show_install_doc,
-             "device_show_install(device_class, device_type, real_name, stream_class, event_class)\n\n"
-             "Make torch.device objects of the device type of this number say 'cuda' (type, str, repr, pickle), and the repr of "
-             "streams and events too. Installed already: does nothing.");
+PyDoc_STRVAR(
+    device_show_install_doc,
+    "device_show_install(device_class, device_type, real_name, stream_class, event_class)\n\n"
+    "Make torch.device objects of the device type of this number say 'cuda' (type, str, repr, pickle), and the repr of "
+    "streams and events too (None where this torch has no such class). Installed already: does nothing.");
 static PyObject *py_device_show_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *device_class = NULL, *printed[PRINTED] = {NULL};
   int target = 0;
   const char *real_name = NULL;
-  if (!PyArg_ParseTuple(args, "O!isO!O!:device_show_install", &PyType_Type, &device_class, &target, &real_name, &PyType_Type,
-                        &printed[0], &PyType_Type, &printed[1])) {
+  if (!PyArg_ParseTuple(args, "O!isOO:device_show_install", &PyType_Type, &device_class, &target, &real_name,
+                        &printed[0], &printed[1])) {
     return NULL;
   }
   if (state.installed) {
@@ -205,8 +214,8 @@ static PyObject *py_device_show_install(PyObject *module, PyObject *args) {
   }
   state.target = (int8_t)target;
   for (int i = 0; i < PRINTED; i++) {
-    Py_XSETREF(state.py_printed[i], (PyTypeObject *)Py_NewRef(printed[i]));
-    state.printed_before[i] = state.py_printed[i]->tp_repr;
+    Py_XSETREF(state.py_printed[i], PyType_Check(printed[i]) ? (PyTypeObject *)Py_NewRef(printed[i]) : NULL);
+    state.printed_before[i] = state.py_printed[i] ? state.py_printed[i]->tp_repr : NULL;
   }
   if (everything_install() < 0) {
     PyObject *kind, *value, *traceback;

@@ -1,10 +1,12 @@
-// The Python redirect: "cuda" in the arguments of PyTorch's C functions becomes the chosen device before PyTorch parses it.
+// The Python redirect: "cuda" in the arguments of PyTorch's C functions becomes the chosen device before PyTorch parses
+// it.
 //
-// For machines where the import slots of PyTorch's libraries cannot be rewritten. Function objects are not replaced: the method
-// definition that a function object points to is exchanged for a copy with another entry point, so torch.empty stays the object that torch.compile,
-// TorchScript, torch.overrides and torch-function modes know by identity. Classes get another tp_new.
-// Invariant: everything is checked before anything is written; slots live for ever, because bound methods keep pointing at their definitions.
-// Depends on: CPython's function, descriptor and type objects; Python-level torch.
+// For machines where the import slots of PyTorch's libraries cannot be rewritten. Function objects are not replaced:
+// the method definition that a function object points to is exchanged for a copy with another entry point, so
+// torch.empty stays the object that torch.compile, TorchScript, torch.overrides and torch-function modes know by
+// identity. Classes get another tp_new. Invariant: everything is checked before anything is written; slots live for
+// ever, because bound methods keep pointing at their definitions. Depends on: CPython's function, descriptor and type
+// objects; Python-level torch.
 #include <stdbool.h>
 #include <string.h>
 
@@ -28,7 +30,8 @@ struct function_slot {
   PyMethodDef *before;  // NULL: free
   PyMethodDef now;
   enum form form;
-  PyObject *py_substitute;  // called with the device's name in front, for a function that has CUDA built in; owned; else NULL
+  PyObject *
+      py_substitute;  // called with the device's name in front, for a function that has CUDA built in; owned; else NULL
 };
 
 struct class_slot {
@@ -43,7 +46,8 @@ static struct {
   char name[NAME_MAX_LENGTH];
   PyTypeObject *py_device_class;  // torch.device; owned once used
   newfunc device_before;
-  PyObject *py_devices;  // "cuda:1" -> torch.device, for every text seen so far; at most one entry per valid device text
+  PyObject
+      *py_devices;  // "cuda:1" -> torch.device, for every text seen so far; at most one entry per valid device text
   PyObject *py_name;
   int function_count, class_count;
   struct class_slot classes[CLASS_MAX];
@@ -134,11 +138,14 @@ static int dict_translate(PyObject *kwargs, enum form form, PyObject **out) {
   return 0;
 }
 
-// torch.is_autocast_enabled() and set_autocast_enabled(True) speak of CUDA. *args is replaced by a copy with the device in front.
+// torch.is_autocast_enabled() and set_autocast_enabled(True) speak of CUDA. *args is replaced by a copy with the device
+// in front; calls that PyTorch would refuse stay as they are.
 static int autocast_complete(PyObject **args, PyObject *kwargs) {
   PyObject *before = *args;
-  Py_ssize_t count = PyTuple_GET_SIZE(before);
-  if ((count > 0 && PyUnicode_Check(PyTuple_GET_ITEM(before, 0))) || (kwargs && PyDict_GetItemString(kwargs, "device_type"))) {
+  Py_ssize_t count = PyTuple_GET_SIZE(before) + (kwargs ? PyDict_GET_SIZE(kwargs) : 0);
+  bool named = PyTuple_GET_SIZE(before) > 0 ? !PyBool_Check(PyTuple_GET_ITEM(before, 0))
+                                            : kwargs && PyDict_GetItemString(kwargs, "device_type");
+  if (count > 1 || named) {
     return 0;
   }
   PyObject *py_first = PyTuple_Pack(1, state.py_name);
@@ -149,29 +156,6 @@ static int autocast_complete(PyObject **args, PyObject *kwargs) {
   }
   Py_SETREF(*args, py_args);
   return 0;
-}
-
-// The pending exception, with "dit:0" in its text replaced by "cuda:0". Anything unusual about it is left alone.
-static void error_translate(void) {
-  PyObject *kind, *value, *traceback;
-  PyErr_Fetch(&kind, &value, &traceback);
-  PyErr_NormalizeException(&kind, &value, &traceback);
-  PyObject *py_args = value ? PyObject_GetAttrString(value, "args") : NULL;
-  if (py_args && PyTuple_CheckExact(py_args) && PyTuple_GET_SIZE(py_args) == 1 && PyUnicode_Check(PyTuple_GET_ITEM(py_args, 0))) {
-    PyObject *py_real = PyUnicode_FromFormat(" %s:", state.name), *py_shown = PyUnicode_FromString(" cuda:");
-    PyObject *py_text = py_real && py_shown ? PyUnicode_Replace(PyTuple_GET_ITEM(py_args, 0), py_real, py_shown, -1) : NULL;
-    PyObject *py_new = py_text ? PyTuple_Pack(1, py_text) : NULL;
-    if (py_new) {
-      (void)PyObject_SetAttrString(value, "args", py_new);
-    }
-    Py_XDECREF(py_new);
-    Py_XDECREF(py_text);
-    Py_XDECREF(py_real);
-    Py_XDECREF(py_shown);
-  }
-  Py_XDECREF(py_args);
-  PyErr_Clear();
-  PyErr_Restore(kind, value, traceback);
 }
 
 // ---- entry points of functions
@@ -193,7 +177,7 @@ static PyObject *slot_call(const struct function_slot *slot, PyObject *self, PyO
   }
   py_result = original(self, py_args, py_kwargs);
   if (!py_result && state.show) {
-    error_translate();
+    py_error_show(state.name);
   }
 done:
   Py_XDECREF(py_args);
@@ -203,8 +187,8 @@ done:
 
 typedef PyObject *fast_function(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names);
 
-static PyObject *slot_call_fast(const struct function_slot *slot, PyObject *self, PyObject *const *args, Py_ssize_t count,
-                                PyObject *names) {
+static PyObject *slot_call_fast(const struct function_slot *slot, PyObject *self, PyObject *const *args,
+                                Py_ssize_t count, PyObject *names) {
   fast_function *original = (fast_function *)(void (*)(void))slot->before->ml_meth;
   Py_ssize_t total = count + (names ? PyTuple_GET_SIZE(names) : 0), done = 0;
   if (!state.installed || total > FAST_ARGUMENTS) {  // none of the functions takes that many: let PyTorch say so
@@ -237,20 +221,21 @@ static PyObject *slot_call_substitute(const struct function_slot *slot, PyObject
 }
 
 // A C function is told nothing about the object it was called through, so every slot has an entry point of its own.
-#define ENTRY(n)                                                                           \
-  static PyObject *entry_##n(PyObject *self, PyObject *args, PyObject *kwargs) {           \
-    return slot_call(&functions[0x##n], self, args, kwargs);                               \
-  }                                                                                        \
+#define ENTRY(n)                                                                                        \
+  static PyObject *entry_##n(PyObject *self, PyObject *args, PyObject *kwargs) {                        \
+    return slot_call(&functions[0x##n], self, args, kwargs);                                            \
+  }                                                                                                     \
   static PyObject *fast_##n(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) { \
-    return slot_call_fast(&functions[0x##n], self, args, count, names);                    \
-  }                                                                                        \
-  static PyObject *substitute_##n(PyObject *self, PyObject *argument) {                    \
-    return slot_call_substitute(&functions[0x##n], self, argument);                        \
+    return slot_call_fast(&functions[0x##n], self, args, count, names);                                 \
+  }                                                                                                     \
+  static PyObject *substitute_##n(PyObject *self, PyObject *argument) {                                 \
+    return slot_call_substitute(&functions[0x##n], self, argument);                                     \
   }
-#define ROW(do, r) \
-  do(r##0) do(r##1) do(r##2) do(r##3) do(r##4) do(r##5) do(r##6) do(r##7) do(r##8) do(r##9) do(r##A) do(r##B) do(r##C) \
-      do(r##D) do(r##E) do(r##F)
-#define ROWS(do) ROW(do, 0) ROW(do, 1) ROW(do, 2) ROW(do, 3) ROW(do, 4) ROW(do, 5) ROW(do, 6) ROW(do, 7)
+#define ROW(item, r)                                                                                            \
+  item(r##0) item(r##1) item(r##2) item(r##3) item(r##4) item(r##5) item(r##6) item(r##7) item(r##8) item(r##9) \
+      item(r##A) item(r##B) item(r##C) item(r##D) item(r##E) item(r##F)
+#define ROWS(item) \
+  ROW(item, 0) ROW(item, 1) ROW(item, 2) ROW(item, 3) ROW(item, 4) ROW(item, 5) ROW(item, 6) ROW(item, 7)
 ROWS(ENTRY)
 
 #define ENTRY_NAME(n) entry_##n,
@@ -308,33 +293,6 @@ static int new_replace(PyTypeObject *type, newfunc before, newfunc now) {
 
 // ---- install and restore
 
-int dit_device_object_check(PyTypeObject *device_class, int cuda_type, int other_type) {
-  const struct {
-    const char *text;
-    int type, other, index;
-  } known[] = {{"cpu", DIT_C10_CPU, DIT_C10_CPU, -1}, {"cuda:3", cuda_type, other_type, 3}, {"meta", DIT_C10_META, DIT_C10_META, -1}};
-  for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-    PyObject *py_device = PyObject_CallFunction((PyObject *)device_class, "s", known[i].text);
-    if (!py_device) {
-      return -1;
-    }
-    struct dit_c10_device found = {-1, -1};
-    if (Py_TYPE(py_device) == device_class &&
-        device_class->tp_basicsize >= (Py_ssize_t)(sizeof(PyObject) + sizeof(struct dit_c10_device))) {
-      found = *dit_device_object_get(py_device);
-    }
-    Py_DECREF(py_device);
-    if ((found.type != known[i].type && found.type != known[i].other) || found.index != known[i].index) {
-      PyErr_Format(PyExc_NotImplementedError,
-                   "a torch.device('%s') object holds type %d index %d where type %d index %d was expected: nothing is "
-                   "redirected",
-                   known[i].text, found.type, found.index, known[i].type, known[i].index);
-      return -1;
-    }
-  }
-  return 0;
-}
-
 static PyMethodDef **definition_get(PyObject *function) {
   if (PyCFunction_Check(function)) {
     return &((PyCFunctionObject *)function)->m_ml;
@@ -369,7 +327,8 @@ static PyCFunction entry_find(const PyMethodDef *definition, int index, enum for
 static int function_prepare(PyObject *tuple) {
   PyObject *function = NULL, *substitute = NULL;
   const char *form_text = NULL;
-  if (!PyArg_ParseTuple(tuple, "Os|O;functions must be (function, form[, substitute])", &function, &form_text, &substitute)) {
+  if (!PyArg_ParseTuple(tuple, "Os|O;functions must be (function, form[, substitute])", &function, &form_text,
+                        &substitute)) {
     return -1;
   }
   int form = form_find(form_text), index = 0;
@@ -386,7 +345,8 @@ static int function_prepare(PyObject *tuple) {
   }
   PyCFunction entry = definition ? entry_find(*definition, index, (enum form)form, substitute != NULL) : NULL;
   if (!entry) {
-    PyErr_Format(PyExc_NotImplementedError, "%R cannot be redirected: it is not a C function of a known kind", function);
+    PyErr_Format(PyExc_NotImplementedError, "%R cannot be redirected: it is not a C function of a known kind",
+                 function);
     return -1;
   }
   struct function_slot *slot = &functions[index];
@@ -414,7 +374,8 @@ static int class_prepare(PyObject *candidate) {
     return -1;
   }
   if (index == state.class_count) {
-    state.classes[index] = (struct class_slot){(PyTypeObject *)Py_NewRef(candidate), ((PyTypeObject *)candidate)->tp_new};
+    state.classes[index] =
+        (struct class_slot){(PyTypeObject *)Py_NewRef(candidate), ((PyTypeObject *)candidate)->tp_new};
     state.class_count++;
   }
   return 0;
@@ -458,22 +419,26 @@ static int everything_switch(bool on) {
 
 PyDoc_STRVAR(redirect_install_doc,
              "redirect_install(device_class, device_type, name, show, functions, classes)\n\n"
-             "Make 'cuda' mean the device type of this number and real name: in torch.device, in the C functions of the (function, "
-             "form[, substitute]) tuples (form 'device', 'text', 'autocast' or 'nothing') and in the constructors of the classes. Installed already: does nothing.");
+             "Make 'cuda' mean the device type of this number and real name: in torch.device, in the C functions of "
+             "the (function, "
+             "form[, substitute]) tuples (form 'device', 'text', 'autocast' or 'nothing') and in the constructors of "
+             "the classes. Installed already: does nothing.");
 static PyObject *py_redirect_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *device_class, *function_list, *class_list;
   int target = 0, show = 0;
   const char *name = NULL;
-  if (!PyArg_ParseTuple(args, "O!ispO!O!:redirect_install", &PyType_Type, &device_class, &target, &name, &show, &PyList_Type,
-                        &function_list, &PyList_Type, &class_list)) {
+  if (!PyArg_ParseTuple(args, "O!ispO!O!:redirect_install", &PyType_Type, &device_class, &target, &name, &show,
+                        &PyList_Type, &function_list, &PyList_Type, &class_list)) {
     return NULL;
   }
-  if (target <= DIT_C10_CUDA || target == DIT_C10_META || target > DIT_C10_PRIVATEUSE1 || strlen(name) >= NAME_MAX_LENGTH) {
-    return PyErr_Format(PyExc_ValueError,
-                        "device type %d '%.100s' cannot stand behind 'cuda'; valid: types 2 to 20 except 14 (meta), names of up "
-                        "to %d bytes",
-                        target, name, NAME_MAX_LENGTH - 1);
+  if (target <= DIT_C10_CUDA || target == DIT_C10_META || target > DIT_C10_PRIVATEUSE1 ||
+      strlen(name) >= NAME_MAX_LENGTH) {
+    return PyErr_Format(
+        PyExc_ValueError,
+        "device type %d '%.100s' cannot stand behind 'cuda'; valid: types 2 to 20 except 14 (meta), names of up "
+        "to %d bytes",
+        target, name, NAME_MAX_LENGTH - 1);
   }
   if (state.installed) {
     Py_RETURN_NONE;

@@ -1,8 +1,8 @@
 /// add, sub, mul, div: functional, in-place and out= forms, Tensor and Scalar.
 ///
-/// out = self op (alpha *) other, broadcast; result dtype by promotion (true division turns integers into the default dtype); results take
-/// their strides as TensorIterator says. In-place keeps self's shape and dtype. The first check of every call is the small-tensor path: two
-/// contiguous device tensors of one shape and dtype need no inference at all.
+/// out = self op (alpha *) other, broadcast; result dtype by promotion (true division turns integers into the default
+/// dtype); results take their strides as TensorIterator says. In-place keeps self's shape and dtype. The first check of
+/// every call is the small-tensor path: two contiguous device tensors of one shape and dtype need no inference at all.
 #include <stddef.h>
 
 #include "infer.h"
@@ -159,12 +159,22 @@ static enum dit_status run_scalar(struct dit_call *call, enum dit_binary_kind ki
   return run_binary(call, kind, target, a, &other, alpha, a);
 }
 
-#define BINARY_OPS(name, kind)                                                                                     \
-  enum dit_status op_##name##_tensor(struct dit_call *call) { return run_tensor(call, kind, OP_NEW); }             \
-  enum dit_status op_##name##_scalar(struct dit_call *call) { return run_scalar(call, kind, OP_NEW); }             \
-  enum dit_status op_##name##_tensor_inplace(struct dit_call *call) { return run_tensor(call, kind, OP_INPLACE); } \
-  enum dit_status op_##name##_scalar_inplace(struct dit_call *call) { return run_scalar(call, kind, OP_INPLACE); } \
-  enum dit_status op_##name##_out(struct dit_call *call) { return run_tensor(call, kind, OP_OUT); }
+#define BINARY_OPS(name, kind)                                        \
+  enum dit_status op_##name##_tensor(struct dit_call *call) {         \
+    return run_tensor(call, kind, OP_NEW);                            \
+  }                                                                   \
+  enum dit_status op_##name##_scalar(struct dit_call *call) {         \
+    return run_scalar(call, kind, OP_NEW);                            \
+  }                                                                   \
+  enum dit_status op_##name##_tensor_inplace(struct dit_call *call) { \
+    return run_tensor(call, kind, OP_INPLACE);                        \
+  }                                                                   \
+  enum dit_status op_##name##_scalar_inplace(struct dit_call *call) { \
+    return run_scalar(call, kind, OP_INPLACE);                        \
+  }                                                                   \
+  enum dit_status op_##name##_out(struct dit_call *call) {            \
+    return run_tensor(call, kind, OP_OUT);                            \
+  }
 BINARY_OPS(add, DIT_BINARY_ADD)
 BINARY_OPS(sub, DIT_BINARY_SUB)
 BINARY_OPS(mul, DIT_BINARY_MUL)

@@ -1,14 +1,16 @@
 /// cat: tensors joined along one dimension, converted to the promoted dtype.
 ///
-/// One-dimensional empty tensors are skipped (PyTorch's legacy rule). The result is channels_last when all inputs suggest it, else row-major. Each
-/// input is one strided copy into its slice of the result.
+/// One-dimensional empty tensors are skipped (PyTorch's legacy rule). The result is channels_last when all inputs
+/// suggest it, else row-major. Each input is one strided copy into its slice of the result.
 #include <stddef.h>
 #include <string.h>
 
 #include "infer.h"
 #include "table.h"
 
-static bool is_skipped(const struct dit_tensor_view *view) { return view->numel == 0 && view->ndim == 1; }
+static bool is_skipped(const struct dit_tensor_view *view) {
+  return view->numel == 0 && view->ndim == 1;
+}
 
 /// Shape, dtype and strides of the result; DIT_ERR_UNSUPPORTED for everything that PyTorch refuses.
 static enum dit_status infer(const struct dit_tensor_view *tensors, int64_t count, int64_t *dim,
@@ -107,5 +109,9 @@ static enum dit_status run_cat(struct dit_call *call, enum op_target target) {
   return op_return(call, 0, &out);
 }
 
-enum dit_status op_cat(struct dit_call *call) { return run_cat(call, OP_NEW); }
-enum dit_status op_cat_out(struct dit_call *call) { return run_cat(call, OP_OUT); }
+enum dit_status op_cat(struct dit_call *call) {
+  return run_cat(call, OP_NEW);
+}
+enum dit_status op_cat_out(struct dit_call *call) {
+  return run_cat(call, OP_OUT);
+}

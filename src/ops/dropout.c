@@ -1,7 +1,8 @@
-/// native_dropout: mask[i] ~ Bernoulli(1 - p), out = input * mask / (1 - p); without training a copy and a mask of ones.
+/// native_dropout: mask[i] ~ Bernoulli(1 - p), out = input * mask / (1 - p); without training a copy and a mask of
+/// ones.
 ///
-/// Random numbers belong to elements by their row-major number, so the result does not depend on strides or threads. Strides are preserved
-/// as PyTorch does.
+/// Random numbers belong to elements by their row-major number, so the result does not depend on strides or threads.
+/// Strides are preserved as PyTorch does.
 #include <stddef.h>
 
 #include "infer.h"

@@ -1,7 +1,8 @@
 /// The fault hook: rules, matching, and what happens before and after a call. The damage itself is in fault_damage.c.
 ///
-/// Rules live in one fixed table behind a mutex; `active` is all that a program without faults ever reads. A token is (generation << 48 | bits of the
-/// rules that apply), so one made before a reconfiguration is recognised and ignored. Depends on src/core.
+/// Rules live in one fixed table behind a mutex; `active` is all that a program without faults ever reads. A token is
+/// (generation << 48 | bits of the rules that apply), so one made before a reconfiguration is recognised and ignored.
+/// Depends on src/core.
 #include "fault.h"
 
 #include <ctype.h>
@@ -19,8 +20,8 @@
 #define MAX_RULES 48
 #define TOKEN_RULES ((UINT64_C(1) << MAX_RULES) - 1)
 
-static const char *const kind_names[DIT_FAULT_KINDS] = {"value",  "precision", "nan",  "stride",
-                                                         "input",  "unwritten", "slow", "error"};
+static const char *const kind_names[DIT_FAULT_KINDS] = {"value", "precision", "nan",  "stride",
+                                                        "input", "unwritten", "slow", "error"};
 static const char valid_kinds[] = "value, precision, nan, stride, input, unwritten, slow, error";
 static const char valid_keys[] = "call, dtype, probability, seed, scale, index, bits, ms";
 
@@ -165,15 +166,22 @@ static enum dit_status parse_rule(struct fault_rule *rule, int number, char *tex
     *comma = '\0';
   }
   char *pattern = trim(colon + 1);
-  *rule = (struct fault_rule){.kind = DIT_FAULT_KINDS, .dtype = -1, .first_call = 1, .last_call = UINT64_MAX,
-                              .probability = 1, .scale = 0.01, .bits = 7, .ms = 10};
+  *rule = (struct fault_rule){.kind = DIT_FAULT_KINDS,
+                              .dtype = -1,
+                              .first_call = 1,
+                              .last_call = UINT64_MAX,
+                              .probability = 1,
+                              .scale = 0.01,
+                              .bits = 7,
+                              .ms = 10};
   for (int i = 0; i < DIT_FAULT_KINDS; i++) {
     if (strcmp(kind, kind_names[i]) == 0) {
       rule->kind = (enum dit_fault_kind)i;
     }
   }
   if (rule->kind == DIT_FAULT_KINDS) {
-    return dit_error_set(err, DIT_ERR_INVALID, "fault rule %d: unknown kind '%s'; valid: %s", number, kind, valid_kinds);
+    return dit_error_set(err, DIT_ERR_INVALID, "fault rule %d: unknown kind '%s'; valid: %s", number, kind,
+                         valid_kinds);
   }
   if (!*pattern || strlen(pattern) >= sizeof(rule->pattern)) {
     return dit_error_set(err, DIT_ERR_INVALID,
@@ -221,8 +229,12 @@ enum dit_status dit_fault_configure(const char *text, struct dit_error *err) {
   return DIT_OK;
 }
 
-bool dit_fault_is_active(void) { return atomic_load_explicit(&active, memory_order_relaxed); }
-uint64_t dit_fault_get_count(void) { return atomic_load_explicit(&injected, memory_order_relaxed); }
+bool dit_fault_is_active(void) {
+  return atomic_load_explicit(&active, memory_order_relaxed);
+}
+uint64_t dit_fault_get_count(void) {
+  return atomic_load_explicit(&injected, memory_order_relaxed);
+}
 
 // ---- matching
 

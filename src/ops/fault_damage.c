@@ -1,7 +1,8 @@
-/// Damage to elements: works on any dtype and strides, element by element in row-major order (faults are rare; speed is no concern).
+/// Damage to elements: works on any dtype and strides, element by element in row-major order (faults are rare; speed is
+/// no concern).
 ///
-/// A floating element is treated as sign, exponent and mantissa bits of its format, so half, bfloat16, the float8 family and complex need
-/// no arithmetic of their own except where a value is added.
+/// A floating element is treated as sign, exponent and mantissa bits of its format, so half, bfloat16, the float8
+/// family and complex need no arithmetic of their own except where a value is added.
 #include <math.h>
 #include <string.h>
 
@@ -79,6 +80,16 @@ static bool is_special(const struct part_format *format, uint64_t bits) {
   return exponent == (UINT64_C(1) << format->exponent) - 1;
 }
 
+/// The magnitude bits of the largest finite number.
+static uint64_t get_largest_finite(const struct part_format *format) {
+  uint64_t mask = get_magnitude_mask(format);
+  if (!is_special(format, mask)) {
+    return mask;  // no infinity and NaN elsewhere
+  }
+  uint64_t infinity = ((UINT64_C(1) << format->exponent) - 1) << format->mantissa;
+  return is_special(format, infinity) ? infinity - 1 : mask - 1;
+}
+
 static double decode_float(const struct part_format *format, uint64_t bits) {
   uint64_t exponent = bits >> format->mantissa & ((UINT64_C(1) << format->exponent) - 1);
   uint64_t fraction = bits & ((UINT64_C(1) << format->mantissa) - 1);
@@ -100,10 +111,7 @@ static uint64_t encode_float(const struct part_format *format, double value) {
     exponent = exponent - 1 < 1 - format->bias ? 1 - format->bias : exponent - 1;
     double scaled = nearbyint(ldexp(value, format->mantissa - exponent));
     bits = (uint64_t)scaled + ((uint64_t)(exponent + format->bias - 1) << format->mantissa);
-    uint64_t largest = get_magnitude_mask(format);
-    while (is_special(format, largest)) {
-      largest--;
-    }
+    uint64_t largest = get_largest_finite(format);
     bits = bits > largest ? largest : bits;
   }
   return bits | (bits || format->nan != 0x80 ? sign : 0);
@@ -185,7 +193,8 @@ bool fault_damage_value(const struct dit_tensor_view *view, int64_t index, doubl
   return true;
 }
 
-/// Round the magnitude to `keep` mantissa bits, ties to even; the carry into the exponent is right by the formats' design.
+/// Round the magnitude to `keep` mantissa bits, ties to even; the carry into the exponent is right by the formats'
+/// design.
 static uint64_t round_float(const struct part_format *format, uint64_t bits, int keep) {
   int drop = format->mantissa - keep;
   uint64_t mask = get_magnitude_mask(format), magnitude = bits & mask;

@@ -1,4 +1,5 @@
-/// fill_ and zero_: self[i] = value, converted to self's dtype; an expanded self is allowed, as in PyTorch (filling is idempotent).
+/// fill_ and zero_: self[i] = value, converted to self's dtype; an expanded self is allowed, as in PyTorch (filling is
+/// idempotent).
 #include <stddef.h>
 #include <string.h>
 
@@ -18,9 +19,11 @@ static enum dit_status run_fill(struct dit_call *call, struct dit_scalar value) 
   return op_return(call, 0, self);
 }
 
-/// Integers that do not fit are an error in PyTorch ("value cannot be converted to type ... without overflow"): left to it.
+/// Integers that do not fit are an error in PyTorch ("value cannot be converted to type ... without overflow"): left to
+/// it.
 static bool fits(int dtype, const struct dit_scalar *value) {
-  static const int64_t limit[] = {[DIT_DTYPE_U8] = 255, [DIT_DTYPE_I8] = 127, [DIT_DTYPE_I16] = 32767, [DIT_DTYPE_I32] = 2147483647};
+  static const int64_t limit[] = {
+      [DIT_DTYPE_U8] = 255, [DIT_DTYPE_I8] = 127, [DIT_DTYPE_I16] = 32767, [DIT_DTYPE_I32] = 2147483647};
   if (op_is_floating(dtype)) {
     return dtype == DIT_DTYPE_F64 || value->kind != DIT_SCALAR_DOUBLE || dtype == DIT_DTYPE_BF16 ||
            value->v.d != value->v.d || (value->v.d < 65504.0 && value->v.d > -65504.0) || dtype == DIT_DTYPE_F32;
@@ -45,7 +48,9 @@ enum dit_status op_fill_scalar(struct dit_call *call) {
   return run_fill(call, value);
 }
 
-enum dit_status op_zero(struct dit_call *call) { return run_fill(call, (struct dit_scalar){DIT_SCALAR_INT, {0}}); }
+enum dit_status op_zero(struct dit_call *call) {
+  return run_fill(call, (struct dit_scalar){DIT_SCALAR_INT, {0}});
+}
 
 enum dit_status op_fill_tensor(struct dit_call *call) {
   struct dit_tensor_view *self = op_get_tensor(call, 0), *value = op_get_tensor(call, 1), expanded;

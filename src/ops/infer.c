@@ -6,9 +6,13 @@
 
 static _Atomic int default_dtype = DIT_DTYPE_F32;
 
-void dit_op_set_default_dtype(int dtype) { atomic_store_explicit(&default_dtype, dtype, memory_order_relaxed); }
+void dit_op_set_default_dtype(int dtype) {
+  atomic_store_explicit(&default_dtype, dtype, memory_order_relaxed);
+}
 
-int op_get_default_dtype(void) { return atomic_load_explicit(&default_dtype, memory_order_relaxed); }
+int op_get_default_dtype(void) {
+  return atomic_load_explicit(&default_dtype, memory_order_relaxed);
+}
 
 static int promote_known(int a, int b) {
   if (a < 0) {
@@ -38,9 +42,9 @@ int op_promote(const struct dit_tensor_view *const *inputs, int count) {
     if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_floating(dtype)) {
       dtype = op_get_default_dtype();
     }
-    int *category = inputs[i]->ndim > 0                              ? &dimensioned
+    int *category = inputs[i]->ndim > 0                            ? &dimensioned
                     : inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER ? &wrapped
-                                                                     : &zero;
+                                                                   : &zero;
     *category = promote_known(*category, dtype);
   }
   return combine(dimensioned, combine(zero, wrapped));
@@ -60,8 +64,8 @@ bool op_can_cast(int from, int to) {
 
 /// PyTorch's C++ names, which its messages use.
 static const char *get_torch_name(int dtype) {
-  static const char *const names[] = {"Byte",        "Char",         "Short",         "Int", "Long", "Half", "Float", "Double",
-                                      "ComplexHalf", "ComplexFloat", "ComplexDouble", "Bool"};
+  static const char *const names[] = {"Byte",  "Char",   "Short",       "Int",          "Long",          "Half",
+                                      "Float", "Double", "ComplexHalf", "ComplexFloat", "ComplexDouble", "Bool"};
   if (dtype >= 0 && dtype < (int)(sizeof(names) / sizeof(names[0]))) {
     return names[dtype];
   }

@@ -1,7 +1,8 @@
 /// What operators share before a kernel runs: type promotion, broadcasting, output layout, overlap rules.
 ///
-/// Metadata equals PyTorch's CPU results exactly: the same dtype, sizes and strides for every combination of inputs. Anything
-/// this layer does not cover is DIT_ERR_UNSUPPORTED before an output was made, resized or written. Depends on src/core.
+/// Metadata equals PyTorch's CPU results exactly: the same dtype, sizes and strides for every combination of inputs.
+/// Anything this layer does not cover is DIT_ERR_UNSUPPORTED before an output was made, resized or written. Depends on
+/// src/core.
 #ifndef DIT_OPS_INFER_H
 #define DIT_OPS_INFER_H
 
@@ -33,9 +34,8 @@ union op_number {
 };
 
 /// True for a call slot that exists in this vendor's table (later slots of an older vendor count as NULL).
-#define OP_HAS_KERNEL(call, slot)                                                                          \
-  ((call)->kernels && offsetof(struct dit_kernel_vtable, slot) < (call)->kernels->struct_size &&           \
-   (call)->kernels->slot)
+#define OP_HAS_KERNEL(call, slot) \
+  ((call)->kernels && offsetof(struct dit_kernel_vtable, slot) < (call)->kernels->struct_size && (call)->kernels->slot)
 
 /// The dtypes C operators compute with: bool, (u)int8..int64, half, bfloat16, float, double.
 static inline bool op_is_plain(int dtype) {
@@ -47,8 +47,12 @@ static inline bool op_is_plain(int dtype) {
 static inline bool op_is_floating(int dtype) {
   return dtype == DIT_DTYPE_F32 || dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16;
 }
-static inline bool op_is_half(int dtype) { return dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16; }
-static inline bool op_is_device(const struct dit_tensor_view *view) { return view->flags & DIT_TENSOR_ON_DEVICE; }
+static inline bool op_is_half(int dtype) {
+  return dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16;
+}
+static inline bool op_is_device(const struct dit_tensor_view *view) {
+  return view->flags & DIT_TENSOR_ON_DEVICE;
+}
 static inline bool op_same_sizes(const struct dit_tensor_view *a, int ndim, const int64_t *sizes) {
   if (a->ndim != ndim) {
     return false;
@@ -79,7 +83,8 @@ int op_promote(const struct dit_tensor_view *const *inputs, int count);
 bool op_can_cast(int from, int to);
 /// DIT_ERR_INVALID with PyTorch's text when an out= tensor cannot take the result type.
 enum dit_status op_check_cast(int from, int to, struct dit_error *err);
-/// Only plain dtypes, at most DIT_MAX_DIMS dimensions, and CPU tensors only when they are 0-d; else DIT_ERR_UNSUPPORTED.
+/// Only plain dtypes, at most DIT_MAX_DIMS dimensions, and CPU tensors only when they are 0-d; else
+/// DIT_ERR_UNSUPPORTED.
 enum dit_status op_check_input(const struct dit_tensor_view *view);
 
 /// Read a Scalar argument. DIT_ERR_UNSUPPORTED for complex numbers and anything that is no number.
@@ -103,20 +108,21 @@ void op_set_channels_last(int ndim, const int64_t *sizes, int64_t *strides);
 /// TensorIterator's overlap rules for one written tensor: internal overlap, and partial overlap with any input.
 enum dit_status op_check_overlap(const struct dit_tensor_view *out, const struct dit_tensor_view *const *inputs,
                                  int count, struct dit_error *err);
-/// The checks of a given tensor, in PyTorch's order: first this one (overlap; also device and dtype), then broadcasting, then
-/// op_check_inplace, then op_check_cast. Nothing to check for OP_NEW.
+/// The checks of a given tensor, in PyTorch's order: first this one (overlap; also device and dtype), then
+/// broadcasting, then op_check_inplace, then op_check_cast. Nothing to check for OP_NEW.
 enum dit_status op_check_given(struct dit_call *call, enum op_target target,
                                const struct dit_tensor_view *const *inputs, int count,
                                const struct dit_tensor_view *out);
 /// An in-place result keeps its shape.
 enum dit_status op_check_inplace(const struct dit_tensor_view *out, const struct op_layout *layout,
                                  struct dit_error *err);
-/// Make or resize the result of an elementwise operator: `out` is the checked tensor for OP_INPLACE and OP_OUT, and is filled with a new
-/// one of dtype `common` for OP_NEW.
+/// Make or resize the result of an elementwise operator: `out` is the checked tensor for OP_INPLACE and OP_OUT, and is
+/// filled with a new one of dtype `common` for OP_NEW.
 enum dit_status op_prepare(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
                            int count, int common, struct op_layout *layout, bool same_shape,
                            struct dit_tensor_view *out);
-/// Make or resize a row-major result. A given tensor must have `dtype` and may share no memory with the inputs, else DIT_ERR_UNSUPPORTED.
+/// Make or resize a row-major result. A given tensor must have `dtype` and may share no memory with the inputs, else
+/// DIT_ERR_UNSUPPORTED.
 enum dit_status op_prepare_contiguous(struct dit_call *call, struct dit_tensor_view *given,
                                       const struct dit_tensor_view *const *inputs, int count, int ndim,
                                       const int64_t *sizes, int dtype, struct dit_tensor_view *out);

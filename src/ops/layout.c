@@ -1,7 +1,8 @@
 /// Broadcasting, output strides, overlap rules, outputs: the shape half of infer.h.
 ///
-/// The stride rules are those of PyTorch's TensorIterator: results of contiguous, channels_last or equally strided dense inputs keep
-/// that layout; otherwise dimensions are ordered by an insertion sort over the inputs' strides with ambiguous comparisons.
+/// The stride rules are those of PyTorch's TensorIterator: results of contiguous, channels_last or equally strided
+/// dense inputs keep that layout; otherwise dimensions are ordered by an insertion sort over the inputs' strides with
+/// ambiguous comparisons.
 #include <stdio.h>
 #include <string.h>
 
@@ -13,8 +14,7 @@ enum dit_status op_broadcast(const struct dit_tensor_view *const *inputs, int co
   layout->ndim = 0;
   for (int i = 0; i < count; i++) {
     same = same && (i == 0 || op_same_sizes(inputs[i], inputs[0]->ndim, inputs[0]->sizes));
-    DIT_RETURN_IF_NOT_OK(
-        dit_shape_broadcast(inputs[i]->ndim, inputs[i]->sizes, &layout->ndim, layout->sizes, err));
+    DIT_RETURN_IF_NOT_OK(dit_shape_broadcast(inputs[i]->ndim, inputs[i]->sizes, &layout->ndim, layout->sizes, err));
   }
   *same_shape = same;
   return DIT_OK;
@@ -39,8 +39,8 @@ struct order {
 
 static int order_compare(const struct order *order, int dim0, int dim1) {
   for (int i = 0; i < order->count; i++) {
-    int result = compare_strides(order->strides[i][dim0], order->strides[i][dim1], order->sizes[dim0],
-                                 order->sizes[dim1]);
+    int result =
+        compare_strides(order->strides[i][dim0], order->strides[i][dim1], order->sizes[dim0], order->sizes[dim1]);
     if (result != 0) {
       return result;
     }
@@ -125,7 +125,8 @@ int op_suggest_format(const struct dit_tensor_view *view) {
   return view->ndim == 4 ? 2 : 3;
 }
 
-/// The inputs as the iterator sees them: one that must be converted first counts with the strides of the converted copy.
+/// The inputs as the iterator sees them: one that must be converted first counts with the strides of the converted
+/// copy.
 struct seen {
   const int64_t *strides;
   int64_t room[DIT_MAX_DIMS];
@@ -148,8 +149,7 @@ static bool infer_fast(const struct dit_tensor_view *const *inputs, const struct
     contiguous = contiguous && dit_shape_is_contiguous(layout->ndim, layout->sizes, strides);
     channels_last = channels_last && is_channels_last(layout->ndim, layout->sizes, strides);
     dense = dense && (strides != inputs[i]->strides || inputs[i]->flags & DIT_TENSOR_DENSE);
-    equal = equal &&
-            (i == 0 || memcmp(strides, seen[0].strides, sizeof(int64_t) * (size_t)layout->ndim) == 0);
+    equal = equal && (i == 0 || memcmp(strides, seen[0].strides, sizeof(int64_t) * (size_t)layout->ndim) == 0);
   }
   if (contiguous) {
     layout->contiguous = true;

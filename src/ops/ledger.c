@@ -69,10 +69,16 @@ void dit_ledger_add(struct dit_ledger_entry *entry, enum dit_ledger_kind kind, u
   }
 }
 
-void dit_ledger_set_timing(bool on) { atomic_store_explicit(&timing, on, memory_order_relaxed); }
-bool dit_ledger_get_timing(void) { return atomic_load_explicit(&timing, memory_order_relaxed); }
+void dit_ledger_set_timing(bool on) {
+  atomic_store_explicit(&timing, on, memory_order_relaxed);
+}
+bool dit_ledger_get_timing(void) {
+  return atomic_load_explicit(&timing, memory_order_relaxed);
+}
 
-static uint64_t count_calls(const struct dit_ledger_row *row) { return row->calls[0] + row->calls[1]; }
+static uint64_t count_calls(const struct dit_ledger_row *row) {
+  return row->calls[0] + row->calls[1];
+}
 
 static void read_entry(const struct dit_ledger_entry *entry, struct dit_ledger_row *row) {
   row->name = entry->name;

@@ -1,7 +1,7 @@
 /// mm, addmm, bmm: out = beta * self + alpha * (mat1 @ mat2), one dtype for all, row-major results.
 ///
-/// Shapes: mm (M,K)x(K,N), bmm (B,M,K)x(B,K,N), addmm's self broadcasts to (M,N). Wrong shapes and mixed dtypes are left to PyTorch's
-/// own messages. A half result is rounded once. Integer alpha and beta are exact up to 2^53.
+/// Shapes: mm (M,K)x(K,N), bmm (B,M,K)x(B,K,N), addmm's self broadcasts to (M,N). Wrong shapes and mixed dtypes are
+/// left to PyTorch's own messages. A half result is rounded once. Integer alpha and beta are exact up to 2^53.
 #include <stddef.h>
 
 #include "infer.h"
@@ -59,10 +59,18 @@ static enum dit_status run_product(struct dit_call *call, int ndim, enum op_targ
   return op_return(call, 0, &out);
 }
 
-enum dit_status op_mm(struct dit_call *call) { return run_product(call, 2, OP_NEW); }
-enum dit_status op_mm_out(struct dit_call *call) { return run_product(call, 2, OP_OUT); }
-enum dit_status op_bmm(struct dit_call *call) { return run_product(call, 3, OP_NEW); }
-enum dit_status op_bmm_out(struct dit_call *call) { return run_product(call, 3, OP_OUT); }
+enum dit_status op_mm(struct dit_call *call) {
+  return run_product(call, 2, OP_NEW);
+}
+enum dit_status op_mm_out(struct dit_call *call) {
+  return run_product(call, 2, OP_OUT);
+}
+enum dit_status op_bmm(struct dit_call *call) {
+  return run_product(call, 3, OP_NEW);
+}
+enum dit_status op_bmm_out(struct dit_call *call) {
+  return run_product(call, 3, OP_OUT);
+}
 
 /// alpha or beta as a double; false where the conversion would not be exact or PyTorch would refuse.
 static bool get_factor(const struct dit_value *value, int dtype, double *out) {
@@ -106,5 +114,9 @@ static enum dit_status run_addmm(struct dit_call *call, enum op_target target) {
   return op_return(call, 0, &out);
 }
 
-enum dit_status op_addmm(struct dit_call *call) { return run_addmm(call, OP_NEW); }
-enum dit_status op_addmm_out(struct dit_call *call) { return run_addmm(call, OP_OUT); }
+enum dit_status op_addmm(struct dit_call *call) {
+  return run_addmm(call, OP_NEW);
+}
+enum dit_status op_addmm_out(struct dit_call *call) {
+  return run_addmm(call, OP_OUT);
+}

@@ -1,7 +1,7 @@
 /// sum and mean: over all dimensions or a list of them; the result is row-major.
 ///
-/// sum of integers and bool is int64 unless `dtype` says otherwise; mean needs a floating dtype. An empty dimension list means all. Every
-/// element is converted to the result dtype before it is added.
+/// sum of integers and bool is int64 unless `dtype` says otherwise; mean needs a floating dtype. An empty dimension
+/// list means all. Every element is converted to the result dtype before it is added.
 #include <stddef.h>
 
 #include "infer.h"

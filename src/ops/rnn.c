@@ -1,6 +1,8 @@
-/// The fused recurrent cells that torch.nn.LSTM and GRU call on an accelerator; formulas and layouts at the slots in dit/kernel.h.
+/// The fused recurrent cells that torch.nn.LSTM and GRU call on an accelerator; formulas and layouts at the slots in
+/// dit/kernel.h.
 ///
-/// Results are row-major; a gradient of a bias is the column sum of the gates' gradient, absent (NONE) when there is no bias.
+/// Results are row-major; a gradient of a bias is the column sum of the gates' gradient, absent (NONE) when there is no
+/// bias.
 #include <stddef.h>
 
 #include "infer.h"
@@ -148,8 +150,8 @@ enum dit_status op_gru_cell(struct dit_call *call) {
   }
   DIT_RETURN_IF_NOT_OK(new_rows(call, rows, hidden, dtype, &hy));
   DIT_RETURN_IF_NOT_OK(new_rows(call, rows, 5 * hidden, dtype, &workspace));
-  DIT_RETURN_IF_NOT_OK(call->kernels->gru_cell(call->stream, &hy, &workspace, args[0], args[1], args[2], args[3],
-                                               args[4], call->err));
+  DIT_RETURN_IF_NOT_OK(
+      call->kernels->gru_cell(call->stream, &hy, &workspace, args[0], args[1], args[2], args[3], args[4], call->err));
   set_result(call, 0, &hy);
   set_result(call, 1, &workspace);
   return DIT_OK;

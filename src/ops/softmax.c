@@ -1,4 +1,5 @@
-/// _softmax and _log_softmax over one dimension. The result is row-major whatever the input's strides; a half input may give a float result.
+/// _softmax and _log_softmax over one dimension. The result is row-major whatever the input's strides; a half input may
+/// give a float result.
 #include <stddef.h>
 
 #include "infer.h"
@@ -17,8 +18,8 @@ static enum dit_status run_softmax(struct dit_call *call, bool log, enum op_targ
   if (dim < 0 || dim >= wrap || (widen && !op_is_half(self->dtype))) {
     return DIT_ERR_UNSUPPORTED;
   }
-  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, &self, 1, self->ndim, self->sizes,
-                                             widen ? DIT_DTYPE_F32 : self->dtype, &out));
+  DIT_RETURN_IF_NOT_OK(
+      op_prepare_contiguous(call, given, &self, 1, self->ndim, self->sizes, widen ? DIT_DTYPE_F32 : self->dtype, &out));
   struct dit_tensor_view in = *self, to = out;
   static const int64_t unit = 1;
   if (self->ndim == 0) {
@@ -29,7 +30,15 @@ static enum dit_status run_softmax(struct dit_call *call, bool log, enum op_targ
   return op_return(call, 0, &out);
 }
 
-enum dit_status op_softmax(struct dit_call *call) { return run_softmax(call, false, OP_NEW); }
-enum dit_status op_softmax_out(struct dit_call *call) { return run_softmax(call, false, OP_OUT); }
-enum dit_status op_log_softmax(struct dit_call *call) { return run_softmax(call, true, OP_NEW); }
-enum dit_status op_log_softmax_out(struct dit_call *call) { return run_softmax(call, true, OP_OUT); }
+enum dit_status op_softmax(struct dit_call *call) {
+  return run_softmax(call, false, OP_NEW);
+}
+enum dit_status op_softmax_out(struct dit_call *call) {
+  return run_softmax(call, false, OP_OUT);
+}
+enum dit_status op_log_softmax(struct dit_call *call) {
+  return run_softmax(call, true, OP_NEW);
+}
+enum dit_status op_log_softmax_out(struct dit_call *call) {
+  return run_softmax(call, true, OP_OUT);
+}

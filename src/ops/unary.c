@@ -1,6 +1,7 @@
 /// relu and gelu: out[i] = f(self[i]), same dtype, strides as TensorIterator says for one input.
 ///
-/// relu(x) = max(x, 0) with NaN kept, any plain dtype but bool. gelu: floating dtypes; "none" is x * Phi(x), "tanh" its approximation.
+/// relu(x) = max(x, 0) with NaN kept, any plain dtype but bool. gelu: floating dtypes; "none" is x * Phi(x), "tanh" its
+/// approximation.
 #include <stddef.h>
 #include <string.h>
 
@@ -29,7 +30,9 @@ static enum dit_status run_unary(struct dit_call *call, enum dit_unary_kind kind
   return op_return(call, 0, out);
 }
 
-enum dit_status op_relu(struct dit_call *call) { return run_unary(call, DIT_UNARY_RELU, OP_NEW, NULL); }
+enum dit_status op_relu(struct dit_call *call) {
+  return run_unary(call, DIT_UNARY_RELU, OP_NEW, NULL);
+}
 
 enum dit_status op_relu_inplace(struct dit_call *call) {
   return run_unary(call, DIT_UNARY_RELU, OP_INPLACE, op_get_tensor(call, 0));
@@ -50,5 +53,9 @@ static enum dit_status run_gelu(struct dit_call *call, enum op_target target) {
   return DIT_ERR_UNSUPPORTED;
 }
 
-enum dit_status op_gelu(struct dit_call *call) { return run_gelu(call, OP_NEW); }
-enum dit_status op_gelu_out(struct dit_call *call) { return run_gelu(call, OP_OUT); }
+enum dit_status op_gelu(struct dit_call *call) {
+  return run_gelu(call, OP_NEW);
+}
+enum dit_status op_gelu_out(struct dit_call *call) {
+  return run_gelu(call, OP_OUT);
+}

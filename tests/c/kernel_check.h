@@ -1,7 +1,8 @@
-/// Shared by the kernel tests: random tensors of any dtype and strides between guard bytes, and element access that shares no code with the kernels.
+/// Shared by the kernel tests: random tensors of any dtype and strides between guard bytes, and element access that
+/// shares no code with the kernels.
 ///
-/// Everything is drawn from one seed (DIT_TEST_SEED, printed), so a failure repeats. A failing case is run again with smaller sizes and the
-/// smallest one that still fails is printed.
+/// Everything is drawn from one seed (DIT_TEST_SEED, printed), so a failure repeats. A failing case is run again with
+/// smaller sizes and the smallest one that still fails is printed.
 #ifndef DIT_TESTS_KERNEL_CHECK_H
 #define DIT_TESTS_KERNEL_CHECK_H
 
@@ -24,8 +25,12 @@ static inline uint64_t random_next(void) {
   x = (x ^ (x >> 27)) * UINT64_C(0x94D049BB133111EB);
   return x ^ (x >> 31);
 }
-static inline int64_t random_below(int64_t limit) { return (int64_t)(random_next() % (uint64_t)limit); }
-static inline double random_real(void) { return (double)(random_next() >> 11) / 9007199254740992.0 * 4 - 2; }
+static inline int64_t random_below(int64_t limit) {
+  return (int64_t)(random_next() % (uint64_t)limit);
+}
+static inline double random_real(void) {
+  return (double)(random_next() >> 11) / 9007199254740992.0 * 4 - 2;
+}
 
 static inline uint64_t random_init(void) {
   const char *text = getenv("DIT_TEST_SEED");
@@ -119,20 +124,22 @@ static inline char *view_at(const struct dit_tensor_view *view, int64_t index) {
 
 static inline long double decode_small(unsigned bits, int mantissa, int exponent_bits, int bias) {
   int exponent = (int)(bits >> mantissa) & ((1 << exponent_bits) - 1);
-  long double fraction = (long double)(bits & ((1u << mantissa) - 1)), sign = bits >> (mantissa + exponent_bits) & 1 ? -1 : 1;
+  long double fraction = (long double)(bits & ((1u << mantissa) - 1)),
+              sign = bits >> (mantissa + exponent_bits) & 1 ? -1 : 1;
   if (exponent == (1 << exponent_bits) - 1) {
     return fraction != 0 ? (long double)NAN : sign * (long double)INFINITY;
   }
-  return sign * ldexpl(exponent ? fraction + ldexpl(1, mantissa) : fraction, (exponent ? exponent : 1) - bias - mantissa);
+  return sign *
+         ldexpl(exponent ? fraction + ldexpl(1, mantissa) : fraction, (exponent ? exponent : 1) - bias - mantissa);
 }
 
 static inline long double view_get(const struct dit_tensor_view *view, int64_t index) {
   const char *at = view_at(view, index);
-#define CASE(dtype, type)               \
-  case dtype: {                         \
-    type value;                         \
-    memcpy(&value, at, sizeof(value));  \
-    return (long double)value;          \
+#define CASE(dtype, type)              \
+  case dtype: {                        \
+    type value;                        \
+    memcpy(&value, at, sizeof(value)); \
+    return (long double)value;         \
   }
   switch (view->dtype) {
     CASE(DIT_DTYPE_U8, uint8_t)
@@ -159,11 +166,11 @@ static inline long double view_get(const struct dit_tensor_view *view, int64_t i
 /// Only for values the dtype represents exactly, or any value for float and double.
 static inline void view_set(const struct dit_tensor_view *view, int64_t index, long double value) {
   char *at = view_at(view, index);
-#define CASE(dtype, type)             \
-  case dtype: {                       \
-    type element = (type)value;       \
+#define CASE(dtype, type)                  \
+  case dtype: {                            \
+    type element = (type)value;            \
     memcpy(at, &element, sizeof(element)); \
-    break;                            \
+    break;                                 \
   }
   switch (view->dtype) {
     CASE(DIT_DTYPE_U8, uint8_t)
@@ -199,7 +206,9 @@ static inline void view_set(const struct dit_tensor_view *view, int64_t index, l
 #undef CASE
 }
 
-static inline bool is_floating(int dtype) { return dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_FLOAT; }
+static inline bool is_floating(int dtype) {
+  return dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_FLOAT;
+}
 
 /// Half a unit in the last place of 1, the rounding error of one operation.
 static inline double get_epsilon(int dtype) {
@@ -236,7 +245,8 @@ static inline bool is_close(long double got, long double want, double tolerance)
   return got == want || fabsl(got - want) <= (long double)tolerance;
 }
 
-/// One random case: enough to draw it again. `size_limit` bounds the sizes, so that shrinking is drawing with smaller limits.
+/// One random case: enough to draw it again. `size_limit` bounds the sizes, so that shrinking is drawing with smaller
+/// limits.
 struct test_case {
   uint64_t seed;
   int64_t size_limit;
@@ -296,7 +306,7 @@ static inline bool report(const char *what, int64_t index, long double got, long
   return false;
 }
 
-static const int all_dtypes[] = {DIT_DTYPE_U8,  DIT_DTYPE_I8,  DIT_DTYPE_I16, DIT_DTYPE_I32, DIT_DTYPE_I64,
+static const int all_dtypes[] = {DIT_DTYPE_U8,  DIT_DTYPE_I8,  DIT_DTYPE_I16, DIT_DTYPE_I32,  DIT_DTYPE_I64,
                                  DIT_DTYPE_F16, DIT_DTYPE_F32, DIT_DTYPE_F64, DIT_DTYPE_BOOL, DIT_DTYPE_BF16};
 static const int float_dtypes[] = {DIT_DTYPE_F16, DIT_DTYPE_F32, DIT_DTYPE_F64, DIT_DTYPE_BF16};
 

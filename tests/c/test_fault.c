@@ -2,10 +2,10 @@
 #include "kernel_check.h"
 
 static const int damage_dtypes[] = {
-    DIT_DTYPE_U8,   DIT_DTYPE_I8,      DIT_DTYPE_I16,       DIT_DTYPE_I32,         DIT_DTYPE_I64,        DIT_DTYPE_F16, DIT_DTYPE_F32,
-    DIT_DTYPE_F64,  DIT_DTYPE_C32,     DIT_DTYPE_C64,       DIT_DTYPE_C128,        DIT_DTYPE_BOOL,       DIT_DTYPE_BF16,
-    DIT_DTYPE_U16,  DIT_DTYPE_U32,     DIT_DTYPE_U64,       DIT_DTYPE_F8_E5M2,     DIT_DTYPE_F8_E4M3FN,  DIT_DTYPE_F8_E5M2FNUZ,
-    DIT_DTYPE_F8_E4M3FNUZ};
+    DIT_DTYPE_U8,   DIT_DTYPE_I8,      DIT_DTYPE_I16,       DIT_DTYPE_I32,         DIT_DTYPE_I64,
+    DIT_DTYPE_F16,  DIT_DTYPE_F32,     DIT_DTYPE_F64,       DIT_DTYPE_C32,         DIT_DTYPE_C64,
+    DIT_DTYPE_C128, DIT_DTYPE_BOOL,    DIT_DTYPE_BF16,      DIT_DTYPE_U16,         DIT_DTYPE_U32,
+    DIT_DTYPE_U64,  DIT_DTYPE_F8_E5M2, DIT_DTYPE_F8_E4M3FN, DIT_DTYPE_F8_E5M2FNUZ, DIT_DTYPE_F8_E4M3FNUZ};
 #define DAMAGE_DTYPES (int)(sizeof(damage_dtypes) / sizeof(damage_dtypes[0]))
 
 static void configure(const char *text) {
@@ -55,11 +55,16 @@ static void test_names(void) {
   static const struct {
     const char *pattern, *op;
     bool match;
-  } cases[] = {{"aten::add.Tensor", "aten::add.Tensor", true}, {"add.Tensor", "aten::add.Tensor", true},
-               {"add", "aten::add.Tensor", true},              {"aten::add", "aten::add.Tensor", true},
-               {"add", "aten::add_.Tensor", false},            {"add", "aten::addmm", false},
-               {"*softmax*", "aten::_log_softmax", true},      {"mm", "aten::mm", true},
-               {"mm", "aten::addmm", false},                   {"add.out", "aten::add.Tensor", false},
+  } cases[] = {{"aten::add.Tensor", "aten::add.Tensor", true},
+               {"add.Tensor", "aten::add.Tensor", true},
+               {"add", "aten::add.Tensor", true},
+               {"aten::add", "aten::add.Tensor", true},
+               {"add", "aten::add_.Tensor", false},
+               {"add", "aten::addmm", false},
+               {"*softmax*", "aten::_log_softmax", true},
+               {"mm", "aten::mm", true},
+               {"mm", "aten::addmm", false},
+               {"add.out", "aten::add.Tensor", false},
                {"*", "custom::thing", true}};
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
     char text[128];
@@ -159,7 +164,10 @@ static void test_damage(void) {
         fill_bytes(&in);
         fill_bytes(&reference);
         bool tiny = dtype == DIT_DTYPE_BOOL || dit_dtype_get_size(dtype) == 1;
-        snprintf(text, sizeof(text), "%s:*%s", kinds[kind], kind == 1 ? (tiny ? ",bits=1" : ",bits=3") : kind == 4 ? "" : ",index=11");
+        snprintf(text, sizeof(text), "%s:*%s", kinds[kind],
+                 kind == 1   ? (tiny ? ",bits=1" : ",bits=3")
+                 : kind == 4 ? ""
+                             : ",index=11");
         configure(text);
         CHECK_OK(call("aten::add.Tensor", &in.view, &out.view, &err));
         int out_changed = count_changed(&out, &reference), in_changed = count_changed(&in, &reference);

@@ -1,9 +1,11 @@
-/// binary, unary, copy and fill kernels against long double, over random dtypes, shapes and strides, in place and apart.
+/// binary, unary, copy and fill kernels against long double, over random dtypes, shapes and strides, in place and
+/// apart.
 #include "kernel_check.h"
 
 static const struct dit_kernel_vtable *kernels;
 
-/// Round to the dtype as the kernels must (float and double by the compiler, half types and integers by exact decoding).
+/// Round to the dtype as the kernels must (float and double by the compiler, half types and integers by exact
+/// decoding).
 static long double round_to(int dtype, long double value) {
   struct sample one;
   struct dit_error err = {0};
@@ -112,7 +114,9 @@ static bool check_binary(const struct test_case *test) {
   return ok;
 }
 
-static void test_binary(void) { run_cases("binary", check_binary, 3000); }
+static void test_binary(void) {
+  run_cases("binary", check_binary, 3000);
+}
 
 /// A host number as operand is read at once and not rounded to the half type.
 static void test_binary_number(void) {
@@ -123,8 +127,8 @@ static void test_binary_number(void) {
     struct sample out, a;
     const int64_t zero = 0;
     double number = 0.1;
-    struct dit_tensor_view scalar = {.data = &number, .sizes = sizes, .strides = &zero, .numel = 100, .ndim = 1,
-                                     .dtype = DIT_DTYPE_F64};
+    struct dit_tensor_view scalar = {
+        .data = &number, .sizes = sizes, .strides = &zero, .numel = 100, .ndim = 1, .dtype = DIT_DTYPE_F64};
     sample_init(&out, float_dtypes[d], 1, sizes, LAYOUT_CONTIGUOUS);
     sample_init(&a, float_dtypes[d], 1, sizes, LAYOUT_GAPS);
     sample_fill(&a, false);
@@ -137,6 +141,27 @@ static void test_binary_number(void) {
     sample_destroy(&out);
     sample_destroy(&a);
   }
+}
+
+/// An integer operand of a half computation is rounded to the half type first: 2049 -> 2048, + 1 -> 2049 -> 2048 (not
+/// 2050).
+static void test_binary_rounding(void) {
+  struct dit_error err = {0};
+  struct dit_scalar one = {DIT_SCALAR_INT, {.i = 1}};
+  struct sample a, b, out;
+  const int64_t sizes[1] = {5};
+  sample_init(&a, DIT_DTYPE_I32, 1, sizes, LAYOUT_CONTIGUOUS);
+  sample_init(&b, DIT_DTYPE_F16, 1, sizes, LAYOUT_CONTIGUOUS);
+  sample_init(&out, DIT_DTYPE_F16, 1, sizes, LAYOUT_CONTIGUOUS);
+  for (int64_t i = 0; i < 5; i++) {
+    view_set(&a.view, i, 2049);
+    view_set(&b.view, i, 1);
+  }
+  CHECK_OK(kernels->binary(NULL, DIT_BINARY_ADD, &out.view, &a.view, &b.view, one, DIT_DTYPE_F16, &err));
+  CHECK(view_get(&out.view, 0) == 2048 && view_get(&out.view, 4) == 2048);
+  sample_destroy(&a);
+  sample_destroy(&b);
+  sample_destroy(&out);
 }
 
 static void test_unsupported(void) {
@@ -192,7 +217,9 @@ static bool check_unary(const struct test_case *test) {
   return ok;
 }
 
-static void test_unary(void) { run_cases("unary", check_unary, 1500); }
+static void test_unary(void) {
+  run_cases("unary", check_unary, 1500);
+}
 
 static bool check_copy(const struct test_case *test) {
   struct sample out, in;
@@ -223,7 +250,9 @@ static bool check_copy(const struct test_case *test) {
   return ok;
 }
 
-static void test_copy(void) { run_cases("copy", check_copy, 2000); }
+static void test_copy(void) {
+  run_cases("copy", check_copy, 2000);
+}
 
 /// Two-dimensional transposes take their own path: all widths, odd sizes.
 static void test_transpose(void) {
@@ -265,19 +294,23 @@ static bool check_fill(const struct test_case *test) {
     long double want = value.kind == DIT_SCALAR_INT ? (long double)value.v.i : (long double)value.v.d;
     want = dtype == DIT_DTYPE_BOOL ? want != 0 : want;
     long double got = view_get(&out.view, i);
-    ok = is_close(got, want, is_floating(dtype) ? get_epsilon(dtype) * (double)want : 0) || report("fill", i, got, want);
+    ok =
+        is_close(got, want, is_floating(dtype) ? get_epsilon(dtype) * (double)want : 0) || report("fill", i, got, want);
   }
   sample_destroy(&out);
   return ok;
 }
 
-static void test_fill(void) { run_cases("fill", check_fill, 500); }
+static void test_fill(void) {
+  run_cases("fill", check_fill, 500);
+}
 
 int main(void) {
   kernels = load_kernels();
   random_init();
   RUN(test_binary);
   RUN(test_binary_number);
+  RUN(test_binary_rounding);
   RUN(test_unsupported);
   RUN(test_unary);
   RUN(test_copy);

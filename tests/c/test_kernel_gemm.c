@@ -1,5 +1,5 @@
-/// The matrix product kernel against long double: every dtype, strides, batch, alpha and beta, BLAS or built-in (the built-in code is
-/// also tested when DITORCH_HOST_BLAS is not "none": strides that BLAS cannot take go there).
+/// The matrix product kernel against long double: every dtype, strides, batch, alpha and beta, BLAS or built-in (the
+/// built-in code is also tested when DITORCH_HOST_BLAS is not "none": strides that BLAS cannot take go there).
 #include "kernel_check.h"
 
 static const struct dit_kernel_vtable *kernels;
@@ -42,9 +42,10 @@ static bool compare(const struct sample *out, const struct sample *a, const stru
       size += fabsl((long double)beta * get(bias, batch, row, column));
     }
     int work = dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
-    double tolerance = is_floating(dtype) ? (double)(size * (long double)fabs(alpha) + size) * get_epsilon(work) * (double)(k + 4) +
-                                                1.01 * get_epsilon(dtype) * (double)fabsl(sum)
-                                          : 0;
+    double tolerance = is_floating(dtype)
+                           ? (double)(size * (long double)fabs(alpha) + size) * get_epsilon(work) * (double)(k + 4) +
+                                 1.01 * get_epsilon(dtype) * (double)fabsl(sum)
+                           : 0;
     long double got = get(out, batch, row, column), want = wrap(dtype, sum);
     if (!is_close(got, want, tolerance)) {
       return report("gemm", i, got, want);
@@ -77,23 +78,27 @@ static bool check_gemm(const struct test_case *test) {
   return ok;
 }
 
-static void test_gemm(void) { run_cases("gemm", check_gemm, 600); }
+static void test_gemm(void) {
+  run_cases("gemm", check_gemm, 600);
+}
 
 /// Sizes that are cut into tiles and depth blocks, transposed inputs, threads, and no memory at all.
 static void test_large(void) {
   struct dit_error err = {0};
   for (int round = 0; round < 6; round++) {
-    struct sample out, a, b;
+    struct sample out, a, b, bias;
     int dtype = round < 2 ? DIT_DTYPE_F32 : round < 4 ? DIT_DTYPE_F64 : DIT_DTYPE_BF16;
     const int64_t sizes_a[3] = {1, 150, 300}, sizes_b[3] = {1, 300, 170}, sizes[3] = {1, 150, 170};
     sample_init(&a, dtype, 3, sizes_a, round & 1 ? LAYOUT_PERMUTED : LAYOUT_CONTIGUOUS);
     sample_init(&b, dtype, 3, sizes_b, round & 1 ? LAYOUT_GAPS : LAYOUT_CONTIGUOUS);
     sample_init(&out, dtype, 3, sizes, LAYOUT_CONTIGUOUS);
+    sample_init(&bias, dtype, 3, sizes, LAYOUT_EXPANDED);
     sample_fill(&a, false);
     sample_fill(&b, false);
+    sample_fill(&bias, false);
     dit_parallel_set_threads(1 + round % 3);
-    CHECK_OK(kernels->gemm(NULL, &out.view, &a.view, &b.view, NULL, 1, 0, &err));
-    CHECK(compare(&out, &a, &b, NULL, 1, 0));
+    CHECK_OK(kernels->gemm(NULL, &out.view, &a.view, &b.view, &bias.view, 1, 2, &err));
+    CHECK(compare(&out, &a, &b, &bias, 1, 2));
     memset(out.view.data, 0xFF, (size_t)out.view.numel * dit_dtype_get_size(dtype));
     dit_alloc_set_failure(0);
     CHECK_OK(kernels->gemm(NULL, &out.view, &a.view, &b.view, NULL, 1, 0, &err));
@@ -102,6 +107,7 @@ static void test_large(void) {
     sample_destroy(&out);
     sample_destroy(&a);
     sample_destroy(&b);
+    sample_destroy(&bias);
   }
   dit_parallel_set_threads(0);
 }

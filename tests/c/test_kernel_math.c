@@ -33,9 +33,15 @@ static double get_worst(float (*function)(float), double (*exact)(double), float
   return worst;
 }
 
-static float exp_call(float x) { return exp_f32(x); }
-static float tanh_call(float x) { return tanh_f32(x); }
-static float erf_call(float x) { return erf_f32(x); }
+static float exp_call(float x) {
+  return exp_f32(x);
+}
+static float tanh_call(float x) {
+  return tanh_f32(x);
+}
+static float erf_call(float x) {
+  return erf_f32(x);
+}
 
 static void test_exp(void) {
   double worst = get_worst(exp_call, exp, 120.0f);

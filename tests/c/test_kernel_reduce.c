@@ -65,7 +65,9 @@ static bool check_reduce(const struct test_case *test) {
   return ok;
 }
 
-static void test_reduce(void) { run_cases("reduce", check_reduce, 2000); }
+static void test_reduce(void) {
+  run_cases("reduce", check_reduce, 2000);
+}
 
 /// One thousand ones and a tiny rest: a running float sum would lose it.
 static void test_accuracy(void) {
@@ -119,7 +121,8 @@ static void test_nan(void) {
   sample_destroy(&out);
 }
 
-/// Rows, columns, and both, large enough to be cut: 1, 2 and 5 threads give the same bits, also without memory for partial sums.
+/// Rows, columns, and both, large enough to be cut: 1, 2 and 5 threads give the same bits, also without memory for
+/// partial sums.
 static void test_threads(void) {
   static const uint32_t masks[] = {1, 2, 3};
   struct dit_error err = {0};
@@ -183,7 +186,9 @@ static bool check_softmax(const struct test_case *test) {
   return ok;
 }
 
-static void test_softmax(void) { run_cases("softmax", check_softmax, 1500); }
+static void test_softmax(void) {
+  run_cases("softmax", check_softmax, 1500);
+}
 
 static void test_softmax_special(void) {
   struct sample in, out;

@@ -1,5 +1,6 @@
 """Autograd on the device: gradients, hooks, checkpointing, torch.func, threads, errors."""
 
+import copy
 import threading
 
 import pytest
@@ -178,6 +179,25 @@ def test_parallel_backward_into_one_leaf():
     for thread in threads:
         thread.join()
     assert weight.grad.tolist() == [16.0] * 10
+
+
+@pytest.mark.parametrize("make,shape", [
+    (lambda: nn.LayerNorm(6), (4, 6)), (lambda: nn.LayerNorm([5, 6], elementwise_affine=False), (4, 5, 6)), (lambda: nn.RMSNorm(6), (4, 6)),
+    (lambda: nn.GroupNorm(2, 6), (3, 6, 5)), (lambda: nn.BatchNorm1d(6), (4, 6)), (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)),
+    (lambda: nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)), (lambda: nn.LocalResponseNorm(2), (2, 4, 3, 3)),
+], ids=["layer", "layer2d", "rms", "group", "batch1d", "batch2d", "instance", "local"])
+def test_norm_layers(make, shape, close):
+    cpu = make()
+    mine = copy.deepcopy(cpu).cuda()
+    x = torch.randn(shape, requires_grad=True)
+    y = x.detach().cuda().requires_grad_()
+    weight = torch.randn(shape)
+    wanted, got = cpu(x), mine(y)
+    close(got, wanted)
+    wanted.backward(weight)
+    got.backward(weight.cuda())
+    close(y.grad, x.grad, rtol=1e-4, atol=1e-5)
+    close([p.grad for p in mine.parameters()], [p.grad for p in cpu.parameters()], rtol=1e-4, atol=1e-5)
 
 
 # ---- torch.func

@@ -8,50 +8,80 @@ print(ditorch.backend, torch.cuda.is_available(), torch.cuda.device_count())
 """
 
 
-@pytest.mark.parametrize(
-    "environment, wanted",
-    [
-        ({}, "host True 1"),
-        ({"DITORCH_BACKEND": "host", "DITORCH_HOST_DEVICES": "3"}, "host True 3"),
-        ({"DITORCH_BACKEND": "none"}, "none False 0"),
-        ({"DITORCH_DISABLE_MOCK": "1"}, "none False 0"),
-        ({"DITORCH_ALIAS": "off"}, "host False 0"),
-    ],
-)
-def test_choice(python, environment, wanted):
-    assert python(DESCRIBE, **environment).stdout.strip() == wanted
+CHOICES = [
+    ({}, "host True 1"),
+    ({"DITORCH_BACKEND": "host", "DITORCH_HOST_DEVICES": "3"}, "host True 3"),
+    ({"DITORCH_BACKEND": "none"}, "none False 0"),
+    ({"DITORCH_DISABLE_MOCK": "1"}, "none False 0"),
+    ({"DITORCH_ALIAS": "off"}, "host False 0"),
+    ({"DITORCH_HOST_DEVICES": "2"}, "host True 2"),
+]
 
 
-@pytest.mark.parametrize(
-    "environment, words",
-    [
-        ({"DITORCH_BACKEND": "tpu"}, ("tpu", "auto", "cuda", "host", "none")),
-        ({"DITORCH_BACKEND": "cuda"}, ("DITORCH_BACKEND=cuda", "is_available() is False", "host")),
-        ({"DITORCH_ALIAS": "magic"}, ("magic", "binary", "python", "off")),
-        ({"DITORCH_HOST_DEVICES": "many"}, ("many",)),
-        ({"DITORCH_BAKEND": "host"}, ("DITORCH_BAKEND", "DITORCH_BACKEND")),
-        ({"DITORCH_VENDOR": "/nowhere/vendor.so"}, ("/nowhere/vendor.so",)),
-        ({"DITORCH_CONFIG": "/nowhere/ditorch.toml"}, ("/nowhere/ditorch.toml",)),
-        ({"PYTORCH_CUDA_ALLOC_CONF": "frobnicate:1"}, ("frobnicate", "max_split_size_mb")),
-    ],
-)
-def test_bad_option_is_named_and_nothing_is_patched(python, environment, words):
+def test_choice(python):
     answer = python(
-        """
-        import torch
-        names = set(vars(torch._C))
+        f"""
+        import os
+        os.environ["DITORCH_BANNER"] = "0"
+        import ditorch, torch
+        for environment, _ in {CHOICES!r}:
+            ditorch.uninstall()
+            os.environ.update(environment)
+            ditorch.install()
+            print(ditorch.backend, torch.cuda.is_available(), torch.cuda.device_count())
+            for name in environment:
+                del os.environ[name]
+        x = torch.ones(1, device="cuda")
+        ditorch.uninstall()
         try:
-            import ditorch
-        except Exception as error:
-            print(type(error).__name__, error)
-        assert set(vars(torch._C)) == names and not torch.cuda.is_available()
-        assert str(torch.device("cuda", 0)) == "cuda:0" and not hasattr(torch, "dit")
-        """,
-        **environment,
+            ditorch.install(host_devices=4)
+        except RuntimeError as error:
+            print(error)
+        """
     )
-    assert answer.stdout, "no error was raised"
-    for word in words:
-        assert word in answer.stdout
+    lines = answer.stdout.splitlines()
+    assert lines[:-1] == [wanted for _, wanted in CHOICES]
+    assert "host_devices cannot change from 2 to 4" in lines[-1]
+
+
+MISTAKES = [
+    ({"DITORCH_BACKEND": "tpu"}, ("tpu", "auto", "cuda", "host", "none")),
+    ({"DITORCH_BACKEND": "cuda"}, ("DITORCH_BACKEND=cuda", "is_available() is False", "host")),
+    ({"DITORCH_ALIAS": "magic"}, ("magic", "binary", "python", "off")),
+    ({"DITORCH_HOST_DEVICES": "many"}, ("many",)),
+    ({"DITORCH_BAKEND": "host"}, ("DITORCH_BAKEND", "DITORCH_BACKEND")),
+    ({"DITORCH_VENDOR": "/nowhere/vendor.so"}, ("/nowhere/vendor.so",)),
+    ({"DITORCH_CONFIG": "/nowhere/ditorch.toml"}, ("/nowhere/ditorch.toml",)),
+    ({"PYTORCH_CUDA_ALLOC_CONF": "frobnicate:1"}, ("frobnicate", "max_split_size_mb")),
+]
+
+
+def test_bad_option_is_named_and_nothing_is_patched(python):
+    answer = python(
+        f"""
+        import os, torch
+        names = set(vars(torch._C))
+        for environment, _ in {MISTAKES!r}:
+            os.environ.update(environment)
+            try:
+                import ditorch
+            except Exception as error:
+                print(type(error).__name__, str(error).replace(chr(10), " "))
+            else:
+                print("no error")
+            assert set(vars(torch._C)) == names and not torch.cuda.is_available() and not hasattr(torch, "dit")
+            assert str(torch.device("cuda", 0)) == "cuda:0"
+            for name in environment:
+                del os.environ[name]
+        import ditorch
+        print(ditorch.backend, torch.ones(1).cuda().device)
+        """
+    )
+    lines = answer.stdout.splitlines()
+    assert len(lines) == len(MISTAKES) + 1 and lines[-1] == "host cuda:0"
+    for line, (_, words) in zip(lines, MISTAKES, strict=False):
+        for word in words:
+            assert word in line
 
 
 def test_auto_leaves_a_real_cuda_alone(python):
@@ -71,19 +101,40 @@ def test_auto_leaves_a_real_cuda_alone(python):
 def test_precedence_keyword_environment_file(python, tmp_path):
     config = tmp_path / "ditorch.toml"
     config.write_text("[ditorch]\nhost_devices = 4\nbanner = false\n")
-    assert python(DESCRIBE, DITORCH_CONFIG=str(config)).stdout.strip() == "host True 4"
-    answer = python(DESCRIBE, DITORCH_CONFIG=str(config), DITORCH_HOST_DEVICES="3")
-    assert answer.stdout.strip() == "host True 3" and answer.stderr == ""
-    answer = python("-m", "ditorch", "--config", str(config), "--set", "host_devices=2", "-c", DESCRIBE, DITORCH_HOST_DEVICES="3")
-    assert answer.stdout.strip() == "host True 2"
+    answer = python(DESCRIBE, DITORCH_CONFIG=str(config))
+    assert answer.stdout.strip() == "host True 4" and answer.stderr == ""
+    command = ["-m", "ditorch", "--config", str(config), "--set", "host_devices=2", "-c", DESCRIBE]
+    assert python(*command, DITORCH_HOST_DEVICES="3").stdout.strip() == "host True 2"
 
 
 def test_show_device_as_cuda_off_prints_the_real_name(python):
     answer = python(
         """
-        import ditorch, torch
+        import io, pickle
+        import ditorch, numpy, torch
         x = torch.ones(2, device="cuda")
         print(x.device, torch.device("cuda", 0), x.is_cuda, (x + 1).sum().item())
+        assert torch.ones(1).cuda().is_cuda and torch.ones(1).cuda(0).is_cuda
+        assert torch.nn.Linear(1, 1).cuda().weight.is_cuda
+        assert isinstance(x, torch.cuda.FloatTensor) and torch.cuda.LongTensor([1]).is_cuda
+        assert x.cpu().type("torch.cuda.HalfTensor").is_cuda and x.type() == "torch.dit.FloatTensor"
+        assert numpy.from_dlpack(x).sum() == 2 and pickle.loads(pickle.dumps(x)).is_cuda
+        with torch.cuda.stream(torch.cuda.Stream()) as _, torch.cuda.device(0):
+            x.add_(1)
+        torch.cuda.synchronize()
+        file = io.BytesIO()
+        torch.save(x, file)
+        file.seek(0)
+        assert torch.load(file).is_cuda
+        torch.manual_seed(1)
+        first = torch.rand(3, device="cuda")
+        torch.manual_seed(1)
+        assert torch.equal(first, torch.rand(3, device="cuda"))
+        with torch.autocast("cuda"):
+            assert (torch.ones(2, 2, device="cuda") @ torch.ones(2, 2, device="cuda")).dtype is torch.float16
+        assert torch.cuda.memory_allocated() > 0
+        from ditorch import compiler
+        assert compiler.uses_device(None, [x]) and not compiler.uses_device(None, [x.cpu()])
         """,
         DITORCH_SHOW_DEVICE_AS_CUDA="0",
     )
@@ -133,7 +184,8 @@ def test_visible_devices_limit_and_reorder(python):
         """
         import ditorch, torch
         print(torch.cuda.device_count(), [torch.cuda.get_device_properties(i).pci_bus_id for i in range(2)])
-        print([str(torch.cuda.get_device_properties(i).uuid)[-1] for i in range(2)], torch.ones(1, device="cuda:1").device)
+        uuids = [str(torch.cuda.get_device_properties(i).uuid) for i in range(2)]
+        print([text[-1] for text in uuids], torch.ones(1, device="cuda:1").device)
         """,
         CUDA_VISIBLE_DEVICES="2,0",
         DITORCH_HOST_DEVICES="3",
@@ -177,7 +229,8 @@ def test_binary_alias_failure_falls_back_to_python(python):
                 ditorch.install(backend="host", banner=False)
             except Exception as error:
                 print(type(error).__name__)
-        print(len([w for w in caught if "no such symbol" in str(w.message) and "DITORCH_ALIAS=python" in str(w.message)]))
+        texts = [str(warning.message) for warning in caught]
+        print(len([text for text in texts if "no such symbol" in text and "DITORCH_ALIAS=python" in text]))
         """
     )
     assert answer.stdout.splitlines()[0] == "redirect installed" and answer.stdout.splitlines()[-1] == "1"

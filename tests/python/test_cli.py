@@ -4,22 +4,29 @@ import subprocess
 import sys
 
 import pytest
-
 from conftest import child_environment
 
 REPORT = """
 import sys, json
-print(json.dumps([sys.argv, sys.path[0], __name__, globals().get("__file__"), __spec__ and __spec__.name, __package__, "__doc__" in globals()]))
+names = [__name__, globals().get("__file__"), __spec__ and __spec__.name, __package__, "__doc__" in globals()]
+print(json.dumps([sys.argv, sys.path[0], *names]))
 """
 
 
 def run(arguments, cwd, **environment):
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120,
-                          env=child_environment(DITORCH_BANNER="0", **environment))
+    return subprocess.run(
+        [sys.executable, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=120,
+        env=child_environment(DITORCH_BANNER="0", **environment),
+    )
 
 
 def run_both(arguments, cwd, options=()):
-    """The same program under python and under ditorch (which here changes nothing: the comparison is of the launcher)."""
+    """The same program under python and under ditorch (which here changes nothing: the comparison is of the
+    launcher)."""
     return run(arguments, cwd), run(["-m", "ditorch", *options, *arguments], cwd)
 
 
@@ -82,10 +89,11 @@ def test_cuda_script_runs_unchanged(tmp_path):
         "import sys, pickle, torch\n"
         "class Kept:\n    pass\n"
         "assert type(pickle.loads(pickle.dumps(Kept()))) is Kept\n"
-        "print(torch.cuda.get_device_capability(), torch.ones(2).cuda().sum().item(), sys.argv[1:], 'ditorch' in sys.argv[0])\n"
+        "print(torch.cuda.get_device_capability(), torch.ones(2).cuda().sum().item())\n"
+        "print(sys.argv[1:], 'ditorch' in sys.argv[0])\n"
     )
     answer = run(["-m", "ditorch", "train.py", "--lr", "1"], tmp_path)
-    assert answer.stdout.strip() == "(8, 0) 2.0 ['--lr', '1'] False" and answer.returncode == 0, answer.stderr
+    assert answer.stdout.splitlines() == ["(8, 0) 2.0", "['--lr', '1'] False"] and answer.returncode == 0, answer.stderr
     answer = run(["-m", "ditorch", "--set", "host_devices=2", "run", "train.py"], tmp_path)
     assert answer.returncode == 0
 
@@ -124,3 +132,13 @@ def test_verbs(tmp_path):
 def test_a_script_named_like_a_verb_runs_with_run(tmp_path):
     (tmp_path / "version").write_text("print('my program')\n")
     assert run(["-m", "ditorch", "--backend", "none", "run", "version"], tmp_path).stdout.strip() == "my program"
+
+
+def test_the_installed_command(tmp_path):
+    """The console script reads its options before anything is installed."""
+    (tmp_path / "ditorch").write_text("import sys\nfrom ditorch.__main__ import main\nsys.exit(main())\n")
+    program = "import torch, sys; print(torch.cuda.device_count(), sys.argv); 1 / 0"
+    answer = run(["ditorch", "--set", "host_devices=2", "-c", program, "a"], tmp_path)
+    assert answer.stdout.strip() == "2 ['-c', 'a']" and answer.returncode == 1
+    assert answer.stderr.splitlines()[1] == '  File "<string>", line 1, in <module>'
+    assert run(["ditorch", "version"], tmp_path).stdout.startswith("ditorch ")

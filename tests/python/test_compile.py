@@ -1,9 +1,8 @@
 """torch.compile on the device becomes aot_eager, whatever the mode; said once; the CPU keeps Inductor's path."""
 
+import ditorch  # noqa: F401
 import pytest
 import torch
-
-import ditorch  # noqa: F401
 from ditorch import compiler
 
 
@@ -12,7 +11,9 @@ def fresh():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("options", [{}, {"mode": "reduce-overhead"}, {"mode": "max-autotune"}, {"backend": "inductor"}, {"fullgraph": True}])
+@pytest.mark.parametrize(
+    "options", [{}, {"mode": "reduce-overhead"}, {"mode": "max-autotune"}, {"backend": "inductor"}, {"fullgraph": True}]
+)
 def test_every_way_in(options):
     x = torch.randn(4, 4, device="cuda")
     function = torch.compile(lambda a: torch.relu(a @ a) + 1, **options)
@@ -27,7 +28,7 @@ def test_training_step():
     wanted = [p.grad.clone() for p in model.parameters()]
     model.zero_grad()
     torch.compile(model)(x).sum().backward()
-    for parameter, gradient in zip(model.parameters(), wanted):
+    for parameter, gradient in zip(model.parameters(), wanted, strict=True):
         torch.testing.assert_close(parameter.grad, gradient)
 
 
@@ -59,13 +60,16 @@ def test_graphs_on_the_cpu_are_left_alone():
     assert compiler.uses_device(module, [torch.ones(1)])
 
 
-def test_said_once(python):
-    answer = python(
-        """
-        import torch, ditorch
-        x = torch.ones(2, device="cuda")
-        for k in range(3):
-            torch.compile(lambda a: a + k)(x)
-        """
-    )
-    assert answer.stderr.count("aot_eager") == 1
+def test_said_once(capfd, monkeypatch):
+    monkeypatch.setattr(compiler, "_said", False)
+    x = torch.ones(2, device="cuda")
+    for k in range(3):
+        torch.compile(lambda a, k=k: a + k)(x)
+    assert capfd.readouterr().err.count("aot_eager") == 1
+
+
+@pytest.mark.xfail(strict=True, reason="the adapter's choice of an attention kernel does not accept fake tensors")
+def test_attention_inside_the_graph():
+    x = torch.randn(1, 2, 4, 8, device="cuda")
+    attention = torch.nn.functional.scaled_dot_product_attention
+    torch.testing.assert_close(torch.compile(lambda a: attention(a, a, a) + 1)(x), attention(x, x, x) + 1)

@@ -2,10 +2,9 @@
 
 import os
 
+import ditorch  # noqa: F401
 import pytest
 import torch
-
-import ditorch  # noqa: F401
 
 MIB = 1 << 20
 
@@ -72,7 +71,7 @@ def test_memory_of_the_device():
 
 def test_out_of_memory_and_fraction():
     total = torch.cuda.mem_get_info()[1]
-    with pytest.raises(torch.cuda.OutOfMemoryError, match="CUDA out of memory. Tried to allocate") as caught:
+    with pytest.raises(torch.cuda.OutOfMemoryError, match=r"CUDA out of memory\. Tried to allocate") as caught:
         torch.empty(4 * total, dtype=torch.uint8, device="cuda")
     assert isinstance(caught.value, torch.OutOfMemoryError) and torch.cuda.memory_stats()["num_ooms"] > 0
     torch.cuda.set_per_process_memory_fraction(16 * MIB / total)
@@ -140,7 +139,10 @@ def test_data_loader_pins(python):
 
 
 def test_allocator_configuration_by_environment(python):
-    program = "import ditorch, torch\nprint(torch.cuda.memory._snapshot()['allocator_settings'], torch.ones(2, device='cuda').sum().item())\n"
+    program = """
+        import ditorch, torch
+        print(torch.cuda.memory._snapshot()["allocator_settings"], torch.ones(2, device="cuda").sum().item())
+        """
     answer = python(program, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:64,expandable_segments:True")
     assert "max_split_size_mb:64" in answer.stdout and "2.0" in answer.stdout
 

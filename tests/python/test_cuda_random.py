@@ -1,9 +1,8 @@
 """Seeds and generator states of the device."""
 
+import ditorch  # noqa: F401
 import pytest
 import torch
-
-import ditorch  # noqa: F401
 
 
 def draw(count=64):

@@ -8,16 +8,16 @@ import subprocess
 import sys
 import warnings
 
+import ditorch
 import numpy as np
 import pytest
 import torch
-
-import ditorch
 from ditorch.cuda import refused, support
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 same_release = pytest.mark.skipif(
-    not torch.__version__.startswith(support.TESTED_TORCH), reason=f"the account lists the names of torch {support.TESTED_TORCH}"
+    not torch.__version__.startswith(support.TESTED_TORCH),
+    reason=f"the account lists the names of torch {support.TESTED_TORCH}",
 )
 
 
@@ -31,7 +31,11 @@ def test_every_public_name_is_accounted_for():
     names = set(support.public_names())
     assert len(names) > 200
     assert sorted(names - set(support.TABLE)) == [], "public names without an entry in ditorch.cuda.support"
-    gone = [path for path in support.TABLE if path not in names and not hasattr(resolve_module(path), path.rpartition(".")[2])]
+    gone = [
+        path
+        for path in support.TABLE
+        if path not in names and not hasattr(resolve_module(path), path.rpartition(".")[2])
+    ]
     assert gone == [], "entries for names that torch does not have"
 
 
@@ -46,11 +50,29 @@ def test_documentation_is_current():
     assert answer.returncode == 0, answer.stderr
 
 
-NEEDS_ARGUMENTS = set(
-    "can_device_access_peer caching_allocator_alloc caching_allocator_delete check_error get_stream_from_external manual_seed "
-    "manual_seed_all set_device set_per_process_memory_fraction set_rng_state set_rng_state_all set_stream set_sync_debug_mode "
-    "stream device device_of StreamContext ExternalStream CudaError custom_fwd custom_bwd".split()
-)
+NEEDS_ARGUMENTS = {
+    "can_device_access_peer",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "check_error",
+    "get_stream_from_external",
+    "manual_seed",
+    "manual_seed_all",
+    "set_device",
+    "set_per_process_memory_fraction",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "set_sync_debug_mode",
+    "stream",
+    "device",
+    "device_of",
+    "StreamContext",
+    "ExternalStream",
+    "CudaError",
+    "custom_fwd",
+    "custom_bwd",
+}
 NEEDS_ARGUMENTS_IN = ("torch.cuda.comm", "torch.cuda.nvtx", "torch.cuda.nccl")
 
 
@@ -139,13 +161,13 @@ def test_tensor_types():
         y = torch.ones(2).type(kind)
         assert y.is_cuda and y.dtype is torch.int64
     assert not x.type("torch.FloatTensor").is_cuda and x.type(torch.float64).is_cuda
-    with pytest.raises(ValueError, match="torch.cuda.FooTensor.*torch.cuda.FloatTensor"):
+    with pytest.raises(ValueError, match=r"torch.cuda.FooTensor.*torch.cuda.FloatTensor"):
         x.type("torch.cuda.FooTensor")
     assert torch.cuda.FloatTensor(2, 3).shape == (2, 3) and torch.cuda.FloatTensor().numel() == 0
     assert torch.cuda.LongTensor([[1, 2]]).tolist() == [[1, 2]] and torch.cuda.ByteTensor(torch.Size([4])).shape == (4,)
     assert torch.cuda.DoubleTensor(np.arange(3)).dtype is torch.float64
     assert torch.cuda.FloatTensor(x).data_ptr() == x.data_ptr()
-    with pytest.raises(TypeError, match="expected torch.cuda.LongTensor"):
+    with pytest.raises(TypeError, match=r"expected torch.cuda.LongTensor"):
         torch.cuda.LongTensor(x)
     assert torch.cuda.FloatTensor.dtype is torch.float32 and torch.cuda.FloatTensor.is_cuda
     assert torch.cuda.FloatStorage(3).device.type == "cuda"
@@ -177,12 +199,14 @@ def test_dlpack_shares_host_memory():
     assert torch.from_dlpack(torch.utils.dlpack.to_dlpack(y)).tolist() == [1, 1, 1]
     assert torch.from_dlpack(np.ones(2), device="cuda").is_cuda
     assert np.from_dlpack(torch.empty(0, 3, device="cuda")).shape == (0, 3)
+    parameter = torch.nn.Parameter(y, requires_grad=False)
+    assert tuple(parameter.__dlpack_device__()) == (1, 0) and np.from_dlpack(parameter).sum() == 3
     with pytest.raises(BufferError, match="require gradient"):
         np.from_dlpack(torch.ones(1, device="cuda", requires_grad=True))
     assert not hasattr(y, "__cuda_array_interface__")
     with pytest.raises(AttributeError, match="host memory"):
-        y.__cuda_array_interface__
-    with pytest.raises(TypeError, match="Use Tensor.cpu"):
+        _ = y.__cuda_array_interface__
+    with pytest.raises(TypeError, match=r"Use Tensor.cpu"):
         y.numpy()
 
 
@@ -207,7 +231,7 @@ def test_copies_of_objects():
 def test_sharing_between_processes_is_refused():
     from multiprocessing.reduction import ForkingPickler
 
-    import torch.multiprocessing  # noqa: F401  (registers the reductions)
+    import torch.multiprocessing
 
     with pytest.raises(ditorch.NotSupportedError, match="sharing CUDA tensors between processes"):
         ForkingPickler.dumps(torch.ones(2, device="cuda"))
@@ -219,9 +243,9 @@ def test_cuda_sources_are_refused_by_name():
     assert cpp_extension.CUDA_HOME is None
     with pytest.raises(ditorch.NotSupportedError, match="CUDAExtension"):
         cpp_extension.CUDAExtension("name", ["kernel.cu"])
-    with pytest.raises(ditorch.NotSupportedError, match="load_inline with cuda_sources.*name"):
+    with pytest.raises(ditorch.NotSupportedError, match=r"load_inline with cuda_sources.*name"):
         cpp_extension.load_inline("name", "", cuda_sources="__global__ void f() {}")
-    with pytest.raises(ditorch.NotSupportedError, match="kernel.cu"):
+    with pytest.raises(ditorch.NotSupportedError, match=r"kernel.cu"):
         cpp_extension.load("name", ["a.cpp", "kernel.cu"])
     assert cpp_extension.CppExtension("name", ["a.cpp"]).language == "c++"
     with pytest.raises(ditorch.NotSupportedError, match="jiterator"):
@@ -290,7 +314,8 @@ def test_two_devices_and_data_parallel(python):
         x = torch.arange(6.0, device="cuda").reshape(2, 3)
         with torch.cuda.device(1):
             y = x.cuda()
-            assert y.device.index == 1 and torch.cuda.Stream().device.index == 1 and torch.zeros(1, device="cuda").device.index == 1
+            made = [y, torch.cuda.Stream(), torch.zeros(1, device="cuda")]
+            assert [value.device.index for value in made] == [1, 1, 1]
         with torch.cuda.device_of(y):
             assert torch.cuda.current_device() == 1
         assert torch.cuda.current_device() == 0

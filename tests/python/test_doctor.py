@@ -5,8 +5,18 @@ import json
 
 def test_report(python):
     text = python("-m", "ditorch", "doctor", DITORCH_BANNER="0", DITORCH_HOST_DEVICES="2").stdout
-    for word in ("torch:", "backend: host", "reason: backend=auto", "alias: binary", "libtorch_python.so: ", "libdit_torch.so",
-                 "host_devices: 2 (environment)", "mm: ok", "blas:", "problems:"):
+    for word in (
+        "torch:",
+        "backend: host",
+        "reason: backend=auto",
+        "alias: binary",
+        "libtorch_python.so: ",
+        "libdit_torch.so",
+        "host_devices: 2 (environment)",
+        "mm: ok",
+        "blas:",
+        "problems:",
+    ):
         assert word in text, text
     assert text.rstrip().endswith("none")
 

@@ -1,9 +1,13 @@
 """The fault hook: every kind of damage is seen by a comparison with the CPU, on C operators and on fallbacks alike."""
 
+import os
+import subprocess
+import sys
 import time
 
 import pytest
 import torch
+from conftest import HERE, child_environment
 
 import ditorch
 
@@ -149,6 +153,15 @@ def test_environment_variable(python):
     assert answer.returncode != 0 and "wrong" in answer.stderr and "precision" in answer.stderr
 
 
+def test_the_operator_database_run_can_fail():
+    """A damaged operator turns its entry of the OpInfo run red, and only its own."""
+    runner = os.path.join(os.path.dirname(HERE), "torch", "opinfo.py")
+    arguments = [sys.executable, runner, "--ops", "mul,abs", "--max-samples", "6", "--jobs", "1"]
+    answer = subprocess.run(arguments, capture_output=True, text=True, env=child_environment(DITORCH_FAULT="value:mul.Tensor,call=2+"))
+    assert answer.returncode == 1 and "WRONG mul: " in answer.stdout and "values differ" in answer.stdout, answer.stdout + answer.stderr
+    assert "WRONG abs" not in answer.stdout
+
+
 def test_a_training_step_goes_wrong_where_it_should():
     def loss():
         torch.manual_seed(0)
@@ -159,6 +172,6 @@ def test_a_training_step_goes_wrong_where_it_should():
 
     clean = loss()
     assert clean == loss()
-    with ditorch.fault("value:addmm*,scale=0.2"):
+    with ditorch.fault("value:relu*,scale=0.2"):
         assert loss() != clean
     assert loss() == clean

@@ -53,7 +53,8 @@ def test_lazy_functions_after_a_bad_fork(python):
         pid = os.fork()
         if pid == 0:
             torch.manual_seed(3)
-            for attempt in (torch.cuda.init, lambda: torch.zeros(1, device="cuda"), lambda: x + 1, lambda: torch.ones(1).cuda(),
+            for attempt in (torch.cuda.init, lambda: torch.zeros(1, device="cuda"), lambda: x + 1,
+                            lambda: torch.ones(1).cuda(),
                             torch.cuda.current_stream, lambda: torch.cuda.Stream()):
                 try:
                     attempt()
@@ -85,7 +86,7 @@ def test_worker_processes_that_touch_only_the_cpu(python):
 
 def test_environment_is_never_written(python, script):
     answer = python(
-        f"""
+        """
         import os, sys
         before = dict(os.environ)
         import ditorch, torch

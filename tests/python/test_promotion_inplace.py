@@ -12,7 +12,7 @@ DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.i
           torch.float32, torch.float64, torch.complex64, torch.complex128]
 BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 SCALARS = [True, 3, 2.5, 1 + 2j]
-HALF = {"rtol": 2e-3, "atol": 2e-3}
+HALF = {"rtol": 8e-3, "atol": 8e-3}  # one unit in the last place of bfloat16: the CPU rounds some scalars first, the device does not
 
 
 def sample(dtype, shape=(2, 3), seed=0):

@@ -49,7 +49,8 @@ class Expectations:
         strangers = sorted(set(named) - set(known))
         if strangers:
             raise SystemExit(f"{path}: no such OpInfo entries: {', '.join(strangers)}; remove them")
-        for table in (self.fail, self.cpu_fails):
+        reasons = {name: row.get("reason") for name, row in self.tolerance.items()}
+        for table in (self.fail, self.cpu_fails, reasons):
             for name, reason in table.items():
                 if not isinstance(reason, str) or len(reason) < 10:
                     raise SystemExit(f"{path}: {name} needs a reason")

@@ -26,6 +26,8 @@ SEED = 20240517
 FALLBACK_DTYPES = (torch.int64, torch.complex64, torch.bool, torch.float16, torch.bfloat16)
 STATISTICAL_RUNS = 48
 KEEP_ARGUMENTS_ON_CPU = {"tensor_split"}  # PyTorch demands the index tensor on the CPU, for CUDA too
+# PyTorch's own CPU kernels, given out= of another layout than the result's: the lu ones write out of bounds, gelu writes nothing.
+CPU_OUT_IS_BROKEN = {"lu_unpack", "linalg.lu", "nn.functional.gelu"}
 DEVICE_BY_KEYWORD_ONLY = {"linspace", "logspace"}  # tensor arguments do not choose the device of these factories
 VARIANT_SAMPLES = 4
 
@@ -267,10 +269,13 @@ class Entry:
                 reference = self.arguments(sample, "cpu").call(self.op)
             except Exception:
                 return
-            if not all(isinstance(t, torch.Tensor) for t in (reference if isinstance(reference, (tuple, list)) else [reference])):
+            outputs = reference if isinstance(reference, (tuple, list)) else [reference]
+            if not all(isinstance(t, torch.Tensor) and compare.is_strided(t) for t in outputs):
                 return
             drew = not torch.equal(drew, torch.get_rng_state())
             for kind in ("same layout", "other layout", "to be resized"):
+                if kind == "other layout" and self.op.name in CPU_OUT_IS_BROKEN:
+                    continue
                 self.check_one_out(sample, reference, kind, f"{what}, {kind}", values=not (drew or self.empty))
 
     def check_one_out(self, sample, reference, kind, what, values):

@@ -1,7 +1,7 @@
 """The torch.cuda surface: what makes torch.cuda's own Python code work on the device.
 
-The rule is to supply the names of torch._C that torch calls, and to replace a Python function of torch only where it cannot work.
-`support` is the account of every public name.
+The rule is to supply the names of torch._C that torch calls, and to replace a Python function of torch only where it
+cannot work. `support` is the account of every public name.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def install(patches: Patches) -> None:
     streams.install(patches)
     _install_module(patches)
     _install_backends(patches)
+    if torch.device("cuda").type != "cuda":
+        _install_index(patches)
     refused.install(patches)
     legacy_types.install(patches)
     tensor.install(patches)
@@ -66,6 +68,21 @@ def _install_module(patches: Patches) -> None:
     patches.set(cuda.nccl, "is_available", _nccl_is_available)
 
 
+def _install_index(patches: Patches) -> None:
+    """DITORCH_SHOW_DEVICE_AS_CUDA=0: torch.cuda's own check of device arguments knows the name "cuda" only."""
+    native = torch.cuda._utils._get_device_index
+
+    def _get_device_index(device, optional=False, allow_cpu=False):
+        device = torch.device(device) if isinstance(device, str) else device
+        if not isinstance(device, torch.device) or device.type not in streams.DEVICE_NAMES:
+            return native(device, optional, allow_cpu)
+        return native(None if device.index is None else device.index, optional, allow_cpu)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("torch.cuda") and getattr(module, "_get_device_index", None) is native:
+            patches.set(module, "_get_device_index", _get_device_index)
+
+
 def _device_count() -> int:
     """Number of devices (torch.cuda.device_count). NVML is not asked: another GPU's driver may well be installed."""
     return state.device_count()
@@ -83,7 +100,9 @@ def _install_backends(patches: Patches) -> None:
     cudnn = getattr(torch.backends.cudnn, "m", torch.backends.cudnn)
     patches.set(cudnn, "is_acceptable", lambda tensor: False)
     patches.set(torch._C, "_has_cudnn", False)
-    module = types.ModuleType("torch.dit", "The ditorch device under its real name; everything of torch.cuda is here too.")
+    module = types.ModuleType(
+        "torch.dit", "The ditorch device under its real name; everything of torch.cuda is here too."
+    )
     module.__getattr__ = lambda name: getattr(torch.cuda, name)
     module.get_amp_supported_dtype = lambda: [torch.float16, torch.bfloat16]
     patches.set(torch, "dit", module)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -23,9 +23,10 @@ def broadcast(tensor: Tensor, devices: Sequence[int]) -> list[Tensor]:
 
 def broadcast_out(tensor: Tensor, out: Sequence[Tensor]) -> Sequence[Tensor]:
     for index, target in enumerate(out):
-        if target.device.type != "cuda":
+        if not target.is_cuda:
             raise RuntimeError(
-                f"Expected all output tensors to be CUDA tensors, but output tensor at index {index} is on {target.device}"
+                f"Expected all output tensors to be CUDA tensors, "
+                f"but output tensor at index {index} is on {target.device}"
             )
         if target.shape != tensor.shape:
             raise RuntimeError(
@@ -40,8 +41,7 @@ def broadcast_coalesced(tensors: Sequence[Tensor], devices: Sequence[int], buffe
     """Host copies have no launch cost worth hiding, so nothing is packed into a buffer."""
     if tensors and devices and tensors[0].get_device() != devices[0]:
         raise RuntimeError(
-            "all tensors must be on devices[0]: "
-            f"tensors[0] is on {tensors[0].device}, devices[0] is cuda:{devices[0]}"
+            f"all tensors must be on devices[0]: tensors[0] is on {tensors[0].device}, devices[0] is cuda:{devices[0]}"
         )
     return [[tensor.to(_device(index), non_blocking=True) for tensor in tensors] for index in devices]
 
@@ -62,16 +62,18 @@ def scatter(tensor: Tensor, devices: Sequence[int], chunk_sizes=None, dim: int =
         raise RuntimeError("Expected at least one device to scatter to")
     chunks = _chunks(tensor, len(devices), chunk_sizes, dim)
     results = []
-    for position, (chunk, index) in enumerate(zip(chunks, devices)):
+    for position, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
         stream = streams[position] if streams else None
         with torch.cuda.stream(stream):
-            results.append(chunk.to(_device(index), non_blocking=True, memory_format=torch.contiguous_format, copy=False))
+            results.append(
+                chunk.to(_device(index), non_blocking=True, memory_format=torch.contiguous_format, copy=False)
+            )
     return results
 
 
 def scatter_out(tensor: Tensor, out: Sequence[Tensor], dim: int = 0, streams=None) -> Sequence[Tensor]:
     chunks = _chunks(tensor, len(out), [target.size(dim) for target in out], dim)
-    for position, (chunk, target) in enumerate(zip(chunks, out)):
+    for position, (chunk, target) in enumerate(zip(chunks, out, strict=True)):
         stream = streams[position] if streams else None
         with torch.cuda.stream(stream):
             target.copy_(chunk, non_blocking=True)

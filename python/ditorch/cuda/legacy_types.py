@@ -1,7 +1,8 @@
 """torch.cuda.FloatTensor and its family, Tensor.type() and set_default_tensor_type.
 
-PyTorch's own objects for these names are bound in C to the CUDA dispatch key. The classes here behave like them on the device: they
-construct, answer isinstance and issubclass, carry dtype/is_cuda/is_sparse, and are accepted wherever torch takes a tensor type.
+PyTorch's own objects for these names are bound in C to the CUDA dispatch key. The classes here behave like them on
+the device: they construct, answer isinstance and issubclass, carry dtype/is_cuda/is_sparse, and are accepted wherever
+torch takes a tensor type.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from ..patches import Patches
+from .streams import DEVICE_NAMES
 
 _KINDS = {
     "BFloat16": torch.bfloat16,
@@ -34,19 +36,21 @@ class CudaTensorType(type):
 
     def __call__(cls, *args, device=None, **kwargs):
         device = torch.device("cuda" if device is None else device)
-        if device.type != "cuda":
-            raise RuntimeError(f"legacy constructor expects device type: cuda but device type: {device.type} was passed")
+        if device.type not in DEVICE_NAMES:
+            raise RuntimeError(
+                f"legacy constructor expects device type: cuda but device type: {device.type} was passed"
+            )
         if not args and not kwargs:
             return torch.empty(0, dtype=cls.dtype, device=device)
         first = args[0] if args else None
-        if isinstance(first, torch.Size) or isinstance(first, int) and not isinstance(first, bool):
+        if isinstance(first, torch.Size) or (isinstance(first, int) and not isinstance(first, bool)):
             size = first if isinstance(first, torch.Size) else args
             return torch.empty(*size, dtype=cls.dtype, device=device)
         if isinstance(first, torch.Tensor) and isinstance(first, cls):
             return first.detach()
         if isinstance(first, torch.Tensor):
             raise TypeError(f"expected {cls} (got {first.type()})")
-        if isinstance(first, torch.UntypedStorage) or isinstance(first, torch.TypedStorage):
+        if isinstance(first, (torch.UntypedStorage, torch.TypedStorage)):
             untyped = first if isinstance(first, torch.UntypedStorage) else first.untyped()
             return torch.empty(0, dtype=cls.dtype, device=untyped.device).set_(untyped)
         return torch.tensor(first, dtype=cls.dtype, device=device)
@@ -55,7 +59,7 @@ class CudaTensorType(type):
         return (
             isinstance(instance, torch.Tensor)
             and instance.dtype is cls.dtype
-            and instance.device.type == "cuda"
+            and instance.is_cuda
             and instance.layout is torch.strided
         )
 
@@ -96,16 +100,17 @@ def install(patches: Patches) -> None:
     def type(self, dtype=None, non_blocking=False, **kwargs):
         """As Tensor.type; types of the device are torch.cuda.*."""
         if dtype is None:
-            return native_type(self, **kwargs).replace("torch.dit.", "torch.cuda.")
+            text = native_type(self, **kwargs)
+            return text.replace("torch.dit.", "torch.cuda.") if self.device.type == "cuda" else text
         if torch.overrides.has_torch_function_unary(self):
             return native_type(self, dtype, non_blocking, **kwargs)
         kind = _find(dtype, types)
         if kind is not None:
-            device = self.device if self.device.type == "cuda" else torch.device("cuda")
+            device = self.device if self.is_cuda else torch.device("cuda")
             return self.to(device=device, dtype=kind.dtype, non_blocking=non_blocking)
         if isinstance(dtype, str) and dtype.startswith("torch.cuda."):
             raise ValueError(f"invalid type: '{dtype}'; valid: {', '.join(f'torch.cuda.{name}' for name in types)}")
-        if self.device.type == "cuda" and not isinstance(dtype, torch.dtype):
+        if self.is_cuda and not isinstance(dtype, torch.dtype):
             return native_type(self.cpu(), dtype, non_blocking, **kwargs)
         return native_type(self, dtype, non_blocking, **kwargs)
 

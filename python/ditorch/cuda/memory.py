@@ -1,6 +1,7 @@
 """The names of torch._C that torch/cuda/memory.py calls, over libdit's caching allocator and pinned host cache.
 
-torch.cuda.memory_stats, memory_summary, memory_snapshot, max_memory_* and reset_* stay torch's own functions and read true numbers.
+torch.cuda.memory_stats, memory_summary, memory_snapshot, max_memory_* and reset_* stay torch's own functions and read
+true numbers.
 """
 
 from __future__ import annotations
@@ -180,7 +181,12 @@ class CudaErrorCode(int):
 
 
 CudaErrorCode.success = CudaErrorCode(0)
-_ERROR_TEXT = {0: "no error", 1: "invalid argument", 2: "out of memory", 712: "part or all of the requested memory range is already mapped"}
+_ERROR_TEXT = {
+    0: "no error",
+    1: "invalid argument",
+    2: "out of memory",
+    712: "part or all of the requested memory range is already mapped",
+}
 
 
 def _status(function, *args) -> CudaErrorCode:

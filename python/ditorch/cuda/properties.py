@@ -52,7 +52,7 @@ class _CudaDeviceProperties:
         super().__setattr__(name, value)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def get_device_properties(index: int) -> _CudaDeviceProperties:
     """The properties of one device; asked once, they do not change."""
     return _CudaDeviceProperties(index)

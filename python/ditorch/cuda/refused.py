@@ -1,4 +1,5 @@
-"""torch.cuda names that cannot work on the host device: each is replaced by something that raises the one error naming it.
+"""torch.cuda names that cannot work on the host device: each is replaced by something that raises the one error
+naming it.
 
 Classes keep their identity (isinstance and annotations go on working); only making an instance is refused.
 """
@@ -12,6 +13,7 @@ from ..refusal import refusing
 
 _GRAPH = "it has no CUDA graphs; run the operators eagerly (drop the capture and the replay)"
 _POOL = "it has one memory pool per device; allocate without a pool"
+_GREEN = "it has no green contexts; use torch.cuda.Stream"
 _NVML = "it has no NVML counters; torch.cuda.mem_get_info and memory_stats report memory"
 _NCCL = "use torch.distributed, or torch.cuda.comm for tensors of one process"
 _GDS = "it has no GPUDirect Storage; use torch.save/torch.load or UntypedStorage.from_file"
@@ -53,12 +55,12 @@ CLASSES: dict[str, str] = {
     "torch.cuda.memory.MemPool": _POOL,
     "torch.cuda.memory.CUDAPluggableAllocator": _POOL,
     "torch.cuda.gds.GdsFile": _GDS,
-    "torch.cuda.green_contexts.GreenContext": "it has no green contexts; use torch.cuda.Stream",
+    "torch.cuda.green_contexts.GreenContext": _GREEN,
 }
 
 METHODS: dict[str, str] = {
-    "torch.cuda.green_contexts.GreenContext.create": "it has no green contexts; use torch.cuda.Stream",
-    "torch.cuda.green_contexts.GreenContext.max_workqueue_concurrency": "it has no green contexts; use torch.cuda.Stream",
+    "torch.cuda.green_contexts.GreenContext.create": _GREEN,
+    "torch.cuda.green_contexts.GreenContext.max_workqueue_concurrency": _GREEN,
 }
 
 SPARSE_TYPES = tuple(

@@ -1,6 +1,7 @@
 """The names of torch._C that torch/cuda/__init__.py calls: devices, streams, versions.
 
-Supplying them keeps torch.cuda's own Python functions in charge (lazy initialisation, queued seeds, argument checks, error texts).
+Supplying them keeps torch.cuda's own Python functions in charge (lazy initialisation, queued seeds, argument checks,
+error texts).
 """
 
 from __future__ import annotations
@@ -84,8 +85,9 @@ def can_device_access_peer(device: int, peer: int) -> bool:
 
 def get_device_capability(device: int) -> dict[str, set[torch.dtype]]:
     """torch.accelerator.get_device_capability: every dtype that the CPU has."""
-    names = "bfloat16 bool complex128 complex32 complex64 float16 float32 float64 int16 int32 int64 int8 uint16 uint32 uint64 uint8"
-    return {"supported_dtypes": {getattr(torch, name) for name in names.split()}}
+    kinds = (torch.bool, torch.bfloat16, torch.float16, torch.float32, torch.float64)
+    kinds += (torch.complex32, torch.complex64, torch.complex128, torch.int8, torch.int16, torch.int32, torch.int64)
+    return {"supported_dtypes": {*kinds, torch.uint8, torch.uint16, torch.uint32, torch.uint64}}
 
 
 def store(key: str):

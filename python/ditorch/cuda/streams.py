@@ -1,8 +1,10 @@
-"""The bases that torch.cuda.Stream, ExternalStream and Event are built on, over torch.Stream and torch.Event of the device.
+"""The bases that torch.cuda.Stream, ExternalStream and Event are built on, over torch.Stream and torch.Event of the
+device.
 
-torch/cuda/streams.py derives its classes from torch._C._CudaStreamBase and _CudaEventBase when it is executed. A torch without CUDA has
-placeholders there, so the file is executed once more over the classes below; every module that already holds one of the old classes gets the new one.
-Ids: 0 is the default stream, small numbers are pool streams of libdit, anything else is an external vendor handle.
+torch/cuda/streams.py derives its classes from torch._C._CudaStreamBase and _CudaEventBase when it is executed. A
+torch without CUDA has placeholders there, so the file is executed once more over the classes below; every module that
+already holds one of the old classes gets the new one. Ids: 0 is the default stream, small numbers are pool streams of
+libdit, anything else is an external vendor handle.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from ..refusal import refusing
 
 DEVICE_TYPE = 20
 """c10::DeviceType::PrivateUse1."""
+
+DEVICE_NAMES = ("cuda", "dit")
+"""How the device's type may print, by DITORCH_SHOW_DEVICE_AS_CUDA."""
 
 _IPC = "events cannot be shared between processes; synchronise with torch.multiprocessing primitives instead"
 
@@ -89,7 +94,8 @@ class _CudaEventBase(torch.Event):
     ipc_handle = refusing("torch.cuda.Event.ipc_handle", _IPC)
 
     def wait(self, stream=None) -> None:
-        """Make later work of `stream` wait. On the default stream, which runs inline, that means now: without the GIL."""
+        """Make later work of `stream` wait. On the default stream, which runs inline, that means now: without the
+        GIL."""
         stream = torch.cuda.current_stream() if stream is None else stream
         event = self.event_id
         if event and _libdit().dit_event_block(event, stream.device_index, stream.stream_id, None):
@@ -114,9 +120,10 @@ class _CudaEventBase(torch.Event):
 _STATUS_DEVICE = 4
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _libdit() -> ctypes.CDLL:
-    """libdit, which is in the process already, for the few functions that ditorch._C does not bind. Calls drop the GIL."""
+    """libdit, which is in the process already, for the few functions that ditorch._C does not bind. Calls drop the
+    GIL."""
     libdit = ctypes.CDLL(os.path.join(library.DIRECTORY, "libdit.so"))
     pointer, error = ctypes.c_void_p, ctypes.c_void_p
     libdit.dit_event_get_elapsed.argtypes = [pointer, pointer, ctypes.POINTER(ctypes.c_double), error]
@@ -126,10 +133,13 @@ def _libdit() -> ctypes.CDLL:
 
 
 def sleep(cycles: int) -> None:
-    """torch.cuda._sleep: occupy the current stream for about `cycles` nanoseconds. No Python runs on the stream's thread."""
+    """torch.cuda._sleep: occupy the current stream for about `cycles` nanoseconds. No Python runs on the stream's
+    thread."""
     device = _C.current_device()
     usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
-    status = _libdit().dit_stream_launch_host(device, _C.stream_current(device), usleep, max(int(cycles) // 1000, 1), None)
+    status = _libdit().dit_stream_launch_host(
+        device, _C.stream_current(device), usleep, max(int(cycles) // 1000, 1), None
+    )
     if status:
         raise RuntimeError(f"torch.cuda._sleep({cycles}) could not be queued (status {status})")
     if settings.get("launch_blocking"):

@@ -1,7 +1,8 @@
 """The account of torch.cuda: every public name, whether it works on the host device, and what to know about it.
 
-`works`: does what it does on CUDA. `neutral`: accepted, answers sensibly, has no effect here. `refused`: raises NotSupportedError that names it.
-docs/cuda-surface.md is generated from this table (tools/gen_cuda_table.py); tests/python/test_cuda_surface.py holds it against the running torch.
+`works`: does what it does on CUDA. `neutral`: accepted, answers sensibly, has no effect here. `refused`: raises
+NotSupportedError that names it. docs/cuda-surface.md is generated from this table (tools/gen_cuda_table.py);
+tests/python/test_cuda_surface.py holds it against the running torch.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _same(module: str, names: str) -> None:
 
 
 def _add_types() -> None:
-    kinds = "BFloat16 Bool Byte Char Double Float Half Int Long Short".split()
+    kinds = ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
     tensor_note = "constructor, isinstance, Tensor.type and set_default_tensor_type"
     _add("torch.cuda", WORKS, " ".join(f"{kind}Tensor" for kind in kinds), tensor_note)
     kinds += ["ComplexDouble", "ComplexFloat"]
@@ -57,7 +58,10 @@ def _add_devices() -> None:
     add("get_device_capability", "(8, 0)")
     add("get_arch_list get_gencode_flags", "sm_80")
     add("can_device_access_peer", "True between different devices")
-    add("synchronize ipc_collect cudaStatus CudaError check_error DeferredCudaCallError OutOfMemoryError AcceleratorError")
+    add(
+        "synchronize ipc_collect cudaStatus CudaError check_error DeferredCudaCallError "
+        "OutOfMemoryError AcceleratorError"
+    )
     add("cudart", "cudaMemGetInfo, cudaHostRegister/Unregister, cudaProfilerStart/Stop, cudaGetErrorString")
     add("is_bf16_supported is_tf32_supported", "True")
     add("has_half has_magma")
@@ -70,7 +74,12 @@ def _add_devices() -> None:
 
 
 def _add_streams() -> None:
-    _add("torch.cuda", WORKS, "Stream ExternalStream", "real streams with a worker thread each; the default stream runs inline")
+    _add(
+        "torch.cuda",
+        WORKS,
+        "Stream ExternalStream",
+        "real streams with a worker thread each; the default stream runs inline",
+    )
     _add("torch.cuda", WORKS, "Event", "record, wait, query, synchronize, elapsed_time; IPC handles are refused")
     _add("torch.cuda", WORKS, "StreamContext stream set_stream current_stream default_stream get_stream_from_external")
     _same("torch.cuda.streams", "Stream ExternalStream Event")
@@ -83,7 +92,8 @@ def _add_streams() -> None:
 
 def _add_memory() -> None:
     counters = (
-        "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached max_memory_cached memory_stats "
+        "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached max_memory_cached "
+        "memory_stats "
         "memory_stats_as_nested_dict memory_summary reset_accumulated_memory_stats reset_peak_memory_stats "
         "reset_max_memory_allocated reset_max_memory_cached host_memory_stats host_memory_stats_as_nested_dict "
         "reset_peak_host_memory_stats"
@@ -93,7 +103,8 @@ def _add_memory() -> None:
     _add("torch.cuda", WORKS, "memory_snapshot", "segments and blocks; no allocation history")
     rest = (
         "mem_get_info empty_cache caching_allocator_alloc caching_allocator_delete caching_allocator_enable "
-        "caching_allocator_disabled get_per_process_memory_fraction set_per_process_memory_fraction get_allocator_backend"
+        "caching_allocator_disabled get_per_process_memory_fraction set_per_process_memory_fraction "
+        "get_allocator_backend"
     )
     _add("torch.cuda", WORKS, rest)
     pools = "CUDAPluggableAllocator change_current_allocator MemPool use_mem_pool"
@@ -104,7 +115,8 @@ def _add_memory() -> None:
 
 def _add_random() -> None:
     names = (
-        "get_rng_state get_rng_state_all set_rng_state set_rng_state_all manual_seed manual_seed_all seed seed_all initial_seed"
+        "get_rng_state get_rng_state_all set_rng_state set_rng_state_all manual_seed manual_seed_all "
+        "seed seed_all initial_seed"
     )
     _add("torch.cuda", WORKS, names, "Philox generator; seeds given before the first use are kept")
     _add("torch.cuda", WORKS, "default_generators")
@@ -128,8 +140,10 @@ def _add_submodules() -> None:
     _add("torch.cuda.nccl", REFUSED, nccl, "use torch.distributed or torch.cuda.comm")
     _add("torch.cuda.gds", REFUSED, "GdsFile gds_register_buffer gds_deregister_buffer", "no GPUDirect Storage")
     settings = (
-        "enable is_enabled tuning_enable tuning_is_enabled record_untuned_enable record_untuned_is_enabled get_filename "
-        "set_filename get_max_tuning_duration set_max_tuning_duration get_max_tuning_iterations set_max_tuning_iterations "
+        "enable is_enabled tuning_enable tuning_is_enabled record_untuned_enable record_untuned_is_enabled "
+        "get_filename "
+        "set_filename get_max_tuning_duration set_max_tuning_duration get_max_tuning_iterations "
+        "set_max_tuning_iterations "
         "get_rotating_buffer_size set_rotating_buffer_size get_results get_validators set_numerical_check_tolerances"
     )
     _add("torch.cuda.tunable", NEUTRAL, settings, "settings are kept; there are no kernels to choose from")

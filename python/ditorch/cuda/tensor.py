@@ -1,4 +1,5 @@
-"""Methods of Tensor and Storage that PyTorch binds to the CUDA key in C: cuda(), DLPack, __cuda_array_interface__, sharing."""
+"""Methods of Tensor and Storage that PyTorch binds to the CUDA key in C: cuda(), DLPack, __cuda_array_interface__,
+sharing."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import torch.utils.dlpack
 from .. import _C
 from ..patches import Patches
 from ..refusal import refusing
+from .streams import DEVICE_NAMES
 
 _SHARING = (
     "a device tensor cannot be passed between processes; pass tensor.cpu() and move it to the device on the other side"
@@ -22,7 +24,7 @@ def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_for
     if device is None:
         return self.to("cuda", non_blocking=non_blocking, memory_format=memory_format)
     target = torch.device(device)
-    if target.type != "cuda":
+    if target.type not in DEVICE_NAMES:
         raise RuntimeError(f"Invalid device, must be cuda device, but got: {target}")
     return self.to(target, non_blocking=non_blocking, memory_format=memory_format)
 
@@ -44,13 +46,19 @@ def host_view(tensor: torch.Tensor) -> torch.Tensor:
     )
 
 
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """On the device, and not of a class that answers for itself (Parameter does not)."""
+    return tensor.is_cuda and not torch.overrides.has_torch_function_unary(tensor)
+
+
 def _install_dlpack(patches: Patches) -> None:
-    """Device memory is host memory here, so it is exported as CPU memory: every consumer can read it, without a copy."""
+    """Device memory is host memory here, so it is exported as CPU memory: every consumer can read it, without a
+    copy."""
     native_dlpack, native_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
     native_to, native_from = torch._C._to_dlpack, torch.from_dlpack
 
     def __dlpack__(self, *, stream=-1, max_version=None, dl_device=None, copy=None):
-        if type(self) is torch.Tensor and self.device.type == "cuda" and self.layout is torch.strided:
+        if _is_plain(self) and self.layout is torch.strided:
             if self.requires_grad:
                 raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
             if self.is_conj():
@@ -59,21 +67,23 @@ def _install_dlpack(patches: Patches) -> None:
         return native_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self):
-        if type(self) is torch.Tensor and self.device.type == "cuda":
+        if _is_plain(self):
             return (type(native_device(torch.empty(0, device="cpu"))[0])(_DLPACK_CPU[0]), _DLPACK_CPU[1])
         return native_device(self)
 
     def to_dlpack(tensor, *args, **kwargs):
-        return native_to(host_view(tensor) if tensor.device.type == "cuda" else tensor, *args, **kwargs)
+        return native_to(host_view(tensor) if tensor.is_cuda else tensor, *args, **kwargs)
 
     def from_dlpack(ext_tensor, *, device=None, copy=None):
         """As torch.from_dlpack; a tensor of the device stays on the device."""
-        if type(ext_tensor) is torch.Tensor and ext_tensor.device.type == "cuda":
+        if isinstance(ext_tensor, torch.Tensor) and _is_plain(ext_tensor):
             target = ext_tensor.device if device is None else torch.device(device)
             if copy is False and target != ext_tensor.device:
-                raise ValueError(f"cannot move DLPack tensor from {ext_tensor.device} to {target} without copying (copy=False)")
+                raise ValueError(
+                    f"cannot move DLPack tensor from {ext_tensor.device} to {target} without copying (copy=False)"
+                )
             return ext_tensor.detach().to(target, copy=bool(copy))
-        if device is not None and torch.device(device).type == "cuda":
+        if device is not None and torch.device(device).type in DEVICE_NAMES:
             if copy is False:
                 raise ValueError("cannot move DLPack tensor to cuda without copying (copy=False)")
             return native_from(ext_tensor).to(device)
@@ -93,7 +103,7 @@ def _cuda_array_interface(self):
     raise AttributeError(
         "__cuda_array_interface__ is not supported on the ditorch host device: its memory is host memory; "
         "use tensor.cpu().numpy() or numpy.from_dlpack(tensor)"
-        if self.device.type == "cuda"
+        if self.is_cuda
         else f"Can't get __cuda_array_interface__ on non-CUDA tensor type: {self.type()} "
         "If CUDA data is required use tensor.cuda() to copy tensor to device memory."
     )

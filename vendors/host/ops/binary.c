@@ -1,8 +1,9 @@
 /// The elementwise binary kernel: out = a op (alpha *) b.
 ///
-/// Work happens in the "work" type (the compute dtype; float for half types) on contiguous blocks or single values. An operand of another type or
-/// stride is first gathered and converted into a block of NEST_BLOCK elements, a result likewise on its way out, so there is one loop per
-/// (operation, type, scalar side) and no combination of dtypes needs code of its own. out may be exactly a or b.
+/// Work happens in the "work" type (the compute dtype; float for half types) on contiguous blocks or single values. An
+/// operand of another type or stride is first gathered and converted into a block of NEST_BLOCK elements, a result
+/// likewise on its way out, so there is one loop per (operation, type, scalar side) and no combination of dtypes needs
+/// code of its own. out may be exactly a or b.
 #include <string.h>
 
 #include "cast.h"
@@ -30,18 +31,18 @@ typedef void loop_function(void *out, const void *a, const void *b, const void *
 #define PARAMS (void *out, const void *a, const void *b, const void *alpha, int64_t count)
 #define ARGS (out, a, b, alpha, count)
 
-#define LOOP_BODY(name, type, arith, expr, a_index, b_index)                   \
-  KERNEL_INLINE void name##_body PARAMS {                                      \
-    type *o = out;                                                             \
-    const type *p = a, *q = b;                                                 \
-    const arith k = (arith) * (const type *)alpha, x0 = (arith)*p, y0 = (arith)*q; \
-    (void)k, (void)x0, (void)y0;                                               \
-    KERNEL_LANES                                                               \
-    for (int64_t i = 0; i < count; i++) {                                      \
-      const arith x = a_index, y = b_index;                                    \
-      o[i] = (type)(expr);                                                     \
-    }                                                                          \
-  }                                                                            \
+#define LOOP_BODY(name, type, arith, expr, a_index, b_index)                           \
+  KERNEL_INLINE void name##_body PARAMS {                                              \
+    type *o = out;                                                                     \
+    const type *p = a, *q = b;                                                         \
+    const arith k = (arith) * (const type *)alpha, x0 = (arith) * p, y0 = (arith) * q; \
+    (void)k, (void)x0, (void)y0;                                                       \
+    KERNEL_LANES                                                                       \
+    for (int64_t i = 0; i < count; i++) {                                              \
+      const arith x = a_index, y = b_index;                                            \
+      o[i] = (type)(expr);                                                             \
+    }                                                                                  \
+  }                                                                                    \
   KERNEL_MULTI(static, name, PARAMS, ARGS)
 
 #define LOOPS(op, tag, type, arith, expr)                                   \
@@ -53,8 +54,8 @@ typedef void loop_function(void *out, const void *a, const void *b, const void *
   LOOPS(sub, tag, type, arith, EXPR_SUB)           \
   LOOPS(scaled, tag, type, arith, EXPR_ADD_SCALED) \
   LOOPS(mul, tag, type, arith, EXPR_MUL)
-#define LOOPS_FLOAT(tag, type)     \
-  LOOPS_INTEGER(tag, type, type)   \
+#define LOOPS_FLOAT(tag, type)   \
+  LOOPS_INTEGER(tag, type, type) \
   LOOPS(div, tag, type, type, EXPR_DIV)
 
 LOOPS_INTEGER(u8, uint8_t, uint32_t)
@@ -69,7 +70,7 @@ LOOPS(scaled, bool, uint8_t, uint32_t, EXPR_BOOL_ADD_SCALED)
 LOOPS(mul, bool, uint8_t, uint32_t, EXPR_BOOL_MUL)
 
 #define ROW(op, tag) {op##_##tag##_both, op##_##tag##_b, op##_##tag##_a}
-#define ROWS_INTEGER(tag)                                                                \
+#define ROWS_INTEGER(tag)                                                                       \
   [LOOP_ADD] = ROW(add, tag), [LOOP_SUB] = ROW(sub, tag), [LOOP_ADD_SCALED] = ROW(scaled, tag), \
   [LOOP_MUL] = ROW(mul, tag)
 static loop_function *const loops[LOOP_TYPES][LOOP_OPS][LOOP_SHAPES] = {
@@ -97,14 +98,14 @@ struct binary_task {
   int dtype[3];                ///< out, a, b
   int compute, work;
   int work_width;
-  bool is_value[3];            ///< operand is the number in `value`
+  bool is_value[3];                ///< operand is the number in `value`
   _Alignas(16) char value[3][16];  ///< in the work type
   _Alignas(16) char alpha[16];
 };
 
 /// How one operand of one block is seen by the loop: an address, and whether it is a single value.
-static const void *stage_input(const struct binary_task *task, int operand, const char *data, int64_t count,
-                               char *room, bool *single) {
+static const void *stage_input(const struct binary_task *task, int operand, const char *data, int64_t count, char *room,
+                               bool *single) {
   const int dtype = task->dtype[operand], width = (int)dit_dtype_get_size(dtype);
   int64_t stride = task->nest.strides[operand][0];
   char raw[NEST_BLOCK * 8];
@@ -262,7 +263,8 @@ enum dit_status kernel_binary(void *stream, enum dit_binary_kind kind, const str
     loop[LOOP_BOTH](out->data, a->data, b->data, alpha_room, out->numel);
     return DIT_OK;
   }
-  if (!cast_is_supported(work, a->dtype) || !cast_is_supported(work, b->dtype) || !cast_is_supported(out->dtype, work)) {
+  if (!cast_is_supported(work, a->dtype) || !cast_is_supported(work, b->dtype) ||
+      !cast_is_supported(out->dtype, work)) {
     return DIT_ERR_UNSUPPORTED;
   }
   struct binary_task task;

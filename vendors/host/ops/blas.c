@@ -1,7 +1,7 @@
 /// Finding a BLAS: option host_blas names one ("none": the built-in code), else a pip or system OpenBLAS is looked for.
 ///
-/// Only cblas_sgemm and cblas_dgemm with 32-bit integers are used. An OpenBLAS is told to run in the calling thread: the work is cut and
-/// spread by dit_parallel_for, so there is one thread pool in the process and no oversubscription.
+/// Only cblas_sgemm and cblas_dgemm with 32-bit integers are used. An OpenBLAS is told to run in the calling thread:
+/// the work is cut and spread by dit_parallel_for, so there is one thread pool in the process and no oversubscription.
 #include "blas.h"
 
 #include <dirent.h>
@@ -132,10 +132,11 @@ static void find_blas(void) {
   if (*choice) {
     if (!load_library(choice)) {
       const char *reason = dlerror();
-      dit_log_write(DIT_LOG_WARNING,
-                    "host_blas: '%s' is no usable CBLAS (%s); matrix products use the built-in code. Give the path of a "
-                    "library with cblas_sgemm and cblas_dgemm, \"none\", or nothing.",
-                    choice, reason ? reason : "cblas_sgemm or cblas_dgemm is missing");
+      dit_log_write(
+          DIT_LOG_WARNING,
+          "host_blas: '%s' is no usable CBLAS (%s); matrix products use the built-in code. Give the path of a "
+          "library with cblas_sgemm and cblas_dgemm, \"none\", or nothing.",
+          choice, reason ? reason : "cblas_sgemm or cblas_dgemm is missing");
     }
     return;
   }

@@ -14,7 +14,8 @@ struct blas_matrix {
 
 /// Is a library loaded (looked for on first use)?
 bool blas_is_available(void);
-/// c (m x n, row-major, ldc) = alpha * a @ b + beta * c for float (wide false) or double. One thread; may be called from several.
+/// c (m x n, row-major, ldc) = alpha * a @ b + beta * c for float (wide false) or double. One thread; may be called
+/// from several.
 void blas_gemm(bool wide, int64_t m, int64_t n, int64_t k, double alpha, const struct blas_matrix *a,
                const struct blas_matrix *b, double beta, void *c, int64_t ldc);
 

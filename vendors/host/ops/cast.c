@@ -1,7 +1,8 @@
 /// Element type conversion (see cast.h).
 ///
-/// Native C types convert directly (one loop per pair); half, bfloat16 and float8 go through float; complex through pairs of double. A
-/// conversion to bool is != 0, to uint8 from a floating type goes through int64 (negative numbers wrap, as in PyTorch).
+/// Native C types convert directly (one loop per pair); half, bfloat16 and float8 go through float; complex through
+/// pairs of double. A conversion to bool is != 0, to uint8 from a floating type goes through int64 (negative numbers
+/// wrap, as in PyTorch).
 #include "cast.h"
 
 #include <stddef.h>
@@ -23,11 +24,12 @@
   X(F32, float)        \
   X(F64, double)       \
   X(BOOL, uint8_t)
-#define NATIVE_LIST_FOR(X, suffix, type)                                                                        \
-  X(suffix, type, U8, uint8_t) X(suffix, type, I8, int8_t) X(suffix, type, I16, int16_t)                        \
-  X(suffix, type, I32, int32_t) X(suffix, type, I64, int64_t) X(suffix, type, U16, uint16_t)                    \
-  X(suffix, type, U32, uint32_t) X(suffix, type, U64, uint64_t) X(suffix, type, F32, float)                     \
-  X(suffix, type, F64, double) X(suffix, type, BOOL, uint8_t)
+#define NATIVE_LIST_FOR(X, suffix, type)                                                          \
+  X(suffix, type, U8, uint8_t)                                                                    \
+  X(suffix, type, I8, int8_t) X(suffix, type, I16, int16_t) X(suffix, type, I32, int32_t)         \
+      X(suffix, type, I64, int64_t) X(suffix, type, U16, uint16_t) X(suffix, type, U32, uint32_t) \
+          X(suffix, type, U64, uint64_t) X(suffix, type, F32, float) X(suffix, type, F64, double) \
+              X(suffix, type, BOOL, uint8_t)
 
 enum native {
 #define NATIVE_ENUM(suffix, type) NATIVE_##suffix,
@@ -36,13 +38,13 @@ enum native {
       NATIVE_COUNT
 };
 
-#define DEFINE_CAST(dst_suffix, dst_type, src_suffix, src_type)                                   \
-  static void cast_##dst_suffix##_##src_suffix(void *dst, const void *src, int64_t count) {       \
-    dst_type *restrict d = dst;                                                                   \
-    const src_type *restrict s = src;                                                             \
-    for (int64_t i = 0; i < count; i++) {                                                         \
-      d[i] = (dst_type)CONVERT_##dst_suffix(s[i]);                                    \
-    }                                                                                             \
+#define DEFINE_CAST(dst_suffix, dst_type, src_suffix, src_type)                             \
+  static void cast_##dst_suffix##_##src_suffix(void *dst, const void *src, int64_t count) { \
+    dst_type *restrict d = dst;                                                             \
+    const src_type *restrict s = src;                                                       \
+    for (int64_t i = 0; i < count; i++) {                                                   \
+      d[i] = (dst_type)CONVERT_##dst_suffix(s[i]);                                          \
+    }                                                                                       \
   }
 /// Only the float -> uint8 pairs and bool differ from a plain C conversion.
 #define CONVERT_U8(value) _Generic((value), float: (int64_t)(value), double: (int64_t)(value), default: (value))
@@ -124,7 +126,8 @@ KERNEL_INLINE void cast_bfloat_from_float_body(uint16_t *restrict dst, const flo
     dst[i] = bfloat_from_float(src[i]);
   }
 }
-KERNEL_MULTI(, cast_half_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count), (dst, src, count))
+KERNEL_MULTI(, cast_half_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count),
+             (dst, src, count))
 KERNEL_MULTI(, cast_half_from_float, (uint16_t *restrict dst, const float *restrict src, int64_t count),
              (dst, src, count))
 KERNEL_MULTI(, cast_bfloat_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count),
@@ -210,7 +213,8 @@ static void store_complex(int dtype, void *dst, const double *re, const double *
   }
 }
 
-/// One block, at least one side complex: a real source gets a zero imaginary part, a real target drops it (bool: either part not 0).
+/// One block, at least one side complex: a real source gets a zero imaginary part, a real target drops it (bool: either
+/// part not 0).
 static void cast_complex(int dst_dtype, void *dst, int src_dtype, const void *src, int64_t count) {
   double re[NEST_BLOCK], im[NEST_BLOCK];
   float narrow[NEST_BLOCK];
@@ -267,10 +271,10 @@ void cast_block(int dst_dtype, void *dst, int src_dtype, const void *src, int64_
 struct wide {
   uint64_t part[2];
 };
-#define MOVE_LOOP(type)                                                    \
-  for (int64_t i = 0; i < count; i++) {                                    \
-    memcpy(dst + i * dst_stride, src + i * src_stride, sizeof(type));      \
-  }                                                                        \
+#define MOVE_LOOP(type)                                               \
+  for (int64_t i = 0; i < count; i++) {                               \
+    memcpy(dst + i * dst_stride, src + i * src_stride, sizeof(type)); \
+  }                                                                   \
   break;
 
 void cast_move(char *dst, int64_t dst_stride, const char *src, int64_t src_stride, int width, int64_t count) {

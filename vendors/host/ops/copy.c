@@ -1,7 +1,8 @@
 /// copy and fill: the kernels that only move and convert elements.
 ///
-/// copy: contiguous runs of one type are memcpy, a run that is strided on one side and contiguous on the other in a second dimension is a blocked
-/// transpose, the rest is gathered, converted and scattered in blocks. fill: the value is converted once.
+/// copy: contiguous runs of one type are memcpy, a run that is strided on one side and contiguous on the other in a
+/// second dimension is a blocked transpose, the rest is gathered, converted and scattered in blocks. fill: the value is
+/// converted once.
 #include <string.h>
 
 #include "cast.h"
@@ -40,13 +41,13 @@ static void copy_run(void *context, char *const *data, int64_t count) {
 /// Tiles of TILE x TILE elements keep both sides in the first-level cache.
 #define TILE 16
 
-#define TRANSPOSE_TILE(type)                                                                                  \
-  for (int64_t j = 0; j < outer; j++) {                                                                       \
-    for (int64_t i = 0; i < inner; i++) {                                                                     \
+#define TRANSPOSE_TILE(type)                                                                                   \
+  for (int64_t j = 0; j < outer; j++) {                                                                        \
+    for (int64_t i = 0; i < inner; i++) {                                                                      \
       memcpy(dst + i * (int64_t)sizeof(type) + j * dst_outer, src + i * src_inner + j * (int64_t)sizeof(type), \
-             sizeof(type));                                                                                   \
-    }                                                                                                         \
-  }                                                                                                           \
+             sizeof(type));                                                                                    \
+    }                                                                                                          \
+  }                                                                                                            \
   break;
 
 /// dst contiguous along `inner`, src contiguous along `outer`.

@@ -1,7 +1,7 @@
 /// Dropout: element i (row-major number) keeps its value when its random number is below `keep`.
 ///
-/// The number of element i is word i % 4 of philox(seed, 0, offset + i / 4); its 32 bits are compared with keep * 2^32, so keep 0 and 1 are exact. Strides of
-/// all three tensors are free.
+/// The number of element i is word i % 4 of philox(seed, 0, offset + i / 4); its 32 bits are compared with keep * 2^32,
+/// so keep 0 and 1 are exact. Strides of all three tensors are free.
 #include <string.h>
 
 #include "cast.h"

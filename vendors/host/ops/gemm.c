@@ -1,8 +1,9 @@
 /// The matrix product kernel: out = beta * bias + alpha * a @ b for a batch of matrices.
 ///
-/// float and double: tiny products by a direct loop, others by BLAS where one was found, else by the built-in blocked code. half and bfloat16 are widened to
-/// float, accumulated there and rounded once. Integers multiply in plain C with 64-bit sums. Strides that BLAS cannot take are packed first;
-/// large products are cut into tiles by shape alone. Without memory for packing a plain loop does the work: slow, but right.
+/// float and double: tiny products by a direct loop, others by BLAS where one was found, else by the built-in blocked
+/// code. half and bfloat16 are widened to float, accumulated there and rounded once. Integers multiply in plain C with
+/// 64-bit sums. Strides that BLAS cannot take are packed first; large products are cut into tiles by shape alone.
+/// Without memory for packing a plain loop does the work: slow, but right.
 #include <math.h>
 #include <string.h>
 
@@ -167,8 +168,8 @@ static void run_tiles(void *context, int64_t begin, int64_t end) {
     struct blas_matrix a = task->a, b = task->b;
     a.data = (const char *)a.data + row * (a.transposed ? 1 : a.ld) * size;
     b.data = (const char *)b.data + column * (b.transposed ? b.ld : 1) * size;
-    blas_gemm(p->wide, rows, columns, p->k, p->alpha, &a, &b, p->beta,
-              (char *)p->c + (row * task->ldc + column) * size, task->ldc);
+    blas_gemm(p->wide, rows, columns, p->k, p->alpha, &a, &b, p->beta, (char *)p->c + (row * task->ldc + column) * size,
+              task->ldc);
   }
 }
 
@@ -190,8 +191,8 @@ static void set_tiles(struct tiled_task *task) {
 /// False when BLAS cannot take the result's layout or the sizes.
 static bool multiply_blas(const struct gemm_problem *p) {
   struct tiled_task task = {.problem = p};
-  if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX || !map_matrix(p->a, p->m, p->k, p->a_strides, &task.a) ||
-      !map_matrix(p->b, p->k, p->n, p->b_strides, &task.b)) {
+  if (p->m > INT32_MAX || p->n > INT32_MAX || p->k > INT32_MAX ||
+      !map_matrix(p->a, p->m, p->k, p->a_strides, &task.a) || !map_matrix(p->b, p->k, p->n, p->b_strides, &task.b)) {
     return false;
   }
   struct blas_matrix c;
@@ -272,8 +273,12 @@ static void multiply_one(const struct gemm_task *task, int64_t batch) {
   set_problem(task, batch, &problem);
   if (task->has_bias) {
     struct operand bias = task->bias;
-    struct dit_tensor_view to = {.data = problem.c, .sizes = task->out.sizes + 1, .strides = task->out.strides + 1,
-                                 .numel = problem.m * problem.n, .ndim = 2, .dtype = (int16_t)task->dtype};
+    struct dit_tensor_view to = {.data = problem.c,
+                                 .sizes = task->out.sizes + 1,
+                                 .strides = task->out.strides + 1,
+                                 .numel = problem.m * problem.n,
+                                 .ndim = 2,
+                                 .dtype = (int16_t)task->dtype};
     struct dit_tensor_view from = to;
     from.data = get_matrix(&bias, batch, dit_dtype_get_size(task->dtype));
     from.strides = bias.strides + 1;
@@ -303,8 +308,16 @@ static bool multiply_half(struct gemm_task *task, int64_t batch) {
   if (task->has_bias) {
     copy_matrix(&task->bias, batch, task->dtype, c, DIT_DTYPE_F32, false);
   }
-  struct gemm_problem problem = {.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .a_strides = {k, 1},
-                                 .b_strides = {n, 1}, .c_strides = {n, 1}, .alpha = task->alpha,
+  struct gemm_problem problem = {.m = m,
+                                 .n = n,
+                                 .k = k,
+                                 .a = a,
+                                 .b = b,
+                                 .c = c,
+                                 .a_strides = {k, 1},
+                                 .b_strides = {n, 1},
+                                 .c_strides = {n, 1},
+                                 .alpha = task->alpha,
                                  .beta = task->has_bias ? task->beta : 0};
   multiply(&problem);
   copy_matrix(&task->out, batch, task->dtype, c, DIT_DTYPE_F32, true);
@@ -342,10 +355,16 @@ static bool try_tiny(void *stream, const struct dit_tensor_view *out, const stru
       a->sizes[2] == 0 || !gemm_is_tiny(out->sizes[1], out->sizes[2], a->sizes[2])) {
     return false;
   }
-  struct gemm_problem problem = {.m = out->sizes[1], .n = out->sizes[2], .k = a->sizes[2], .a = a->data, .b = b->data,
-                                 .c = out->data, .a_strides = {a->strides[1], a->strides[2]},
+  struct gemm_problem problem = {.m = out->sizes[1],
+                                 .n = out->sizes[2],
+                                 .k = a->sizes[2],
+                                 .a = a->data,
+                                 .b = b->data,
+                                 .c = out->data,
+                                 .a_strides = {a->strides[1], a->strides[2]},
                                  .b_strides = {b->strides[1], b->strides[2]},
-                                 .c_strides = {out->strides[1], out->strides[2]}, .alpha = alpha,
+                                 .c_strides = {out->strides[1], out->strides[2]},
+                                 .alpha = alpha,
                                  .wide = out->dtype == DIT_DTYPE_F64};
   gemm_tiny(&problem);
   return true;

@@ -1,4 +1,5 @@
-/// The built-in matrix product (see gemm_builtin.h): panels of b and blocks of a are packed, tiles of 6 rows by two vectors stay in registers.
+/// The built-in matrix product (see gemm_builtin.h): panels of b and blocks of a are packed, tiles of 6 rows by two
+/// vectors stay in registers.
 #include "gemm_builtin.h"
 
 #include <string.h>
@@ -8,7 +9,7 @@
 #include "simd.h"
 
 #define GEMM_ROWS 6
-#define BLOCK_ROWS 48   // multiple of GEMM_ROWS: packed a stays in the second-level cache
+#define BLOCK_ROWS 48  // multiple of GEMM_ROWS: packed a stays in the second-level cache
 #define BLOCK_DEPTH 256
 #define BLOCK_COLUMNS 2048
 
@@ -64,12 +65,11 @@ static struct tile_choice choose_tile(void) {
   return (struct tile_choice){{tile_f32_base, tile_f64_base}, 16};
 }
 
-#define PACK_LOOP(type)                                                                         \
-  for (int64_t k = 0; k < depth; k++) {                                                         \
-    for (int64_t i = 0; i < width; i++) {                                                       \
-      ((type *)dst)[k * width + i] =                                                            \
-          i < valid ? ((const type *)src)[i * width_stride + k * depth_stride] : (type)0;       \
-    }                                                                                           \
+#define PACK_LOOP(type)                                                                                              \
+  for (int64_t k = 0; k < depth; k++) {                                                                              \
+    for (int64_t i = 0; i < width; i++) {                                                                            \
+      ((type *)dst)[k * width + i] = i < valid ? ((const type *)src)[i * width_stride + k * depth_stride] : (type)0; \
+    }                                                                                                                \
   }
 
 /// A strip of `valid` rows (or columns) by `depth`, padded with zeros to `width`, interleaved along the depth.
@@ -85,13 +85,15 @@ static void pack_strip(bool wide, void *dst, const void *src, int64_t valid, int
 struct blocked_task {
   const struct gemm_problem *problem;
   tile_function *tile;
-  int64_t width;   ///< columns of a tile
+  int64_t width;  ///< columns of a tile
   int64_t column, columns;
   int64_t deep, depth;
   char *packed_b;
 };
 
-static int64_t get_size(const struct gemm_problem *problem) { return problem->wide ? 8 : 4; }
+static int64_t get_size(const struct gemm_problem *problem) {
+  return problem->wide ? 8 : 4;
+}
 
 static void pack_b(void *context, int64_t begin, int64_t end) {
   const struct blocked_task *task = context;
@@ -106,15 +108,15 @@ static void pack_b(void *context, int64_t begin, int64_t end) {
   }
 }
 
-#define MERGE_LOOP(type)                                                                       \
-  for (int64_t i = 0; i < rows; i++) {                                                         \
-    type *c = (type *)at + i * p->c_strides[0];                                                \
-    const type *t = (const type *)tile + i * task->width;                                      \
-    const type alpha = (type)p->alpha, beta = (type)(first ? p->beta : 1);                     \
-    for (int64_t j = 0; j < columns; j++) {                                                    \
-      type *target = c + j * p->c_strides[1];                                                  \
+#define MERGE_LOOP(type)                                                                                       \
+  for (int64_t i = 0; i < rows; i++) {                                                                         \
+    type *c = (type *)at + i * p->c_strides[0];                                                                \
+    const type *t = (const type *)tile + i * task->width;                                                      \
+    const type alpha = (type)p->alpha, beta = (type)(first ? p->beta : 1);                                     \
+    for (int64_t j = 0; j < columns; j++) {                                                                    \
+      type *target = c + j * p->c_strides[1];                                                                  \
       *target = beta == 0 ? alpha * t[j] : beta == 1 ? *target + alpha * t[j] : beta * *target + alpha * t[j]; \
-    }                                                                                          \
+    }                                                                                                          \
   }
 
 static void merge_tile(const struct blocked_task *task, int64_t row, int64_t column, int64_t rows, int64_t columns,
@@ -182,58 +184,58 @@ bool gemm_is_tiny(int64_t m, int64_t n, int64_t k) {
 }
 
 /// Columns are taken in panels of `lanes`: the panel of b is packed (padded with zeros), one row of sums is one vector.
-#define TINY_PANEL(name, type, lanes)                                                                            \
-  KERNEL_INLINE void name(const struct gemm_problem *p, int column) {                                            \
-    typedef type vector __attribute__((vector_size(lanes * sizeof(type)), aligned(sizeof(type)), may_alias));    \
-    type b[64 * lanes] __attribute__((aligned(64)));                                                             \
-    const int n = (int)p->n - column < lanes ? (int)p->n - column : lanes, k = (int)p->k;                        \
-    const type alpha = (type)p->alpha, beta = (type)p->beta;                                                     \
-    const int64_t step = p->b_strides[1];                                                                        \
-    for (int i = 0; i < k; i++) {                                                                                \
-      const type *at = (const type *)p->b + i * p->b_strides[0] + column * step;                                 \
-      vector row = {0};                                                                                          \
-      if (n == lanes && step == 1) {                                                                             \
-        row = *(const vector *)at;                                                                               \
-      } else {                                                                                                   \
-        for (int j = 0; j < n; j++) {                                                                            \
-          ((type *)&row)[j] = at[j * step];                                                                      \
-        }                                                                                                        \
-      }                                                                                                          \
-      *(vector *)(b + i * lanes) = row;                                                                          \
-    }                                                                                                            \
-    for (int64_t row = 0; row < p->m; row++) {                                                                   \
-      const type *a = (const type *)p->a + row * p->a_strides[0];                                                \
-      type *c = (type *)p->c + row * p->c_strides[0] + column * p->c_strides[1];                                 \
-      vector sum = {0};                                                                                          \
-      for (int i = 0; i < k; i++) {                                                                              \
-        sum += a[i * p->a_strides[1]] * *(const vector *)(b + i * lanes);                                        \
-      }                                                                                                          \
-      sum *= alpha;                                                                                              \
-      if (beta == 0 && n == lanes && p->c_strides[1] == 1) {                                                     \
-        *(vector *)c = sum;                                                                                      \
-        continue;                                                                                                \
-      }                                                                                                          \
-      for (int j = 0; j < n; j++) {                                                                              \
-        type *target = c + j * p->c_strides[1];                                                                  \
-        *target = beta == 0 ? ((type *)&sum)[j] : beta * *target + ((type *)&sum)[j];                            \
-      }                                                                                                          \
-    }                                                                                                            \
+#define TINY_PANEL(name, type, lanes)                                                                         \
+  KERNEL_INLINE void name(const struct gemm_problem *p, int column) {                                         \
+    typedef type vector __attribute__((vector_size(lanes * sizeof(type)), aligned(sizeof(type)), may_alias)); \
+    type b[64 * lanes] __attribute__((aligned(64)));                                                          \
+    const int n = (int)p->n - column < lanes ? (int)p->n - column : lanes, k = (int)p->k;                     \
+    const type alpha = (type)p->alpha, beta = (type)p->beta;                                                  \
+    const int64_t step = p->b_strides[1];                                                                     \
+    for (int i = 0; i < k; i++) {                                                                             \
+      const type *at = (const type *)p->b + i * p->b_strides[0] + column * step;                              \
+      vector row = {0};                                                                                       \
+      if (n == lanes && step == 1) {                                                                          \
+        row = *(const vector *)at;                                                                            \
+      } else {                                                                                                \
+        for (int j = 0; j < n; j++) {                                                                         \
+          ((type *)&row)[j] = at[j * step];                                                                   \
+        }                                                                                                     \
+      }                                                                                                       \
+      *(vector *)(b + i * lanes) = row;                                                                       \
+    }                                                                                                         \
+    for (int64_t row = 0; row < p->m; row++) {                                                                \
+      const type *a = (const type *)p->a + row * p->a_strides[0];                                             \
+      type *c = (type *)p->c + row * p->c_strides[0] + column * p->c_strides[1];                              \
+      vector sum = {0};                                                                                       \
+      for (int i = 0; i < k; i++) {                                                                           \
+        sum += a[i * p->a_strides[1]] * *(const vector *)(b + i * lanes);                                     \
+      }                                                                                                       \
+      sum *= alpha;                                                                                           \
+      if (beta == 0 && n == lanes && p->c_strides[1] == 1) {                                                  \
+        *(vector *)c = sum;                                                                                   \
+        continue;                                                                                             \
+      }                                                                                                       \
+      for (int j = 0; j < n; j++) {                                                                           \
+        type *target = c + j * p->c_strides[1];                                                               \
+        *target = beta == 0 ? ((type *)&sum)[j] : beta * *target + ((type *)&sum)[j];                         \
+      }                                                                                                       \
+    }                                                                                                         \
   }
 TINY_PANEL(tiny_panel_f32_narrow, float, 4)
 TINY_PANEL(tiny_panel_f32_wide, float, 16)
 TINY_PANEL(tiny_panel_f64_narrow, double, 4)
 TINY_PANEL(tiny_panel_f64_wide, double, 8)
 
-#define TINY_BODY(name, panel, lanes)                                \
-  KERNEL_INLINE void name##_body(const struct gemm_problem *p) {     \
-    if (p->n <= 4) {                                                 \
-      panel##_narrow(p, 0);                                          \
-      return;                                                        \
-    }                                                                \
-    for (int column = 0; column < p->n; column += lanes) {           \
-      panel##_wide(p, column);                                       \
-    }                                                                \
-  }                                                                  \
+#define TINY_BODY(name, panel, lanes)                            \
+  KERNEL_INLINE void name##_body(const struct gemm_problem *p) { \
+    if (p->n <= 4) {                                             \
+      panel##_narrow(p, 0);                                      \
+      return;                                                    \
+    }                                                            \
+    for (int column = 0; column < p->n; column += lanes) {       \
+      panel##_wide(p, column);                                   \
+    }                                                            \
+  }                                                              \
   KERNEL_MULTI(static, name, (const struct gemm_problem *p), (p))
 TINY_BODY(tiny_f32, tiny_panel_f32, 16)
 TINY_BODY(tiny_f64, tiny_panel_f64, 8)

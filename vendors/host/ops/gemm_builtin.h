@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/// c = alpha * a @ b + beta * c, one float (or double, `wide`) matrix of any strides; beta 0 ignores what c holds. `strides` are row and column
-/// stride in elements of a, b and c.
+/// c = alpha * a @ b + beta * c, one float (or double, `wide`) matrix of any strides; beta 0 ignores what c holds.
+/// `strides` are row and column stride in elements of a, b and c.
 struct gemm_problem {
   int64_t m, n, k;
   const void *a, *b;
@@ -19,7 +19,8 @@ struct gemm_problem {
 /// For a few hundred multiplications: no packing of a, no allocation. Only when gemm_is_tiny.
 bool gemm_is_tiny(int64_t m, int64_t n, int64_t k);
 void gemm_tiny(const struct gemm_problem *problem);
-/// Blocked and packed, spread over the threads; the result does not depend on their number. False (nothing written) without memory.
+/// Blocked and packed, spread over the threads; the result does not depend on their number. False (nothing written)
+/// without memory.
 bool gemm_blocked(const struct gemm_problem *problem);
 
 #endif

@@ -1,7 +1,7 @@
 /// The innermost tile of the built-in matrix product for one type and vector width; included once per combination.
 ///
-/// The including file defines REAL, VECTOR_BYTES, TILE_NAME and TILE_TARGET. a is packed as depth x GEMM_ROWS, b as depth x (2 vectors); the tile of
-/// GEMM_ROWS x 2 vectors stays in registers and is written to `tile` row by row.
+/// The including file defines REAL, VECTOR_BYTES, TILE_NAME and TILE_TARGET. a is packed as depth x GEMM_ROWS, b as
+/// depth x (2 vectors); the tile of GEMM_ROWS x 2 vectors stays in registers and is written to `tile` row by row.
 
 TILE_TARGET static void TILE_NAME(int64_t depth, const void *packed_a, const void *packed_b, void *tile) {
   typedef REAL vector __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL)), may_alias));

@@ -3,6 +3,11 @@
 
 #include "simd.h"
 
+/// Builds with -DKERNEL_LEVEL_MAX=3 or 0 test the code of smaller processors on a larger one.
+#ifndef KERNEL_LEVEL_MAX
+#define KERNEL_LEVEL_MAX 4
+#endif
+
 int kernel_level;
 
 /// Runs when the library is loaded, before any kernel can be called.
@@ -15,6 +20,7 @@ __attribute__((constructor)) static void select_level(void) {
   } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
     kernel_level = 3;
   }
+  kernel_level = kernel_level > KERNEL_LEVEL_MAX ? KERNEL_LEVEL_MAX : kernel_level;
 #endif
 }
 
@@ -37,4 +43,6 @@ static const struct dit_kernel_vtable kernels = {
 
 DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);
 
-const struct dit_kernel_vtable *dit_vendor_get_kernels(void) { return &kernels; }
+const struct dit_kernel_vtable *dit_vendor_get_kernels(void) {
+  return &kernels;
+}

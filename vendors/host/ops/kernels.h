@@ -24,20 +24,23 @@ enum dit_status kernel_dropout(void *stream, const struct dit_tensor_view *out, 
                                const struct dit_tensor_view *in, double keep, double scale, uint64_t seed,
                                uint64_t offset, struct dit_error *err);
 enum dit_status kernel_lstm_cell(void *stream, const struct dit_tensor_view *hy, const struct dit_tensor_view *cy,
-        const struct dit_tensor_view *workspace, const struct dit_tensor_view *input_gates, const struct
-        dit_tensor_view *hidden_gates, const struct dit_tensor_view *cx, const struct dit_tensor_view *input_bias,
-        const struct dit_tensor_view *hidden_bias, struct dit_error *err);
-enum dit_status kernel_lstm_cell_backward(void *stream, const struct dit_tensor_view *grad_gates, const struct
-        dit_tensor_view *grad_cx, const struct dit_tensor_view *grad_hy, const struct dit_tensor_view *grad_cy,
-        const struct dit_tensor_view *cx, const struct dit_tensor_view *cy, const struct dit_tensor_view *workspace,
-        struct dit_error *err);
-enum dit_status kernel_gru_cell(void *stream, const struct dit_tensor_view *hy, const struct dit_tensor_view
-        *workspace, const struct dit_tensor_view *input_gates, const struct dit_tensor_view *hidden_gates, const
-        struct dit_tensor_view *hx, const struct dit_tensor_view *input_bias, const struct dit_tensor_view
-        *hidden_bias, struct dit_error *err);
-enum dit_status kernel_gru_cell_backward(void *stream, const struct dit_tensor_view *grad_input_gates, const struct
-        dit_tensor_view *grad_hidden_gates, const struct dit_tensor_view *grad_hx, const struct dit_tensor_view
-        *grad_hy, const struct dit_tensor_view *workspace, struct dit_error *err);
+                                 const struct dit_tensor_view *workspace, const struct dit_tensor_view *input_gates,
+                                 const struct dit_tensor_view *hidden_gates, const struct dit_tensor_view *cx,
+                                 const struct dit_tensor_view *input_bias, const struct dit_tensor_view *hidden_bias,
+                                 struct dit_error *err);
+enum dit_status kernel_lstm_cell_backward(void *stream, const struct dit_tensor_view *grad_gates,
+                                          const struct dit_tensor_view *grad_cx, const struct dit_tensor_view *grad_hy,
+                                          const struct dit_tensor_view *grad_cy, const struct dit_tensor_view *cx,
+                                          const struct dit_tensor_view *cy, const struct dit_tensor_view *workspace,
+                                          struct dit_error *err);
+enum dit_status kernel_gru_cell(void *stream, const struct dit_tensor_view *hy, const struct dit_tensor_view *workspace,
+                                const struct dit_tensor_view *input_gates, const struct dit_tensor_view *hidden_gates,
+                                const struct dit_tensor_view *hx, const struct dit_tensor_view *input_bias,
+                                const struct dit_tensor_view *hidden_bias, struct dit_error *err);
+enum dit_status kernel_gru_cell_backward(void *stream, const struct dit_tensor_view *grad_input_gates,
+                                         const struct dit_tensor_view *grad_hidden_gates,
+                                         const struct dit_tensor_view *grad_hx, const struct dit_tensor_view *grad_hy,
+                                         const struct dit_tensor_view *workspace, struct dit_error *err);
 
 /// Write `scalar` as one element of `dtype` (PyTorch's conversion); false for a dtype without conversion.
 bool kernel_store_scalar(struct dit_scalar scalar, int dtype, void *dst);

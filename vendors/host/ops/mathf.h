@@ -1,7 +1,8 @@
-/// Vectorisable float functions: straight-line polynomials without table or branch, so that loops over them become SIMD.
+/// Vectorisable float functions: straight-line polynomials without table or branch, so that loops over them become
+/// SIMD.
 ///
-/// Errors against the exact value with FMA: exp_f32 <= 1 ulp, tanh_f32 <= 2 ulp, erf_f32 <= 2 ulp (tested against libm). Overflow gives infinity, underflow
-/// goes through subnormals to 0, NaN stays NaN.
+/// Errors against the exact value with FMA: exp_f32 <= 1 ulp, tanh_f32 <= 2 ulp, erf_f32 <= 2 ulp (tested against
+/// libm). Overflow gives infinity, underflow goes through subnormals to 0, NaN stays NaN.
 #ifndef DIT_HOST_OPS_MATHF_H
 #define DIT_HOST_OPS_MATHF_H
 
@@ -43,7 +44,9 @@ KERNEL_INLINE float tanh_f32(float x) {
   return magnitude < 0.625f ? small : large;
 }
 
-KERNEL_INLINE float sigmoid_f32(float x) { return 1.0f / (1.0f + exp_f32(-x)); }
+KERNEL_INLINE float sigmoid_f32(float x) {
+  return 1.0f / (1.0f + exp_f32(-x));
+}
 
 KERNEL_INLINE float erf_f32(float x) {
   const float t = fabsf(x), s = x * x;

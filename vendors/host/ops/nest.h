@@ -1,8 +1,9 @@
 /// Loop nests: how every elementwise kernel walks its operands.
 ///
-/// A nest holds up to NEST_OPERANDS operands of one shape. Dimensions of size 1 are dropped, the rest is sorted so that the innermost one has
-/// the smallest strides (operand 0 decides first) and neighbours that walk memory as one are fused. Strides are in bytes. It holds no pointers to
-/// the caller's memory but the data, so it may be copied onto a stream.
+/// A nest holds up to NEST_OPERANDS operands of one shape. Dimensions of size 1 are dropped, the rest is sorted so that
+/// the innermost one has the smallest strides (operand 0 decides first) and neighbours that walk memory as one are
+/// fused. Strides are in bytes. It holds no pointers to the caller's memory but the data, so it may be copied onto a
+/// stream.
 #ifndef DIT_HOST_OPS_NEST_H
 #define DIT_HOST_OPS_NEST_H
 
@@ -24,7 +25,8 @@ struct nest {
 
 /// All views have the sizes of views[0].
 void nest_init(struct nest *nest, int operands, const struct dit_tensor_view *const *views);
-/// Call `body` for runs along dimension 0 that cover the elements [begin, end) of the nest's own order. `data` are the operands' addresses.
+/// Call `body` for runs along dimension 0 that cover the elements [begin, end) of the nest's own order. `data` are the
+/// operands' addresses.
 typedef void nest_body(void *context, char *const *data, int64_t count);
 void nest_walk(const struct nest *nest, int64_t begin, int64_t end, nest_body *body, void *context);
 /// The same over all elements, on several threads when it pays.

@@ -1,8 +1,9 @@
 /// Sums and means over any set of dimensions.
 ///
-/// Accumulation is float for float, half and bfloat16 results, double for double, 64-bit integer for integers. Sums are pairwise: blocks of ROW_BLOCK
-/// (or ROW_BLOCK_DIRECT) elements (or cascades of COLUMN_STEP rows) added in a tree, so the error grows with log n. How the work is cut depends on shapes and
-/// strides alone, never on the number of threads: results repeat on any machine size.
+/// Accumulation is float for float, half and bfloat16 results, double for double, 64-bit integer for integers. Sums are
+/// pairwise: blocks of ROW_BLOCK (or ROW_BLOCK_DIRECT) elements (or cascades of COLUMN_STEP rows) added in a tree, so
+/// the error grows with log n. How the work is cut depends on shapes and strides alone, never on the number of threads:
+/// results repeat on any machine size.
 #include <math.h>
 #include <string.h>
 
@@ -14,9 +15,9 @@
 #include "nest.h"
 #include "simd.h"
 
-#define ROW_BLOCK NEST_BLOCK       // elements per leaf when they are staged
-#define ROW_BLOCK_DIRECT 2048      // when they are added where they lie
-#define CHUNK_ELEMENTS 131072      // least work of a chunk
+#define ROW_BLOCK NEST_BLOCK   // elements per leaf when they are staged
+#define ROW_BLOCK_DIRECT 2048  // when they are added where they lie
+#define CHUNK_ELEMENTS 131072  // least work of a chunk
 #define COLUMN_BLOCK 256
 #define COLUMN_STEP 32
 #define COLUMN_LEVELS 5
@@ -39,8 +40,8 @@ struct reduce_task {
   int in_width, out_width;
   bool convert_twice;  ///< elements are rounded to the result dtype before they are added
   bool mean;
-  bool rows;  ///< the innermost memory dimension is reduced
-  int64_t leaf;  ///< elements per leaf of the tree
+  bool rows;              ///< the innermost memory dimension is reduced
+  int64_t leaf;           ///< elements per leaf of the tree
   int64_t chunks, chunk;  ///< of the reduced index, when few results share much work
 };
 
@@ -53,36 +54,36 @@ typedef union {
 // ---- blocks of contiguous work-type values
 
 #define LANES 64
-#define SUM_BODY(name, type)                                    \
+#define SUM_BODY(name, type)                                                   \
   KERNEL_INLINE void name##_body(const type *p, int64_t count, type *result) { \
-    type lanes[LANES] = {0};                                            \
-    int64_t i = 0;                                                      \
-    for (; i + LANES <= count; i += LANES) {                            \
-      for (int j = 0; j < LANES; j++) {                                 \
-        lanes[j] += p[i + j];                                           \
-      }                                                                 \
-    }                                                                   \
-    for (int j = 0; i < count; i++, j++) {                              \
-      lanes[j] += p[i];                                                 \
-    }                                                                   \
-    for (int width = LANES / 2; width > 0; width /= 2) {                \
-      for (int j = 0; j < width; j++) {                                 \
-        lanes[j] += lanes[j + width];                                   \
-      }                                                                 \
-    }                                                                   \
-    *result = lanes[0];                                                 \
-  }                                                                     \
+    type lanes[LANES] = {0};                                                   \
+    int64_t i = 0;                                                             \
+    for (; i + LANES <= count; i += LANES) {                                   \
+      for (int j = 0; j < LANES; j++) {                                        \
+        lanes[j] += p[i + j];                                                  \
+      }                                                                        \
+    }                                                                          \
+    for (int j = 0; i < count; i++, j++) {                                     \
+      lanes[j] += p[i];                                                        \
+    }                                                                          \
+    for (int width = LANES / 2; width > 0; width /= 2) {                       \
+      for (int j = 0; j < width; j++) {                                        \
+        lanes[j] += lanes[j + width];                                          \
+      }                                                                        \
+    }                                                                          \
+    *result = lanes[0];                                                        \
+  }                                                                            \
   KERNEL_MULTI(static, name, (const type *p, int64_t count, type *result), (p, count, result))
 SUM_BODY(sum_f32, float)
 SUM_BODY(sum_f64, double)
 SUM_BODY(sum_u64, uint64_t)
 
-#define ADD_BODY(name, type)                                                           \
+#define ADD_BODY(name, type)                                                                    \
   KERNEL_INLINE void name##_body(type *restrict total, const type *restrict p, int64_t count) { \
-    for (int64_t i = 0; i < count; i++) {                                              \
-      total[i] += p[i];                                                                \
-    }                                                                                  \
-  }                                                                                    \
+    for (int64_t i = 0; i < count; i++) {                                                       \
+      total[i] += p[i];                                                                         \
+    }                                                                                           \
+  }                                                                                             \
   KERNEL_MULTI(static, name, (type *restrict total, const type *restrict p, int64_t count), (total, p, count))
 ADD_BODY(add_f32, float)
 ADD_BODY(add_f64, double)
@@ -123,9 +124,12 @@ static accumulator add_two(int work, accumulator a, accumulator b) {
   return a;
 }
 
-static int get_width(int work) { return work == DIT_DTYPE_F32 ? 4 : 8; }
+static int get_width(int work) {
+  return work == DIT_DTYPE_F32 ? 4 : 8;
+}
 
-/// `count` elements from `data` with a byte stride, in the work type. Returns `data` itself when nothing has to be done.
+/// `count` elements from `data` with a byte stride, in the work type. Returns `data` itself when nothing has to be
+/// done.
 static const void *load_block(const struct reduce_task *task, const char *data, int64_t stride, int64_t count,
                               char *room) {
   char raw[NEST_BLOCK * 8], rounded[NEST_BLOCK * 8];
@@ -250,7 +254,8 @@ static accumulator add_partials(int work, const accumulator *partial, int64_t co
   if (count == 1) {
     return partial[0];
   }
-  return add_two(work, add_partials(work, partial, count / 2), add_partials(work, partial + count / 2, count - count / 2));
+  return add_two(work, add_partials(work, partial, count / 2),
+                 add_partials(work, partial + count / 2, count - count / 2));
 }
 
 static void reduce_rows(struct reduce_task *task) {
@@ -351,7 +356,8 @@ static void run_column_chunks(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/// Chunks are added in their order, whether they were all computed first or, without memory for that, one after the other.
+/// Chunks are added in their order, whether they were all computed first or, without memory for that, one after the
+/// other.
 static void finish_columns(const struct column_task *column, int64_t block) {
   const struct reduce_task *task = column->reduce;
   _Alignas(64) char total[COLUMN_BLOCK * 8], room[COLUMN_BLOCK * 8];
@@ -496,7 +502,8 @@ enum dit_status kernel_reduce(void *stream, enum dit_reduce_kind kind, const str
   }
   task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 ||
               (task.reduced.numel > 1 && task.reduced.in[0] <= task.kept.in[0]);
-  bool direct = task.in_dtype == task.work && !task.convert_twice && task.reduced.ndim == 1 && task.reduced.in[0] == task.in_width;
+  bool direct = task.in_dtype == task.work && !task.convert_twice && task.reduced.ndim == 1 &&
+                task.reduced.in[0] == task.in_width;
   task.leaf = direct ? ROW_BLOCK_DIRECT : ROW_BLOCK;
   set_chunks(&task);
   return host_stream_launch(stream, run_reduce, &task, sizeof(task), err);

@@ -13,7 +13,9 @@
 #define UNITS 128  ///< hidden units per block
 #define OPERANDS 8
 
-static inline double sigmoid_f64(double x) { return 1 / (1 + exp(-x)); }
+static inline double sigmoid_f64(double x) {
+  return 1 / (1 + exp(-x));
+}
 
 #define REAL float
 #define SIGMOID sigmoid_f32
@@ -88,9 +90,9 @@ static void store(const struct cell_task *task, const struct block *block, int i
 }
 
 #define AS_FLOAT(p) ((float *)(p)->value)
-#define FOR_EACH_BLOCK(task, unit, count)                                                                       \
-  for (int64_t unit = 0, count; unit < (task)->hidden &&                                                        \
-                                (count = (task)->hidden - unit < UNITS ? (task)->hidden - unit : UNITS, true); \
+#define FOR_EACH_BLOCK(task, unit, count)                                                                      \
+  for (int64_t unit = 0, count;                                                                                \
+       unit < (task)->hidden && (count = (task)->hidden - unit < UNITS ? (task)->hidden - unit : UNITS, true); \
        unit += UNITS)
 
 enum { LSTM_HY, LSTM_CY, LSTM_WORKSPACE, LSTM_INPUT, LSTM_HIDDEN, LSTM_CX, LSTM_INPUT_BIAS, LSTM_HIDDEN_BIAS };
@@ -217,8 +219,8 @@ static void run_cell(void *argument) {
 
 /// `state` is any (N,H) operand; the views are in the order of the row function's enum.
 static enum dit_status launch(void *stream, void (*row)(const struct cell_task *, int64_t),
-                              const struct dit_tensor_view *state, const struct dit_tensor_view *const *views, int count,
-                              struct dit_error *err) {
+                              const struct dit_tensor_view *state, const struct dit_tensor_view *const *views,
+                              int count, struct dit_error *err) {
   struct cell_task task;
   bool half = state->dtype == DIT_DTYPE_F16 || state->dtype == DIT_DTYPE_BF16;
   if (!half && state->dtype != DIT_DTYPE_F32 && state->dtype != DIT_DTYPE_F64) {

@@ -1,7 +1,7 @@
 /// The arithmetic of the recurrent cells for one work type; included once for float and once for double.
 ///
-/// The including file defines REAL, SIGMOID, TANH and BODY(x) / NAME(x). Arrays hold one block of hidden units: g[gate] points to the block
-/// of one gate.
+/// The including file defines REAL, SIGMOID, TANH and BODY(x) / NAME(x). Arrays hold one block of hidden units: g[gate]
+/// points to the block of one gate.
 
 KERNEL_INLINE void BODY(lstm_forward)(REAL *const *g, const REAL *cx, REAL *cy, REAL *hy, int64_t count) {
   REAL *restrict i = g[0], *restrict f = g[1], *restrict c = g[2], *restrict o = g[3];
@@ -49,12 +49,12 @@ KERNEL_INLINE void BODY(gru_forward)(REAL *const *a, REAL *const *b, const REAL 
     hy[j] = n[j] + z[j] * (hx[j] - n[j]);
   }
 }
-KERNEL_MULTI(static, NAME(gru_forward),
-             (REAL *const *a, REAL *const *b, const REAL *hx, REAL *hy, int64_t count), (a, b, hx, hy, count))
+KERNEL_MULTI(static, NAME(gru_forward), (REAL *const *a, REAL *const *b, const REAL *hx, REAL *hy, int64_t count),
+             (a, b, hx, hy, count))
 
 /// w: the five parts of the workspace; a and b become the gradients of the input and hidden gates.
-KERNEL_INLINE void BODY(gru_backward)(REAL *const *w, REAL *const *a, REAL *const *b, const REAL *grad_hy, REAL *grad_hx,
-                                      int64_t count) {
+KERNEL_INLINE void BODY(gru_backward)(REAL *const *w, REAL *const *a, REAL *const *b, const REAL *grad_hy,
+                                      REAL *grad_hx, int64_t count) {
   KERNEL_LANES
   for (int64_t j = 0; j < count; j++) {
     const REAL r = w[0][j], z = w[1][j], n = w[2][j], hx = w[3][j], hn = w[4][j], g = grad_hy[j];

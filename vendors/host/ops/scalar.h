@@ -38,7 +38,9 @@ KERNEL_INLINE uint16_t half_from_float(float value) {
   return (uint16_t)((sign >> 16) | (twice > 0xFF000000u ? 0x7E00u : magnitude));
 }
 
-KERNEL_INLINE float bfloat_to_float(uint16_t value) { return float_from_bits((uint32_t)value << 16); }
+KERNEL_INLINE float bfloat_to_float(uint16_t value) {
+  return float_from_bits((uint32_t)value << 16);
+}
 
 KERNEL_INLINE uint16_t bfloat_from_float(float value) {
   const uint32_t word = float_to_bits(value);
@@ -50,9 +52,9 @@ KERNEL_INLINE uint16_t bfloat_from_float(float value) {
 struct float8_format {
   int mantissa;
   int bias;
-  uint8_t nan;       ///< without sign
-  uint8_t overflow;  ///< what a value beyond the largest finite one becomes
-  uint8_t largest;   ///< largest finite code
+  uint8_t nan;            ///< without sign
+  uint8_t overflow;       ///< what a value beyond the largest finite one becomes
+  uint8_t largest;        ///< largest finite code
   uint8_t unsigned_zero;  ///< 1: -0 does not exist (its code is NaN)
 };
 static const struct float8_format float8_e5m2 = {2, 15, 0x7F, 0x7C, 0x7B, 0};

@@ -1,7 +1,9 @@
-/// One body, three instruction sets: loops are written once as always-inlined C and compiled for the baseline, AVX2+FMA and AVX-512.
+/// One body, three instruction sets: loops are written once as always-inlined C and compiled for the baseline, AVX2+FMA
+/// and AVX-512.
 ///
-/// KERNEL_MULTI(name, (params), (args)) defines `name`, which calls `name_body` as compiled for this processor. The choice is one load and a predictable
-/// branch, not an ifunc, so sanitizers and other C libraries need nothing special. Other architectures get the baseline alone.
+/// KERNEL_MULTI(name, (params), (args)) defines `name`, which calls `name_body` as compiled for this processor. The
+/// choice is one load and a predictable branch, not an ifunc, so sanitizers and other C libraries need nothing special.
+/// Other architectures get the baseline alone.
 #ifndef DIT_HOST_OPS_SIMD_H
 #define DIT_HOST_OPS_SIMD_H
 
@@ -29,21 +31,27 @@
 extern int kernel_level;
 
 #if KERNEL_X86
-#define KERNEL_MULTI_EXPANDED(linkage, name, params, args)          \
-  KERNEL_V4 static void name##_v4 params { name##_body args; } \
-  KERNEL_V3 static void name##_v3 params { name##_body args; } \
-  linkage void name params {                                   \
-    if (kernel_level == 4) {                                   \
-      name##_v4 args;                                          \
-    } else if (kernel_level == 3) {                            \
-      name##_v3 args;                                          \
-    } else {                                                   \
-      name##_body args;                                        \
-    }                                                          \
+#define KERNEL_MULTI_EXPANDED(linkage, name, params, args) \
+  KERNEL_V4 static void name##_v4 params {                 \
+    name##_body args;                                      \
+  }                                                        \
+  KERNEL_V3 static void name##_v3 params {                 \
+    name##_body args;                                      \
+  }                                                        \
+  linkage void name params {                               \
+    if (kernel_level == 4) {                               \
+      name##_v4 args;                                      \
+    } else if (kernel_level == 3) {                        \
+      name##_v3 args;                                      \
+    } else {                                               \
+      name##_body args;                                    \
+    }                                                      \
   }
 #else
 #define KERNEL_MULTI_EXPANDED(linkage, name, params, args) \
-  linkage void name params { name##_body args; }
+  linkage void name params {                               \
+    name##_body args;                                      \
+  }
 #endif
 #define KERNEL_MULTI(linkage, name, params, args) KERNEL_MULTI_EXPANDED(linkage, name, params, args)
 

@@ -1,7 +1,8 @@
 /// softmax and log-softmax over one dimension.
 ///
-/// out = exp(x - max) / sum(exp(x - max)), computed in float (double for double). Lines that lie along memory are done one at a time; otherwise a
-/// block of neighbouring lines advances together. A line of NaN or of -infinity alone gives NaN, as in PyTorch.
+/// out = exp(x - max) / sum(exp(x - max)), computed in float (double for double). Lines that lie along memory are done
+/// one at a time; otherwise a block of neighbouring lines advances together. A line of NaN or of -infinity alone gives
+/// NaN, as in PyTorch.
 #include <math.h>
 #include <string.h>
 
@@ -13,6 +14,7 @@
 #include "nest.h"
 
 #define COLUMN_BLOCK 128
+#define COLUMN_STEP 128  // steps of a line between two levels of its sum
 
 struct softmax_task {
   struct nest nest;  ///< all dimensions but the one of the softmax; operands out, in

@@ -49,7 +49,7 @@ KERNEL_INLINE void BODY(row_exp)(REAL *out, const REAL *p, int64_t count, REAL m
   }
   *sum += lanes[0];
 }
-KERNEL_MULTI(static, NAME(row_exp), (REAL *out, const REAL *p, int64_t count, REAL max, REAL *sum),
+KERNEL_MULTI(static, NAME(row_exp), (REAL * out, const REAL *p, int64_t count, REAL max, REAL *sum),
              (out, p, count, max, sum))
 
 KERNEL_INLINE void BODY(row_scale)(REAL *out, const REAL *p, int64_t count, REAL scale, REAL offset) {
@@ -58,7 +58,7 @@ KERNEL_INLINE void BODY(row_scale)(REAL *out, const REAL *p, int64_t count, REAL
     out[i] = p[i] * scale - offset;
   }
 }
-KERNEL_MULTI(static, NAME(row_scale), (REAL *out, const REAL *p, int64_t count, REAL scale, REAL offset),
+KERNEL_MULTI(static, NAME(row_scale), (REAL * out, const REAL *p, int64_t count, REAL scale, REAL offset),
              (out, p, count, scale, offset))
 
 KERNEL_INLINE void BODY(column_max)(REAL *max, const REAL *p, int64_t count) {
@@ -67,7 +67,7 @@ KERNEL_INLINE void BODY(column_max)(REAL *max, const REAL *p, int64_t count) {
     max[i] = p[i] > max[i] ? p[i] : max[i];
   }
 }
-KERNEL_MULTI(static, NAME(column_max), (REAL *max, const REAL *p, int64_t count), (max, p, count))
+KERNEL_MULTI(static, NAME(column_max), (REAL * max, const REAL *p, int64_t count), (max, p, count))
 
 KERNEL_INLINE void BODY(column_exp)(REAL *out, REAL *sum, const REAL *p, const REAL *max, int64_t count) {
   KERNEL_LANES
@@ -77,12 +77,12 @@ KERNEL_INLINE void BODY(column_exp)(REAL *out, REAL *sum, const REAL *p, const R
     sum[i] += e;
   }
 }
-KERNEL_MULTI(static, NAME(column_exp), (REAL *out, REAL *sum, const REAL *p, const REAL *max, int64_t count),
+KERNEL_MULTI(static, NAME(column_exp), (REAL * out, REAL *sum, const REAL *p, const REAL *max, int64_t count),
              (out, sum, p, max, count))
 
 /// Softmax: out = exp(p - max) * scale; log-softmax: out = p - max - scale.
 KERNEL_INLINE void BODY(column_finish)(REAL *out, const REAL *p, const REAL *max, const REAL *scale, int64_t count,
-                                            bool log) {
+                                       bool log) {
   if (log) {
     KERNEL_LANES
     for (int64_t i = 0; i < count; i++) {
@@ -96,7 +96,7 @@ KERNEL_INLINE void BODY(column_finish)(REAL *out, const REAL *p, const REAL *max
   }
 }
 KERNEL_MULTI(static, NAME(column_finish),
-             (REAL *out, const REAL *p, const REAL *max, const REAL *scale, int64_t count, bool log),
+             (REAL * out, const REAL *p, const REAL *max, const REAL *scale, int64_t count, bool log),
              (out, p, max, scale, count, log))
 
 /// One line that is not read in place: blocks are loaded, converted and written one after the other.
@@ -153,21 +153,27 @@ static void NAME(run_row_direct)(const struct softmax_task *task, char *out, con
 
 /// `columns` lines side by side; strides between them are those of the nest's innermost dimension.
 static void NAME(run_columns)(const struct softmax_task *task, char *out, const char *in, int64_t columns) {
-  REAL max[COLUMN_BLOCK], sum[COLUMN_BLOCK], block[COLUMN_BLOCK], result[COLUMN_BLOCK];
+  REAL max[COLUMN_BLOCK], sum[COLUMN_BLOCK], part[COLUMN_BLOCK], block[COLUMN_BLOCK], result[COLUMN_BLOCK];
   const int64_t in_stride = task->nest.strides[1][0], out_stride = task->nest.strides[0][0];
   bool direct = task->in_dtype == task->work && in_stride == (int64_t)sizeof(REAL);
   for (int64_t i = 0; i < columns; i++) {
     max[i] = -(REAL)INFINITY;
-    sum[i] = 0;
+    sum[i] = part[i] = 0;
   }
-#define LOAD_STEP(j) \
+#define LOAD_STEP(j)                                 \
   (direct ? (const REAL *)(in + (j) * task->in_step) \
           : (load_block(task, in + (j) * task->in_step, in_stride, columns, block), block))
   for (int64_t j = 0; j < task->length; j++) {
     NAME(column_max)(max, LOAD_STEP(j), columns);
   }
   for (int64_t j = 0; j < task->length; j++) {
-    NAME(column_exp)(result, sum, LOAD_STEP(j), max, columns);
+    NAME(column_exp)(result, part, LOAD_STEP(j), max, columns);
+    if (j % COLUMN_STEP == COLUMN_STEP - 1 || j == task->length - 1) {  // two levels keep long sums exact
+      for (int64_t i = 0; i < columns; i++) {
+        sum[i] += part[i];
+        part[i] = 0;
+      }
+    }
   }
   for (int64_t i = 0; i < columns; i++) {
     sum[i] = task->log ? (REAL)log((double)sum[i]) : 1 / sum[i];

@@ -1,6 +1,7 @@
 /// The elementwise unary kernel: relu and gelu.
 ///
-/// Works in float (also for half types) or double or, relu only, the integer type itself; other types and strides are staged in blocks.
+/// Works in float (also for half types) or double or, relu only, the integer type itself; other types and strides are
+/// staged in blocks.
 #include <math.h>
 #include <string.h>
 
