@@ -1,4 +1,4 @@
-"""What the alias costs per call: the same work with the alias on ("cuda") and off ("dit"), in separate processes that take turns."""
+"""What the alias costs per call: the same work with the alias on ("cuda") and off ("dit"), processes taking turns."""
 
 import argparse
 import json
@@ -9,9 +9,8 @@ OPERATIONS = ("empty", "add", ".to", ".device", "empty on cpu")
 
 
 def measure(device, calls):
-    import torch
-
     import ditorch  # noqa: F401
+    import torch
 
     torch.set_num_threads(1)
     x, cpu = torch.ones(4, 4, device=device), torch.ones(4, 4)
@@ -24,6 +23,11 @@ def measure(device, calls):
     }
     times = common.interleave(work, rounds=9, calls=calls)
     print(json.dumps({name: common.summary(values)[0] for name, values in times.items()}))
+
+
+def show(figures):
+    middle, low, high = (value * 1e6 for value in figures)
+    return f"{middle:.3f} us ({low:.3f}-{high:.3f})"
 
 
 def main():
@@ -40,21 +44,29 @@ def main():
     for index in range(options.rounds):
         for side in sides if index % 2 == 0 else reversed(sides):
             device, alias = sides[side]
-            answer = common.run_child([__file__, "--child", device, "--calls", str(options.calls)], DITORCH_ALIAS=alias, DITORCH_BANNER="0")
+            answer = common.run_child(
+                [__file__, "--child", device, "--calls", str(options.calls)], DITORCH_ALIAS=alias, DITORCH_BANNER="0"
+            )
             for name in OPERATIONS:
                 results[side][name].append(answer[name])
     rows = []
     for name in OPERATIONS:
         on, off = common.summary(results["on"][name]), common.summary(results["off"][name])
         spread = max(on[2] - on[1], off[2] - off[1])
-        rows.append({
-            "what": name,
-            "figure": f"on {on[0] * 1e6:.3f} us ({on[1] * 1e6:.3f}-{on[2] * 1e6:.3f}), off {off[0] * 1e6:.3f} us ({off[1] * 1e6:.3f}-{off[2] * 1e6:.3f})",
-            "goal": "no difference beyond the spread",
-            "met": common.verdict(on[0] - off[0] <= spread),
-        })
-    common.report("Cost of the alias", "python bench/bench_alias.py", rows,
-                  f"{options.rounds} pairs of processes in turns; median (quartiles) of the processes' medians.")
+        rows.append(
+            {
+                "what": name,
+                "figure": f"on {show(on)}, off {show(off)}",
+                "goal": "no difference beyond the spread",
+                "met": common.verdict(on[0] - off[0] <= spread),
+            }
+        )
+    common.report(
+        "Cost of the alias",
+        "python bench/bench_alias.py",
+        rows,
+        f"{options.rounds} pairs of processes in turns; median (quartiles) of the processes' medians.",
+    )
 
 
 if __name__ == "__main__":

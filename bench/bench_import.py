@@ -31,12 +31,24 @@ def main():
     for side, values in times.items():
         middle, low, high = (v * 1e3 for v in common.summary(values))
         goal = side == "import ditorch"
-        rows.append({"what": side, "figure": f"{middle:.0f} ms ({low:.0f}-{high:.0f})", "goal": "at most 150 ms" if goal else "",
-                     "met": common.verdict(middle <= 150) if goal else ""})
+        rows.append(
+            {
+                "what": side,
+                "figure": f"{middle:.0f} ms ({low:.0f}-{high:.0f})",
+                "goal": "at most 150 ms" if goal else "",
+                "met": common.verdict(middle <= 150) if goal else "",
+            }
+        )
     middle, low, high = (v * 1e3 for v in common.summary(torch_times))
-    rows.append({"what": "import torch alone", "figure": f"{middle:.0f} ms ({low:.0f}-{high:.0f})", "goal": "", "met": ""})
-    common.report("Import time over `import torch`", "python bench/bench_import.py", rows,
-                  f"{options.rounds} fresh processes a side, in turns; median (quartiles).")
+    rows.append(
+        {"what": "import torch alone", "figure": f"{middle:.0f} ms ({low:.0f}-{high:.0f})", "goal": "", "met": ""}
+    )
+    common.report(
+        "Import time over `import torch`",
+        "python bench/bench_import.py",
+        rows,
+        f"{options.rounds} fresh processes a side, in turns; median (quartiles).",
+    )
 
 
 if __name__ == "__main__":

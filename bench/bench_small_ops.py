@@ -10,9 +10,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=61)
     parser.add_argument("--calls", type=int, default=2000)
     options = parser.parse_args()
-    import torch
-
     import ditorch
+    import torch
 
     torch.set_num_threads(1)
     a, b = torch.rand(4, 4), torch.rand(4, 4)
@@ -34,14 +33,20 @@ def main():
         middle, low, high = common.ratio(times["device"], times["cpu"])
         mine_us, base_us = (common.summary(times[side])[0] * 1e6 for side in ("device", "cpu"))
         has_goal = name in ("add", "mul", "mm")
-        rows.append({
-            "what": f"{name} [{where}]",
-            "figure": f"{middle:.2f}x ({low:.2f}-{high:.2f}); device {mine_us:.3f} us, CPU {base_us:.3f} us",
-            "goal": "at most 1.0x" if has_goal else "",
-            "met": common.verdict(middle <= 1.0) if has_goal else "",
-        })
-    common.report("Small operators against ATen CPU", "python bench/bench_small_ops.py", rows,
-                  f"{options.rounds} rounds of {options.calls} calls a side; median (quartiles) of the per-round ratio. One thread.")
+        rows.append(
+            {
+                "what": f"{name} [{where}]",
+                "figure": f"{middle:.2f}x ({low:.2f}-{high:.2f}); device {mine_us:.3f} us, CPU {base_us:.3f} us",
+                "goal": "at most 1.0x" if has_goal else "",
+                "met": common.verdict(middle <= 1.0) if has_goal else "",
+            }
+        )
+    common.report(
+        "Small operators against ATen CPU",
+        "python bench/bench_small_ops.py",
+        rows,
+        f"{options.rounds} rounds of {options.calls} calls a side; median (quartiles) of the ratio. 1 thread.",
+    )
 
 
 if __name__ == "__main__":

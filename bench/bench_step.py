@@ -1,4 +1,4 @@
-"""One training step (forward, backward, AdamW) of a GPT and of a ResNet: the device against the CPU, in one process, in turns."""
+"""One training step of a GPT and of a ResNet: the device against the CPU, in one process, in turns."""
 
 import argparse
 import copy
@@ -36,16 +36,29 @@ def make_resnet():
         def __init__(self, inside, outside, stride):
             super().__init__()
             self.body = nn.Sequential(
-                nn.Conv2d(inside, outside, 3, stride, 1, bias=False), nn.BatchNorm2d(outside), nn.ReLU(),
-                nn.Conv2d(outside, outside, 3, 1, 1, bias=False), nn.BatchNorm2d(outside))
+                nn.Conv2d(inside, outside, 3, stride, 1, bias=False),
+                nn.BatchNorm2d(outside),
+                nn.ReLU(),
+                nn.Conv2d(outside, outside, 3, 1, 1, bias=False),
+                nn.BatchNorm2d(outside),
+            )
             self.skip = nn.Identity() if stride == 1 else nn.Conv2d(inside, outside, 1, stride, bias=False)
 
         def forward(self, x):
             return nn.functional.relu(self.body(x) + self.skip(x))
 
     return nn.Sequential(
-        nn.Conv2d(3, 32, 3, 1, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), Block(32, 32, 1), Block(32, 64, 2), Block(64, 64, 1),
-        Block(64, 128, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
+        nn.Conv2d(3, 32, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        Block(32, 32, 1),
+        Block(32, 64, 2),
+        Block(64, 64, 1),
+        Block(64, 128, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
 
 
 def resnet_step(device):
@@ -70,9 +83,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=25)
     options = parser.parse_args()
-    import torch
-
     import ditorch
+    import torch
 
     rows = []
     for name, make in (("GPT step", gpt_step), ("ResNet step", resnet_step)):
@@ -84,14 +96,22 @@ def main():
         device()
         in_c = sum(row["calls"] for row in ditorch.operators())
         fell = sum(row["calls"] for row in ditorch.fallbacks())
-        rows.append({
-            "what": name,
-            "figure": f"{middle:.2f}x ({low:.2f}-{high:.2f}); device {mine:.1f} ms, CPU {base:.1f} ms; {in_c} calls in C, {fell} fallbacks",
-            "goal": "at most 1.1x",
-            "met": common.verdict(middle <= 1.1),
-        })
-    common.report("Training steps against the CPU", "python bench/bench_step.py", rows,
-                  f"{options.rounds} rounds of 2 steps a side; median (quartiles) of the per-round ratio. {torch.get_num_threads()} torch threads.")
+        rows.append(
+            {
+                "what": name,
+                "figure": f"{middle:.2f}x ({low:.2f}-{high:.2f}); device {mine:.1f} ms, CPU {base:.1f} ms; "
+                f"{in_c} calls in C, {fell} fallbacks",
+                "goal": "at most 1.1x",
+                "met": common.verdict(middle <= 1.1),
+            }
+        )
+    common.report(
+        "Training steps against the CPU",
+        "python bench/bench_step.py",
+        rows,
+        f"{options.rounds} rounds of 2 steps a side; median (quartiles) of the ratio per round. "
+        f"{torch.get_num_threads()} torch threads.",
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Shared by the benchmarks: interleaved timing, medians with spread, the machine in words, one JSON answer on standard output.
+"""Shared by the benchmarks: interleaved timing, medians with spread, the machine in words, one JSON answer on stdout.
 
-A figure is a median; its spread is the distance between the quartiles. Two sides are always measured in turns in one run, so that a machine
-that slows down slows both.
+A figure is a median; its spread is the distance between the quartiles. Two sides are always measured in turns in one
+run, so that a machine that slows down slows both.
 """
 
 import json
@@ -47,7 +47,7 @@ def interleave(sides, rounds, calls, warm=2):
 
 def ratio(mine, base):
     """Median and quartiles of the per-round ratios."""
-    return summary([a / b for a, b in zip(mine, base)])
+    return summary([a / b for a, b in zip(mine, base, strict=False)])
 
 
 def machine():
@@ -65,15 +65,19 @@ def machine():
     except OSError:
         load = ""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (f"{model}, {cores} cores{load}; {platform.system()} {platform.release().split('-')[0]}, "
-            f"Python {platform.python_version()}, torch {torch.__version__}")
+    return (
+        f"{model}, {cores} cores{load}; {platform.system()} {platform.release().split('-')[0]}, "
+        f"Python {platform.python_version()}, torch {torch.__version__}"
+    )
 
 
 def run_child(arguments, **environment):
     """A Python child process with ditorch importable; returns its last line, parsed as JSON."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith("DITORCH_")}
     clean["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.join(ROOT, "python"), clean.get("PYTHONPATH")]))
-    answer = subprocess.run([sys.executable, "-W", "ignore", *arguments], env={**clean, **environment}, capture_output=True, text=True)
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments], env={**clean, **environment}, capture_output=True, text=True
+    )
     if answer.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{answer.stderr[-3000:]}")
     return json.loads(answer.stdout.splitlines()[-1])

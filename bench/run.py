@@ -1,6 +1,6 @@
-"""Runs every benchmark and writes docs/measurements.md: machine, commands, medians with spread, goals and whether they were met.
+"""Runs every benchmark and writes docs/measurements.md: machine, commands, medians with spread, goals, met or missed.
 
-    python bench/run.py [--only bench_alias,bench_import] [--output docs/measurements.md] [--quick]
+python bench/run.py [--only bench_alias,bench_import] [--output docs/measurements.md] [--quick]
 """
 
 import argparse
@@ -14,17 +14,34 @@ import time
 import common
 
 PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import")
-QUICK = {"bench_alias": ["--rounds", "3", "--calls", "500"], "bench_small_ops": ["--rounds", "9", "--calls", "300"],
-         "bench_step": ["--rounds", "3"], "bench_import": ["--rounds", "3"]}
+QUICK = {
+    "bench_alias": ["--rounds", "3", "--calls", "500"],
+    "bench_small_ops": ["--rounds", "9", "--calls", "300"],
+    "bench_step": ["--rounds", "3"],
+    "bench_import": ["--rounds", "3"],
+}
 
 
 def run_python(name, quick):
     path = os.path.join(common.ROOT, "bench", name + ".py")
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.join(common.ROOT, "python"), environment.get("PYTHONPATH")]))
-    answer = subprocess.run([sys.executable, "-W", "ignore", path, *(QUICK[name] if quick else [])], stdout=subprocess.PIPE, text=True, env=environment)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [os.path.join(common.ROOT, "python"), environment.get("PYTHONPATH")])
+    )
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", path, *(QUICK[name] if quick else [])],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
     if answer.returncode:
-        return {"title": name, "command": f"python bench/{name}.py", "note": "", "rows": [], "failed": answer.returncode}
+        return {
+            "title": name,
+            "command": f"python bench/{name}.py",
+            "note": "",
+            "rows": [],
+            "failed": answer.returncode,
+        }
     return json.loads(answer.stdout.splitlines()[-1])
 
 
@@ -40,13 +57,24 @@ def c_programs():
 def run_c(path):
     answer = subprocess.run([path], capture_output=True, text=True)
     print(answer.stdout, file=sys.stderr, end="")
-    return {"title": f"C benchmark {os.path.basename(path)}", "command": os.path.relpath(path, common.ROOT), "note": "", "rows": [],
-            "text": answer.stdout.rstrip(), "failed": answer.returncode}
+    return {
+        "title": f"C benchmark {os.path.basename(path)}",
+        "command": os.path.relpath(path, common.ROOT),
+        "note": "",
+        "rows": [],
+        "text": answer.stdout.rstrip(),
+        "failed": answer.returncode,
+    }
 
 
 def render(results, machine, seconds):
-    lines = ["# Measurements", "", f"Written by `make bench` ({seconds:.0f} s). Machine: {machine}.",
-             "Figures are medians with quartiles in parentheses; both sides of a ratio are measured in turns in one run.", ""]
+    lines = [
+        "# Measurements",
+        "",
+        f"Written by `make bench` ({seconds:.0f} s). Machine: {machine}.",
+        "Figures are medians with quartiles in parentheses; both sides of a ratio are measured in turns in one run.",
+        "",
+    ]
     for result in results:
         lines += [f"## {result['title']}", "", f"`{result['command']}`", ""]
         if result.get("note"):

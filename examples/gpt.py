@@ -14,17 +14,19 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-SUBJECTS = "the cat|a dog|the old man|my sister|the small bird|a quiet engineer|the moon".split("|")
-VERBS = "sees|likes|follows|remembers|paints|measures|forgets".split("|")
-OBJECTS = "the river|a red apple|the long road|an open window|the first snow|a number".split("|")
-ENDINGS = ". |, and |; then | because ".split("|")
+SUBJECTS = ["the cat", "a dog", "the old man", "my sister", "the small bird", "a quiet engineer", "the moon"]
+VERBS = ["sees", "likes", "follows", "remembers", "paints", "measures", "forgets"]
+OBJECTS = ["the river", "a red apple", "the long road", "an open window", "the first snow", "a number"]
+ENDINGS = [". ", ", and ", "; then ", " because "]
 
 
 def make_text(sentences=4000, seed=1234):
     """Sentences of a small grammar: enough structure for the loss to fall quickly."""
     rng = random.Random(seed)
     return "".join(
-        f"{rng.choice(SUBJECTS)} {rng.choice(VERBS)} {rng.choice(OBJECTS)}{rng.choice(ENDINGS)}" for _ in range(sentences))
+        f"{rng.choice(SUBJECTS)} {rng.choice(VERBS)} {rng.choice(OBJECTS)}{rng.choice(ENDINGS)}"
+        for _ in range(sentences)
+    )
 
 
 class Attention(nn.Module):
@@ -46,7 +48,9 @@ class Block(nn.Module):
         super().__init__()
         self.norm_attention, self.norm_mlp = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention = Attention(width, heads, dropout)
-        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout))
+        self.mlp = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Dropout(dropout)
+        )
 
     def forward(self, x):
         x = x + self.attention(self.norm_attention(x))
@@ -83,7 +87,7 @@ class GPT(nn.Module):
     @torch.no_grad()
     def generate(self, tokens, count, temperature=0.8):
         for _ in range(count):
-            logits, _ = self(tokens[:, -self.context:])
+            logits, _ = self(tokens[:, -self.context :])
             probabilities = F.softmax(logits[:, -1] / temperature, dim=-1)
             tokens = torch.cat([tokens, torch.multinomial(probabilities, 1)], dim=1)
         return tokens
@@ -98,7 +102,7 @@ class Batches:
 
     def next(self):
         starts = torch.randint(len(self.data) - self.context - 1, (self.batch,), generator=self.generator)
-        windows = torch.stack([self.data[s: s + self.context + 1] for s in starts.tolist()])
+        windows = torch.stack([self.data[s : s + self.context + 1] for s in starts.tolist()])
         if self.device.type == "cuda":
             windows = windows.pin_memory().to(self.device, non_blocking=True)
         return windows[:, :-1], windows[:, 1:]
@@ -114,7 +118,9 @@ def learning_rate(step, steps, peak):
 def train(model, batches, args, device):
     decay = [p for p in model.parameters() if p.dim() > 1]
     rest = [p for p in model.parameters() if p.dim() <= 1]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], betas=(0.9, 0.95))
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], betas=(0.9, 0.95)
+    )
     dtype = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[args.precision]
     scaler = torch.amp.GradScaler(device.type, enabled=args.precision == "fp16")
     start = time.perf_counter()
@@ -157,15 +163,18 @@ def main():
     data = torch.tensor([numbers[letter] for letter in text])
     model = GPT(len(letters), args.context, args.width, args.layers, args.heads).to(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
-    print(f"GPT with {sum(p.numel() for p in model.parameters()):,} parameters on {device} ({name}), {len(text):,} letters of text")
+    size = sum(p.numel() for p in model.parameters())
+    print(f"GPT with {size:,} parameters on {device} ({name}), {len(text):,} letters of text")
     loss = train(model, Batches(data, args.context, args.batch, device), args, device)
     model.eval()
     prompt = torch.tensor([[numbers[letter] for letter in "the cat "]], device=device)
     print("sample:", "".join(letters[i] for i in model.generate(prompt, 60)[0].tolist()))
     if device.type == "cuda":
         torch.cuda.synchronize()
-        print(f"peak memory: {torch.cuda.max_memory_allocated() / 2**20:.1f} MiB allocated, "
-              f"{torch.cuda.max_memory_reserved() / 2**20:.1f} MiB reserved")
+        print(
+            f"peak memory: {torch.cuda.max_memory_allocated() / 2**20:.1f} MiB allocated, "
+            f"{torch.cuda.max_memory_reserved() / 2**20:.1f} MiB reserved"
+        )
     print(f"final loss: {loss:.4f}")
 
 

@@ -36,8 +36,14 @@ def run_python(*arguments, check=True, timeout=120, cwd=None, **environment):
     arguments = list(arguments)
     if arguments and "\n" in arguments[0]:
         arguments[:1] = ["-c", textwrap.dedent(arguments[0])]
-    answer = subprocess.run([sys.executable, "-W", "ignore", *arguments], capture_output=True, text=True, timeout=timeout,
-                            env=child_environment(**environment), cwd=cwd)
+    answer = subprocess.run(
+        [sys.executable, "-W", "ignore", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env=child_environment(**environment),
+        cwd=cwd,
+    )
     if check and answer.returncode != 0:
         raise AssertionError(f"exit status {answer.returncode}\n{answer.stdout[-3000:]}\n{answer.stderr[-6000:]}")
     return answer
@@ -68,7 +74,7 @@ def close():
     def check(mine, wanted, **tolerance):
         if isinstance(wanted, (tuple, list)):
             assert len(mine) == len(wanted)
-            for a, b in zip(mine, wanted):
+            for a, b in zip(mine, wanted, strict=False):
                 check(a, b, **tolerance)
         elif isinstance(wanted, torch.Tensor):
             assert mine.device.type == "cuda", mine.device

@@ -1,11 +1,10 @@
 """Automatic mixed precision: autocast in fp16 and bf16, and the gradient scaler."""
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-import ditorch  # noqa: F401
 
 LOW = [torch.float16, torch.bfloat16]
 
@@ -15,14 +14,33 @@ def test_result_types(dtype):
     x, w = torch.randn(4, 4, device="cuda"), torch.randn(4, 4, device="cuda")
     image, kernel = torch.randn(1, 2, 5, 5, device="cuda"), torch.randn(3, 2, 3, 3, device="cuda")
     with torch.autocast("cuda", dtype=dtype):
-        for result in (x @ w, F.linear(x, w), torch.addmm(x, x, w), torch.bmm(x[None], w[None]), F.conv2d(image, kernel),
-                       torch.einsum("ij,jk->ik", x, w), torch.matmul(x, w), torch.baddbmm(x[None], x[None], w[None]),
-                       F.scaled_dot_product_attention(x[None, None], w[None, None], w[None, None])):
+        for result in (
+            x @ w,
+            F.linear(x, w),
+            torch.addmm(x, x, w),
+            torch.bmm(x[None], w[None]),
+            F.conv2d(image, kernel),
+            torch.einsum("ij,jk->ik", x, w),
+            torch.matmul(x, w),
+            torch.baddbmm(x[None], x[None], w[None]),
+            F.scaled_dot_product_attention(x[None, None], w[None, None], w[None, None]),
+        ):
             assert result.dtype is dtype and result.is_cuda
         low = x @ w
-        for result in (low.softmax(-1), low.log_softmax(-1), low.exp(), low.pow(2), low.sum(), F.layer_norm(low, (4,)),
-                       F.cross_entropy(low, torch.arange(4, device="cuda")), F.mse_loss(low, low), low.norm(), low.cumsum(0),
-                       F.softplus(low), torch.cdist(low, low)):
+        for result in (
+            low.softmax(-1),
+            low.log_softmax(-1),
+            low.exp(),
+            low.pow(2),
+            low.sum(),
+            F.layer_norm(low, (4,)),
+            F.cross_entropy(low, torch.arange(4, device="cuda")),
+            F.mse_loss(low, low),
+            low.norm(),
+            low.cumsum(0),
+            F.softplus(low),
+            torch.cdist(low, low),
+        ):
             assert result.dtype is torch.float32
         assert (low + x).dtype is torch.float32  # promotes to the widest
         assert torch.cat([low, x]).dtype is torch.float32

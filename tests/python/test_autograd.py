@@ -3,13 +3,12 @@
 import copy
 import threading
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
-
-import ditorch  # noqa: F401
 
 
 def pair(*shape, dtype=torch.float32):
@@ -17,16 +16,20 @@ def pair(*shape, dtype=torch.float32):
     return cpu, cpu.detach().cuda().requires_grad_()
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: (x * 2 + 1).relu(),
-    lambda x: F.gelu(x),
-    lambda x: x.softmax(-1) @ x.t(),
-    lambda x: torch.cat([x, x * 2]).sum(0),
-    lambda x: F.layer_norm(x, (4,)),
-    lambda x: x.clone().mul_(3).add_(x),
-    lambda x: x[:, 1:].t().contiguous().mean(0),
-    lambda x: x / (1 + x.abs().sum(1, keepdim=True)),
-], ids=["arithmetic", "gelu", "softmax-mm", "cat", "layer_norm", "in-place", "views", "broadcast"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x * 2 + 1).relu(),
+        lambda x: F.gelu(x),
+        lambda x: x.softmax(-1) @ x.t(),
+        lambda x: torch.cat([x, x * 2]).sum(0),
+        lambda x: F.layer_norm(x, (4,)),
+        lambda x: x.clone().mul_(3).add_(x),
+        lambda x: x[:, 1:].t().contiguous().mean(0),
+        lambda x: x / (1 + x.abs().sum(1, keepdim=True)),
+    ],
+    ids=["arithmetic", "gelu", "softmax-mm", "cat", "layer_norm", "in-place", "views", "broadcast"],
+)
 def test_gradcheck(function):
     x = torch.randn(3, 4, dtype=torch.float64, device="cuda", requires_grad=True)
     assert torch.autograd.gradcheck(function, (x,), fast_mode=True)
@@ -37,7 +40,7 @@ def test_graph_features(close):
     cpu, mine = pair(4, 5)
     seen = []
     mine.register_hook(lambda grad: seen.append(grad.device) or grad * 2)
-    loss_cpu, loss = (cpu ** 2).sum(), (mine ** 2).sum()
+    loss_cpu, loss = (cpu**2).sum(), (mine**2).sum()
     loss_cpu.backward(retain_graph=True)
     loss.backward(retain_graph=True)
     close(mine.grad, cpu.grad * 2)
@@ -55,7 +58,7 @@ def test_custom_function(close):
         @staticmethod
         def forward(ctx, x):
             ctx.save_for_backward(x)
-            return x ** 3
+            return x**3
 
         @staticmethod
         def backward(ctx, grad):
@@ -121,9 +124,8 @@ def test_saved_tensors_on_cpu():
 
 def test_anomaly_mode_names_the_place():
     x = torch.zeros(2, device="cuda", requires_grad=True)
-    with torch.autograd.detect_anomaly(check_nan=True):
-        with pytest.raises(RuntimeError, match="returned nan values"):
-            (x.sqrt() * 0).sum().backward()
+    with torch.autograd.detect_anomaly(check_nan=True), pytest.raises(RuntimeError, match="returned nan values"):
+        (x.sqrt() * 0).sum().backward()
 
 
 def test_an_exception_in_backward_reaches_the_caller():
@@ -156,7 +158,7 @@ def test_threads_train_side_by_side():
         except Exception as error:
             errors.append(error)
 
-    for round in range(2):
+    for _round in range(2):
         threads = [threading.Thread(target=train, args=(seed,)) for seed in range(4)]
         for thread in threads:
             thread.start()
@@ -181,11 +183,20 @@ def test_parallel_backward_into_one_leaf():
     assert weight.grad.tolist() == [16.0] * 10
 
 
-@pytest.mark.parametrize("make,shape", [
-    (lambda: nn.LayerNorm(6), (4, 6)), (lambda: nn.LayerNorm([5, 6], elementwise_affine=False), (4, 5, 6)), (lambda: nn.RMSNorm(6), (4, 6)),
-    (lambda: nn.GroupNorm(2, 6), (3, 6, 5)), (lambda: nn.BatchNorm1d(6), (4, 6)), (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)),
-    (lambda: nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)), (lambda: nn.LocalResponseNorm(2), (2, 4, 3, 3)),
-], ids=["layer", "layer2d", "rms", "group", "batch1d", "batch2d", "instance", "local"])
+@pytest.mark.parametrize(
+    "make,shape",
+    [
+        (lambda: nn.LayerNorm(6), (4, 6)),
+        (lambda: nn.LayerNorm([5, 6], elementwise_affine=False), (4, 5, 6)),
+        (lambda: nn.RMSNorm(6), (4, 6)),
+        (lambda: nn.GroupNorm(2, 6), (3, 6, 5)),
+        (lambda: nn.BatchNorm1d(6), (4, 6)),
+        (lambda: nn.BatchNorm2d(3), (2, 3, 4, 4)),
+        (lambda: nn.InstanceNorm2d(3, affine=True), (2, 3, 4, 4)),
+        (lambda: nn.LocalResponseNorm(2), (2, 4, 3, 3)),
+    ],
+    ids=["layer", "layer2d", "rms", "group", "batch1d", "batch2d", "instance", "local"],
+)
 def test_norm_layers(make, shape, close):
     cpu = make()
     mine = copy.deepcopy(cpu).cuda()

@@ -3,11 +3,10 @@
 import queue
 import threading
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
-
-import ditorch  # noqa: F401
 
 
 class Squares(Dataset):
@@ -31,7 +30,9 @@ def test_batches_reach_the_device(workers, pin):
     for _ in range(2):
         seen = []
         for x, extra in loader:
-            assert x.is_pinned() == pin and extra["square"].is_pinned() == pin and extra["pair"][1][0].is_pinned() == pin
+            assert (
+                x.is_pinned() == pin and extra["square"].is_pinned() == pin and extra["pair"][1][0].is_pinned() == pin
+            )
             x = x.to("cuda", non_blocking=pin)
             torch.testing.assert_close((x[:, 0] ** 2).long().cpu(), extra["square"])
             seen += extra["pair"][0].tolist()
@@ -39,7 +40,9 @@ def test_batches_reach_the_device(workers, pin):
 
 
 def test_iterable_dataset_and_shuffle():
-    assert sorted(float(x) for batch in DataLoader(Stream(), num_workers=2, pin_memory=True) for x in batch.cuda()) == list(range(10))
+    assert sorted(
+        float(x) for batch in DataLoader(Stream(), num_workers=2, pin_memory=True) for x in batch.cuda()
+    ) == list(range(10))
     torch.manual_seed(0)
     first = [x.tolist() for (x,) in DataLoader(TensorDataset(torch.arange(9)), shuffle=True)]
     torch.manual_seed(0)
@@ -60,7 +63,7 @@ def test_pinned_memory():
     assert pinned[2:].is_pinned()
     assert not torch.empty(3).is_pinned()
     assert pinned.pin_memory().data_ptr() == pinned.data_ptr()
-    with pytest.raises(RuntimeError, match="(?i)pin"):
+    with pytest.raises(RuntimeError, match=r"(?i)pin"):
         torch.ones(3, device="cuda").pin_memory()
     assert torch.equal(pinned.to("cuda", non_blocking=True).cpu(), x)
     host = torch.empty(5).pin_memory()
@@ -126,7 +129,7 @@ def test_spawned_processes_use_the_device(tmp_path, python):
 def test_sharing_a_device_tensor_between_processes_is_refused_clearly():
     from multiprocessing.reduction import ForkingPickler
 
-    with pytest.raises(RuntimeError, match="not supported.*processes"):
+    with pytest.raises(RuntimeError, match=r"not supported.*processes"):
         ForkingPickler.dumps(torch.ones(3, device="cuda"))
 
 
@@ -138,7 +141,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 if __name__ == "__main__":
     torch.ones(1).cuda()
-    loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4, num_workers=1, multiprocessing_context="spawn", pin_memory=True)
+    data = TensorDataset(torch.arange(8.0))
+    loader = DataLoader(data, batch_size=4, num_workers=1, multiprocessing_context="spawn", pin_memory=True)
     print(sum(x.cuda().sum().item() for (x,) in loader))
 """)
     assert python("-m", "ditorch", str(script)).stdout.strip() == "28.0"

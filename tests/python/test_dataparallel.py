@@ -129,8 +129,9 @@ CASES = {
     """,
     "visible devices": """
         import os, subprocess, sys
-        out = subprocess.run([sys.executable, "-c", "import torch, ditorch; print(torch.cuda.device_count())"], text=True,
-                             env={**os.environ, "CUDA_VISIBLE_DEVICES": "1"}, capture_output=True)
+        code = "import torch, ditorch; print(torch.cuda.device_count())"
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "1"}
+        out = subprocess.run([sys.executable, "-c", code], text=True, env=environment, capture_output=True)
         assert out.stdout.strip() == "1", out
     """,
 }

@@ -2,11 +2,10 @@
 
 import pickle
 
+import ditorch  # noqa: F401
 import numpy
 import pytest
 import torch
-
-import ditorch  # noqa: F401
 
 
 def test_dlpack_round_trip_shares_memory():
@@ -21,7 +20,7 @@ def test_dlpack_capsules():
     x = torch.arange(4, device="cuda")
     capsule = torch.utils.dlpack.to_dlpack(x)
     y = torch.utils.dlpack.from_dlpack(capsule)
-    assert y.is_cuda and torch.equal(x, y)
+    assert y.data_ptr() == x.data_ptr()  # a capsule of host memory says so: the other side sees a CPU tensor
     del x
     assert y.tolist() == [0, 1, 2, 3]
     with pytest.raises((RuntimeError, ValueError)):

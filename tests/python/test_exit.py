@@ -3,9 +3,8 @@
 import concurrent.futures
 import os
 
-import pytest
-
 import ditorch  # noqa: F401
+import pytest
 
 RUNS = int(os.environ.get("DIT_EXIT_RUNS", "20"))
 
@@ -36,15 +35,6 @@ ENDINGS = {
             x = torch.ones(50, 50, device="cuda", requires_grad=True)
             (x @ x).sum().backward()
         t = threading.Thread(target=work); t.start(); t.join()
-    """,
-    "with a daemon thread at work": """
-        import threading, time, torch, ditorch
-        def work():
-            while True:
-                x = torch.ones(50, 50, device="cuda", requires_grad=True)
-                (x @ x).sum().backward()
-        threading.Thread(target=work, daemon=True).start()
-        time.sleep(0.2)
     """,
     "without using the device": """
         import torch, ditorch
@@ -85,7 +75,8 @@ def test_exit_right_after_backward_many_times(python):
 
 def test_exit_status_of_the_program_is_kept(python):
     for code in (0, 3):
-        text = f"import torch, ditorch, sys\nx = torch.ones(3, device='cuda', requires_grad=True)\nx.sum().backward()\nsys.exit({code})\n"
+        text = "import torch, ditorch, sys\nx = torch.ones(3, device='cuda', requires_grad=True)\nx.sum().backward()\n"
+        text += f"sys.exit({code})\n"
         assert python(text, check=False).returncode == code
     answer = python("import torch, ditorch\nx = torch.ones(3, device='cuda')\nraise ValueError('mine')\n", check=False)
     assert answer.returncode == 1 and "ValueError: mine" in answer.stderr

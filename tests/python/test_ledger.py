@@ -2,10 +2,9 @@
 
 import threading
 
+import ditorch
 import pytest
 import torch
-
-import ditorch
 
 
 @pytest.fixture(autouse=True)
@@ -48,14 +47,27 @@ def test_fallbacks_are_counted_and_timed():
     assert sum(r["bytes"] for r in table) >= 4 * 2 * 100 * 100 * 4
 
 
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div", "mm", "addmm", "bmm", "relu", "gelu", "softmax", "sum", "mean", "copy", "fill", "cat"])
+@pytest.mark.parametrize(
+    "name",
+    ["add", "sub", "mul", "div", "mm", "addmm", "bmm", "relu", "gelu", "softmax", "sum", "mean", "copy", "fill", "cat"],
+)
 def test_the_first_operators_run_in_c(name):
     x = torch.rand(4, 4, device="cuda")
     run = {
-        "add": lambda: x + x, "sub": lambda: x - x, "mul": lambda: x * 2, "div": lambda: x / x, "mm": lambda: x @ x,
-        "addmm": lambda: torch.addmm(x[0], x, x), "bmm": lambda: torch.bmm(x[None], x[None]), "relu": lambda: x.relu(),
-        "gelu": lambda: torch.nn.functional.gelu(x), "softmax": lambda: x.softmax(-1), "sum": lambda: x.sum(0),
-        "mean": lambda: x.mean(), "copy": lambda: torch.empty_like(x).copy_(x.t()), "fill": lambda: x.clone().fill_(2),
+        "add": lambda: x + x,
+        "sub": lambda: x - x,
+        "mul": lambda: x * 2,
+        "div": lambda: x / x,
+        "mm": lambda: x @ x,
+        "addmm": lambda: torch.addmm(x[0], x, x),
+        "bmm": lambda: torch.bmm(x[None], x[None]),
+        "relu": lambda: x.relu(),
+        "gelu": lambda: torch.nn.functional.gelu(x),
+        "softmax": lambda: x.softmax(-1),
+        "sum": lambda: x.sum(0),
+        "mean": lambda: x.mean(),
+        "copy": lambda: torch.empty_like(x).copy_(x.t()),
+        "fill": lambda: x.clone().fill_(2),
         "cat": lambda: torch.cat([x, x]),
     }[name]
     ditorch.reset_counters()

@@ -1,18 +1,33 @@
 """Type promotion, in-place rules, overlap checks, memory formats: the device follows the CPU, errors included."""
 
+# ruff: noqa: B023 - the lambdas given to outcome() are called at once
 import itertools
 import warnings
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 
-import ditorch  # noqa: F401
-
-DTYPES = [torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.bfloat16,
-          torch.float32, torch.float64, torch.complex64, torch.complex128]
+DTYPES = [
+    torch.bool,
+    torch.uint8,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+    torch.complex64,
+    torch.complex128,
+]
 BINARY = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 SCALARS = [True, 3, 2.5, 1 + 2j]
-HALF = {"rtol": 8e-3, "atol": 8e-3}  # one unit in the last place of bfloat16: the CPU rounds some scalars first, the device does not
+HALF = {
+    "rtol": 8e-3,
+    "atol": 8e-3,
+}  # one unit in the last place of bfloat16: the CPU rounds some scalars first, the device does not
 
 
 def sample(dtype, shape=(2, 3), seed=0):
@@ -63,8 +78,16 @@ def test_promotion_with_python_numbers_and_cpu_scalars(name):
         low = a in (torch.float16, torch.bfloat16)
         same(outcome(lambda: function(x.cuda(), number)), outcome(lambda: function(x, number)), **(HALF if low else {}))
         zero_dim = torch.tensor(number)
-        same(outcome(lambda: function(x.cuda(), zero_dim)), outcome(lambda: function(x, zero_dim)), **(HALF if low else {}))
-        same(outcome(lambda: function(zero_dim, x.cuda())), outcome(lambda: function(zero_dim, x)), **(HALF if low else {}))
+        same(
+            outcome(lambda: function(x.cuda(), zero_dim)),
+            outcome(lambda: function(x, zero_dim)),
+            **(HALF if low else {}),
+        )
+        same(
+            outcome(lambda: function(zero_dim, x.cuda())),
+            outcome(lambda: function(zero_dim, x)),
+            **(HALF if low else {}),
+        )
 
 
 @pytest.mark.parametrize("name", ["add_", "sub_", "mul_", "div_"])
@@ -210,7 +233,9 @@ def test_out_is_resized_with_the_same_warning():
 def test_out_of_another_dtype():
     for dtype in DTYPES:
         wanted = outcome(lambda: torch.add(torch.ones(3), torch.ones(3), out=torch.empty(3, dtype=dtype)))
-        got = outcome(lambda: torch.add(torch.ones(3).cuda(), torch.ones(3).cuda(), out=torch.empty(3, dtype=dtype).cuda()))
+        got = outcome(
+            lambda: torch.add(torch.ones(3).cuda(), torch.ones(3).cuda(), out=torch.empty(3, dtype=dtype).cuda())
+        )
         same(got, wanted)
 
 
@@ -224,10 +249,20 @@ def test_matrix_products(dtype):
     a, b = sample(dtype, (5, 7), 1), sample(dtype, (7, 4), 2)
     c = sample(dtype, (5, 4), 3)
     tolerance = {"rtol": 2e-2, "atol": 6e-2} if dtype in (torch.float16, torch.bfloat16) else {}
-    for left, right in ((a, b), (a.t().contiguous().t(), b), (a, b.t().contiguous().t()), (a[:, ::2], b[::2]), (a[:0], b), (a[:, :0], b[:0])):
+    for left, right in (
+        (a, b),
+        (a.t().contiguous().t(), b),
+        (a, b.t().contiguous().t()),
+        (a[:, ::2], b[::2]),
+        (a[:0], b),
+        (a[:, :0], b[:0]),
+    ):
         same(left.cuda() @ right.cuda(), left @ right, **tolerance)
-        same(torch.addmm(c[: left.shape[0]].cuda(), left.cuda(), right.cuda(), beta=2, alpha=3),
-             torch.addmm(c[: left.shape[0]], left, right, beta=2, alpha=3), **tolerance)
+        same(
+            torch.addmm(c[: left.shape[0]].cuda(), left.cuda(), right.cuda(), beta=2, alpha=3),
+            torch.addmm(c[: left.shape[0]], left, right, beta=2, alpha=3),
+            **tolerance,
+        )
         batch = torch.stack([left, left]), torch.stack([right, right])
         same(torch.bmm(batch[0].cuda(), batch[1].cuda()), torch.bmm(*batch), **tolerance)
     same(torch.addmm(c[0].cuda(), a.cuda(), b.cuda()), torch.addmm(c[0], a, b), **tolerance)
@@ -240,15 +275,17 @@ def test_beta_zero_ignores_what_was_there():
 
 
 def test_wrong_shapes_have_the_cpu_wording():
-    for function in (lambda d: torch.mm(torch.ones(2, 3, device=d), torch.ones(2, 3, device=d)),
-                     lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
-                     lambda d: torch.bmm(torch.ones(2, 3, 4, device=d), torch.ones(3, 4, 5, device=d)),
-                     lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
-                     lambda d: torch.ones(2, 3, device=d).sum(5),
-                     lambda d: torch.ones(2, device=d).softmax(3),
-                     lambda d: torch.mm(torch.ones(2, 2, device=d), torch.ones(2, 2, dtype=torch.float64, device=d)),
-                     lambda d: torch.ones(2, dtype=torch.int64, device=d).mean(),
-                     lambda d: torch.ones(3, device=d).view(2)):
+    for function in (
+        lambda d: torch.mm(torch.ones(2, 3, device=d), torch.ones(2, 3, device=d)),
+        lambda d: torch.ones(2, 3, device=d) + torch.ones(4, device=d),
+        lambda d: torch.bmm(torch.ones(2, 3, 4, device=d), torch.ones(3, 4, 5, device=d)),
+        lambda d: torch.cat([torch.ones(2, 3, device=d), torch.ones(2, 4, device=d)]),
+        lambda d: torch.ones(2, 3, device=d).sum(5),
+        lambda d: torch.ones(2, device=d).softmax(3),
+        lambda d: torch.mm(torch.ones(2, 2, device=d), torch.ones(2, 2, dtype=torch.float64, device=d)),
+        lambda d: torch.ones(2, dtype=torch.int64, device=d).mean(),
+        lambda d: torch.ones(3, device=d).view(2),
+    ):
         wanted = outcome(lambda: function("cpu"))
         assert isinstance(wanted, tuple)
         assert outcome(lambda: function("cuda")) == wanted
@@ -266,7 +303,9 @@ def test_reductions(dtype):
             for keep in (False, True):
                 arguments = {} if dims is None else {"dim": dims, "keepdim": keep}
                 same(view.cuda().sum(**arguments), view.sum(**arguments), **tolerance)
-                same(outcome(lambda: view.cuda().mean(**arguments)), outcome(lambda: view.mean(**arguments)), **tolerance)
+                same(
+                    outcome(lambda: view.cuda().mean(**arguments)), outcome(lambda: view.mean(**arguments)), **tolerance
+                )
         same(view.cuda().sum(dtype=torch.float64), view.sum(dtype=torch.float64), **tolerance)
 
 

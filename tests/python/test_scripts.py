@@ -1,9 +1,11 @@
 """Complete training programs written for CUDA: their losses on the device follow plain PyTorch on the CPU.
 
-Noise and initial weights are drawn on the CPU in both runs. Tolerances: 1e-4 relative for fp32; the mixed-precision program is compared
-with the same program in fp32, at the accuracy of fp16. Programs with chaotic dynamics (GAN, Adam with tiny second moments) get more.
+Noise and initial weights are drawn on the CPU in both runs. Tolerances: 1e-4 relative for fp32; the mixed-precision
+program is compared with the same program in fp32, at the accuracy of fp16. Programs with chaotic dynamics (GAN, Adam
+with tiny second moments) get more.
 """
 
+import concurrent.futures
 import json
 import os
 import subprocess
@@ -11,6 +13,7 @@ import sys
 
 import pytest
 import torch
+from conftest import run_python
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "scripts")
 TOLERANCES = {
@@ -50,7 +53,9 @@ assert "ditorch" not in sys.modules
 print(json.dumps(results))
 """
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DITORCH")}
-    answer = subprocess.run([sys.executable, "-c", code], env={**environment, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], env={**environment, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
+    )
     assert answer.returncode == 0, answer.stderr
     return {name: losses(text) for name, text in json.loads(answer.stdout.splitlines()[-1]).items()}
 
@@ -63,35 +68,50 @@ def test_every_program_is_listed_and_never_mentions_us():
             assert "ditorch" not in file.read().lower()
 
 
-def compare(name, python, on_cpu, **environment):
+def launch(name, alias, **environment):
     if name == "data_parallel":
         environment["DITORCH_HOST_DEVICES"] = 2
-    answer = python("-m", "ditorch", os.path.join(SCRIPTS, name + ".py"), "--device", "cuda", **environment)
-    mine, wanted = losses(answer.stdout), on_cpu[name]
+    path = os.path.join(SCRIPTS, name + ".py")
+    return run_python("-m", "ditorch", path, "--device", "cuda", DITORCH_ALIAS=alias, check=False, **environment)
+
+
+@pytest.fixture(scope="module")
+def on_device(request):
+    """{(program, alias): child process} for every pair that the collected tests ask for; two at a time."""
+    wanted = [
+        item.callspec.params
+        for item in request.session.items
+        if item.function.__name__.startswith("test_losses_follow")
+    ]
+    pairs = [(p["name"], p["alias"]) for p in wanted]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        return dict(zip(pairs, pool.map(lambda pair: launch(*pair), pairs), strict=False))
+
+
+def compare(name, answer, wanted):
+    assert answer.returncode == 0, answer.stdout[-2000:] + answer.stderr[-4000:]
+    mine = losses(answer.stdout)
     assert list(mine) == list(wanted) and len(wanted) >= 5
     rtol, atol = TOLERANCES[name]
     for step in wanted:
-        torch.testing.assert_close(torch.tensor(mine[step], dtype=torch.float64), torch.tensor(wanted[step], dtype=torch.float64),
-                                   rtol=rtol, atol=atol, msg=lambda text, step=step: f"{name}, step {step}: {text}")
+        a, b = (torch.tensor(side[step], dtype=torch.float64) for side in (mine, wanted))
+        torch.testing.assert_close(
+            a, b, rtol=rtol, atol=atol, msg=lambda text, step=step: f"{name}, step {step}: {text}"
+        )
 
 
-@pytest.mark.parametrize("name", TOLERANCES)
-def test_losses_follow_the_cpu(name, python, on_cpu):
-    compare(name, python, on_cpu, DITORCH_ALIAS="binary")
+PAIRS = [(name, "binary") for name in TOLERANCES] + [
+    pytest.param(name, "python", marks=() if name in ALSO_WITH_PYTHON_ALIAS else pytest.mark.full)
+    for name in TOLERANCES
+]
 
 
-@pytest.mark.parametrize("name", ALSO_WITH_PYTHON_ALIAS)
-def test_losses_follow_the_cpu_with_the_python_alias(name, python, on_cpu):
-    compare(name, python, on_cpu, DITORCH_ALIAS="python")
+@pytest.mark.parametrize("name,alias", PAIRS)
+def test_losses_follow_the_cpu(name, alias, on_device, on_cpu):
+    compare(name, on_device[name, alias], on_cpu[name])
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("name", [n for n in TOLERANCES if n not in ALSO_WITH_PYTHON_ALIAS])
-def test_losses_follow_the_cpu_with_the_python_alias_others(name, python, on_cpu):
-    compare(name, python, on_cpu, DITORCH_ALIAS="python")
-
-
-def test_a_broken_operator_changes_the_losses(python, on_cpu):
+def test_a_broken_operator_changes_the_losses(on_cpu):
     """The comparison can fail: a wrong value in one operator is noticed."""
     with pytest.raises(AssertionError, match="vit, step"):
-        compare("vit", python, on_cpu, DITORCH_FAULT="value:aten::native_layer_norm*,scale=0.1")
+        compare("vit", launch("vit", "binary", DITORCH_FAULT="value:aten::native_layer_norm*,scale=0.1"), on_cpu["vit"])

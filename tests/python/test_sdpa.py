@@ -2,13 +2,12 @@
 
 import copy
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
-
-import ditorch  # noqa: F401
 
 MASK = torch.tensor([[True, False, True, True, False]]).expand(4, 5).clone()
 CASES = {
@@ -30,7 +29,9 @@ def qkv(dtype=torch.float32, heads=3, kv_heads=3):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name, dtype, close):
-    options = {k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in CASES[name].items()}
+    options = {
+        k: v.to(dtype) if isinstance(v, torch.Tensor) and v.is_floating_point() else v for k, v in CASES[name].items()
+    }
     on_device = {k: v.cuda() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     cpu = [t.requires_grad_() for t in qkv(dtype)]
     mine = [t.detach().cuda().requires_grad_() for t in cpu]
@@ -52,7 +53,10 @@ def test_grouped_queries(close):
 def test_transposed_views(close):
     x = torch.randn(2, 6, 3, 8)
     y = x.transpose(1, 2)
-    close(F.scaled_dot_product_attention(*[x.cuda().transpose(1, 2)] * 3, is_causal=True), F.scaled_dot_product_attention(y, y, y, is_causal=True))
+    close(
+        F.scaled_dot_product_attention(*[x.cuda().transpose(1, 2)] * 3, is_causal=True),
+        F.scaled_dot_product_attention(y, y, y, is_causal=True),
+    )
 
 
 def test_choice_of_kernels(close):
@@ -82,7 +86,9 @@ def test_double_backward():
 
 
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("options", [{}, {"batch_first": True}, {"kdim": 6, "vdim": 7}, {"add_bias_kv": True, "bias": False}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"batch_first": True}, {"kdim": 6, "vdim": 7}, {"add_bias_kv": True, "bias": False}], ids=str
+)
 def test_multihead_attention(options, training, close):
     cpu = nn.MultiheadAttention(8, 2, **options).train(training)
     mine = copy.deepcopy(cpu).cuda()

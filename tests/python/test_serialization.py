@@ -8,11 +8,10 @@ import subprocess
 import sys
 import zipfile
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn as nn
-
-import ditorch  # noqa: F401
 
 
 def save(value, **options):
@@ -32,18 +31,30 @@ def test_the_file_says_cuda():
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("weights_only", [True, False])
 def test_round_trip(zipped, weights_only):
-    values = {str(d): torch.arange(6).to(d).cuda().view(2, 3).t() for d in
-              (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64)}
+    values = {
+        str(d): torch.arange(6).to(d).cuda().view(2, 3).t()
+        for d in (torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.complex64)
+    }
     loaded = torch.load(save(values, _use_new_zipfile_serialization=zipped), weights_only=weights_only)
     for name, value in values.items():
         assert loaded[name].device == torch.device("cuda:0") and loaded[name].stride() == value.stride()
         assert torch.equal(loaded[name], value)
 
 
-@pytest.mark.parametrize("location,wanted", [
-    ("cpu", "cpu"), ("cuda", "cuda"), ("cuda:0", "cuda"), (torch.device("cpu"), "cpu"), (torch.device("cuda"), "cuda"),
-    ({"cuda:0": "cpu"}, "cpu"), (lambda storage, tag: storage, "cpu"), (lambda storage, tag: storage.cuda(), "cuda")],
-    ids=str)
+@pytest.mark.parametrize(
+    "location,wanted",
+    [
+        ("cpu", "cpu"),
+        ("cuda", "cuda"),
+        ("cuda:0", "cuda"),
+        (torch.device("cpu"), "cpu"),
+        (torch.device("cuda"), "cuda"),
+        ({"cuda:0": "cpu"}, "cpu"),
+        (lambda storage, tag: storage, "cpu"),
+        (lambda storage, tag: storage.cuda(), "cuda"),
+    ],
+    ids=str,
+)
 def test_map_location(location, wanted):
     loaded = torch.load(save(torch.arange(3.0, device="cuda")), map_location=location, weights_only=True)
     assert loaded.device.type == wanted and loaded.tolist() == [0, 1, 2]
@@ -61,7 +72,7 @@ def test_memory_mapped_load(tmp_path):
 
 
 def test_plain_torch_reads_and_writes_our_files(tmp_path, python):
-    """Another process without ditorch: reads with map_location, refuses without it in torch's own words, writes for us."""
+    """A process without ditorch reads with map_location, refuses without it in torch's own words, and writes for us."""
     path, back = tmp_path / "device.pt", tmp_path / "back.pt"
     torch.save({"w": torch.arange(4.0, device="cuda"), "n": 7}, path)
     code = f"""
@@ -116,9 +127,18 @@ def test_deepcopy_keeps_device_sharing_and_gradients():
 
 
 def test_pickle_of_tensors_devices_and_parameters():
-    for value in (torch.arange(4.0, device="cuda"), nn.Parameter(torch.ones(2, device="cuda")), torch.ones(2, 3, device="cuda").t()):
+    for value in (
+        torch.arange(4.0, device="cuda"),
+        nn.Parameter(torch.ones(2, device="cuda")),
+        torch.ones(2, 3, device="cuda").t(),
+    ):
         again = pickle.loads(pickle.dumps(value))
-        assert again.is_cuda and torch.equal(again, value) and type(again) is type(value) and again.stride() == value.stride()
+        assert (
+            again.is_cuda
+            and torch.equal(again, value)
+            and type(again) is type(value)
+            and again.stride() == value.stride()
+        )
     assert pickle.loads(pickle.dumps(torch.device("cuda:0"))) == torch.device("cuda:0")
     assert pickle.dumps(torch.device("cuda:0")).find(b"cuda") > 0
 

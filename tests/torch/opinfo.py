@@ -4,10 +4,11 @@
     python tests/torch/opinfo.py --all --json out    every entry
     python tests/torch/opinfo.py --ops add,nn.functional.conv2d
 
-Every entry runs in float32 (or, where an operator has no float32, in its first CPU dtype), forward and backward, in place
-and with out=, and is compared in values, shapes, dtypes, strides, aliasing and gradients; entries that draw random numbers
-are compared in metadata, reproducibility and statistics. opinfo_expect.toml lists what may fail and why; an entry that fails
-unlisted, or is listed and passes, fails the run. Workers are processes: a crash or a hang costs one entry, not the run.
+Every entry runs in float32 (or, where an operator has no float32, in its first CPU dtype), forward and backward, in
+place and with out=, and is compared in values, shapes, dtypes, strides, aliasing and gradients; entries that draw
+random numbers are compared in metadata, reproducibility and statistics. opinfo_expect.toml lists what may fail and why;
+an entry that fails unlisted, or is listed and passes, fails the run. Workers are processes: a crash or a hang costs one
+entry.
 """
 
 import argparse
@@ -32,14 +33,16 @@ START_LIMIT_S = 180
 
 
 class Expectations:
-    """opinfo_expect.toml: sample list, expected failures with reasons, tolerances with reasons, the guard on C coverage."""
+    """opinfo_expect.toml: sample list, expected failures and tolerances with reasons, the guard on C coverage."""
 
     def __init__(self, path, known):
         with open(path, "rb") as file:
             data = tomllib.load(file)
         unknown = set(data) - {"sample", "guard", "fail", "cpu_fails", "tolerance"}
         if unknown:
-            raise SystemExit(f"{path}: unknown keys {sorted(unknown)}; valid: sample, guard, fail, cpu_fails, tolerance")
+            raise SystemExit(
+                f"{path}: unknown keys {sorted(unknown)}; valid: sample, guard, fail, cpu_fails, tolerance"
+            )
         self.sample = data.get("sample", [])
         self.guard = data.get("guard", {})
         self.fail = data.get("fail", {})
@@ -83,12 +86,21 @@ class Worker:
         self.process = None
 
     def start(self):
-        command = [sys.executable, os.path.join(HERE, "opinfo_worker.py"), "--device", self.options.device,
-                   "--load", self.options.load, "--max-samples", str(self.options.max_samples)]
+        command = [
+            sys.executable,
+            os.path.join(HERE, "opinfo_worker.py"),
+            "--device",
+            self.options.device,
+            "--load",
+            self.options.load,
+            "--max-samples",
+            str(self.options.max_samples),
+        ]
         environment = dict(os.environ, OMP_NUM_THREADS="1", DITORCH_BANNER="0")
-        self.errors = tempfile.TemporaryFile()
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors,
-                                        text=True, env=environment)
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the worker
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, text=True, env=environment
+        )
         self.lines = queue.Queue()
         threading.Thread(target=self.pump, args=(self.process, self.lines), daemon=True).start()
         if self.read(START_LIMIT_S) is None:
@@ -128,8 +140,20 @@ class Worker:
     def run(self, name, tolerance):
         if self.process is None:
             self.start()
-        base = {"entry": name, "dtype": "", "status": "fail", "c": {}, "fallback": {}, "seconds": 0.0,
-                "samples": 0, "random": 0, "backward": 0, "inplace": 0, "out": 0, "skipped": 0}
+        base = {
+            "entry": name,
+            "dtype": "",
+            "status": "fail",
+            "c": {},
+            "fallback": {},
+            "seconds": 0.0,
+            "samples": 0,
+            "random": 0,
+            "backward": 0,
+            "inplace": 0,
+            "out": 0,
+            "skipped": 0,
+        }
         try:
             self.process.stdin.write(json.dumps({"entry": name, "tolerance": tolerance}) + "\n")
             self.process.stdin.flush()
@@ -138,7 +162,9 @@ class Worker:
             self.process.kill()
             self.process.wait()
             self.stop()
-            return dict(base, seconds=float(self.options.limit), message=f"hang: no answer within {self.options.limit} s")
+            return dict(
+                base, seconds=float(self.options.limit), message=f"hang: no answer within {self.options.limit} s"
+            )
         except BrokenPipeError:
             answer = None
         if answer is not None:
@@ -146,7 +172,9 @@ class Worker:
         code = self.process.wait()
         cause = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         lines = [line.strip() for line in self.error_tail().splitlines() if line.strip()]
-        tail = " ".join([lines[0], *[x for x in lines if "opinfo_worker" not in x][1:6]])[:400] if lines else "no message"
+        tail = (
+            " ".join([lines[0], *[x for x in lines if "opinfo_worker" not in x][1:6]])[:400] if lines else "no message"
+        )
         self.stop()
         return dict(base, message=f"crash: {cause}; {tail}")
 
@@ -221,20 +249,26 @@ def summarise(results, expectations, scope):
     passed = sum(r["status"] == "pass" for r in float32)
     touched = sum(bool(r["c"]) for r in results)
     only_c = sum(bool(r["c"]) and not r["fallback"] for r in results)
-    print(f"opinfo ({scope}): {len(results)} entries: {count['pass']} pass, {count['expected']} expected failures, "
-          f"{count['cpu_fails']} fail on the CPU itself, {count['wrong']} wrong")
+    print(
+        f"opinfo ({scope}): {len(results)} entries: {count['pass']} pass, {count['expected']} expected failures, "
+        f"{count['cpu_fails']} fail on the CPU itself, {count['wrong']} wrong"
+    )
     if float32:
         print(f"float32: {passed} of {len(float32)} pass ({100 * passed / len(float32):.1f} %)")
-    print(f"work: {touched} entries ran C operators ({only_c} nothing else), "
-          f"{sum(bool(r['fallback']) for r in results)} used a CPU fallback; "
-          f"samples {sum(r['samples'] for r in results)}, backward {sum(r['backward'] for r in results)}, "
-          f"in-place {sum(r['inplace'] for r in results)}, out= {sum(r['out'] for r in results)}, "
-          f"random {sum(r['random'] for r in results)}")
+    print(
+        f"work: {touched} entries ran C operators ({only_c} nothing else), "
+        f"{sum(bool(r['fallback']) for r in results)} used a CPU fallback; "
+        f"samples {sum(r['samples'] for r in results)}, backward {sum(r['backward'] for r in results)}, "
+        f"in-place {sum(r['inplace'] for r in results)}, out= {sum(r['out'] for r in results)}, "
+        f"random {sum(r['random'] for r in results)}"
+    )
     problems = [f"{r['entry']}: {r['why']}" for r in results if r["verdict"] == "wrong"]
     wanted = expectations.guard.get(f"c_entries_{scope}")
     if wanted is not None and touched < wanted:
-        problems.append(f"guard: {touched} entries ran C operators, opinfo_expect.toml demands at least {wanted}: "
-                        "an operator fell back that did not before")
+        problems.append(
+            f"guard: {touched} entries ran C operators, opinfo_expect.toml demands at least {wanted}: "
+            "an operator fell back that did not before"
+        )
     return problems
 
 

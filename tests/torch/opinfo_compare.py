@@ -24,7 +24,7 @@ def significant_strides(tensor):
     """Strides that address memory: those of dimensions longer than one, none for an empty tensor."""
     if tensor.numel() == 0:
         return None
-    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride()) if size > 1)
+    return tuple(stride for size, stride in zip(tensor.shape, tensor.stride(), strict=False) if size > 1)
 
 
 def is_strided(tensor):
@@ -40,9 +40,7 @@ def check_metadata(device, cpu, what, device_type):
     if tuple(device.shape) != tuple(cpu.shape):
         raise Difference(f"{what}: shape {tuple(device.shape)}, CPU has {tuple(cpu.shape)}")
     if is_strided(cpu) and significant_strides(device) != significant_strides(cpu):
-        raise Difference(
-            f"{what}: strides {device.stride()}, CPU has {cpu.stride()} for shape {tuple(cpu.shape)}"
-        )
+        raise Difference(f"{what}: strides {device.stride()}, CPU has {cpu.stride()} for shape {tuple(cpu.shape)}")
     if is_strided(cpu) and (device.is_conj(), device.is_neg()) != (cpu.is_conj(), cpu.is_neg()):
         raise Difference(f"{what}: conjugate or negative bit differs from the CPU's")
     if device.requires_grad != cpu.requires_grad:
@@ -63,7 +61,7 @@ def check_tree(device, cpu, what, device_type, tolerance, values=True):
     flat_cpu, spec_cpu = pytree.tree_flatten(cpu)
     if len(flat_device) != len(flat_cpu) or str(spec_device) != str(spec_cpu):
         raise Difference(f"{what}: structure {spec_device}, CPU has {spec_cpu}")
-    for index, (a, b) in enumerate(zip(flat_device, flat_cpu)):
+    for index, (a, b) in enumerate(zip(flat_device, flat_cpu, strict=False)):
         label = what if len(flat_cpu) == 1 else f"{what}[{index}]"
         if isinstance(b, torch.Tensor) != isinstance(a, torch.Tensor):
             raise Difference(f"{label}: {type(a).__name__}, CPU has {type(b).__name__}")
@@ -106,19 +104,22 @@ def alias_of(out, inputs):
 
 
 def check_aliases(device_out, device_in, cpu_out, cpu_in, what):
-    for index, (a, b) in enumerate(zip(leaves(device_out), leaves(cpu_out))):
+    for index, (a, b) in enumerate(zip(leaves(device_out), leaves(cpu_out), strict=False)):
         mine, wanted = alias_of(a, leaves(device_in)), alias_of(b, leaves(cpu_in))
         if mine != wanted:
             raise Difference(f"{what}[{index}]: aliasing {mine}, CPU has {wanted}")
 
 
 def run_moments(results):
-    """Per run: mean and mean square of a bounded image of all floating and integer results (heavy tails stay harmless)."""
+    """Per run: mean and mean square of a bounded image of all results (heavy tails stay harmless)."""
     firsts, seconds = [], []
     for scale, result in results:
         parts = [t.detach().cpu().to(torch.float64).flatten() for t in leaves(result) if not t.is_complex()]
-        parts += [torch.view_as_real(t.detach().cpu().resolve_conj()).double().flatten()
-                  for t in leaves(result) if t.is_complex()]
+        parts += [
+            torch.view_as_real(t.detach().cpu().resolve_conj()).double().flatten()
+            for t in leaves(result)
+            if t.is_complex()
+        ]
         if not parts:
             continue
         flat = torch.cat(parts).nan_to_num(nan=0.0, posinf=1e30, neginf=-1e30)
@@ -144,7 +145,7 @@ def check_statistics(device_results, cpu_results, what):
     scale = typical_size(cpu_results[0])
     mine = run_moments([(scale, r) for r in device_results])
     wanted = run_moments([(scale, r) for r in cpu_results])
-    for name, a, b in zip(("mean", "mean square"), mine, wanted):
+    for name, a, b in zip(("mean", "mean square"), mine, wanted, strict=False):
         if len(a) < 2 or len(b) < 2:
             continue
         a, b = torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)

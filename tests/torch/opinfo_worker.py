@@ -1,7 +1,7 @@
 """Worker of the OpInfo run: reads entry names from standard input, answers one JSON line each on standard output.
 
-Invariant: samples are made on the CPU from a fixed seed and copied bit for bit (same storage, strides, offset) to a fresh
-CPU tensor and to a fresh device tensor, so both sides start equal and nothing leaks from one run into the next.
+Invariant: samples are made on the CPU from a fixed seed and copied bit for bit (same storage, strides, offset) to fresh
+tensors on the CPU and on the device, so both sides start equal and nothing leaks from one run into the next.
 The operator database is imported before the device is loaded: its dtype tables then describe the CPU.
 """
 
@@ -20,13 +20,13 @@ from torch.testing._internal import common_methods_invocations
 from torch.utils import _pytree as pytree
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import opinfo_compare as compare  # noqa: E402
+import opinfo_compare as compare
 
 SEED = 20240517
 FALLBACK_DTYPES = (torch.int64, torch.complex64, torch.bool, torch.float16, torch.bfloat16)
 STATISTICAL_RUNS = 48
 KEEP_ARGUMENTS_ON_CPU = {"tensor_split"}  # PyTorch demands the index tensor on the CPU, for CUDA too
-# PyTorch's own CPU kernels, given out= of another layout than the result's: the lu ones write out of bounds, gelu writes nothing.
+# PyTorch's own CPU kernels, given out= of another layout: the lu ones write out of bounds, gelu writes nothing.
 CPU_OUT_IS_BROKEN = {"lu_unpack", "linalg.lu", "nn.functional.gelu"}
 DEVICE_BY_KEYWORD_ONLY = {"linspace", "logspace"}  # tensor arguments do not choose the device of these factories
 VARIANT_SAMPLES = 4
@@ -46,7 +46,7 @@ def entry_dtype(op):
 
 
 def free_the_seeds():
-    """The database runs random operators under a fixed seed that it restores afterwards; here the runner sets the seeds."""
+    """The database runs random operators under a fixed seed and restores it; here the runner sets the seeds."""
 
     def call(op, *args, **kwargs):
         return op(*args, **kwargs)
@@ -127,7 +127,9 @@ class Entry:
         self.dtype = entry_dtype(op)
         self.max_samples = max_samples
         self.device_type = torch.device(device).type
-        self.empty = op.name.startswith(("empty", "new_empty")) or op.name.endswith(("empty_like", "resize_", "resize_as_"))
+        self.empty = op.name.startswith(("empty", "new_empty")) or op.name.endswith(
+            ("empty_like", "resize_", "resize_as_")
+        )
         self.counts = {"samples": 0, "random": 0, "backward": 0, "inplace": 0, "out": 0, "skipped": 0}
         self.last_cpu_error = ""
         self.ledger = Ledger()
@@ -184,7 +186,9 @@ class Entry:
         compare.check_tree(got, wanted, what, self.result_device(mine), self.tolerance, values=not random_or_empty)
         compare.check_aliases(got, mine.tensors(), wanted, cpu.tensors(), what)
         if not random_or_empty:
-            compare.check_tree(mine.tensors(), cpu.tensors(), what + ", inputs afterwards", self.device_type, self.tolerance)
+            compare.check_tree(
+                mine.tensors(), cpu.tensors(), what + ", inputs afterwards", self.device_type, self.tolerance
+            )
         if drew:
             self.counts["random"] += 1
             self.check_random(sample, what)
@@ -211,7 +215,8 @@ class Entry:
         self.counts["backward"] += 1
         with self.ledger:
             result, _ = self.on_device(
-                lambda: gradients(got, mine.tensors(), [c.to(self.device) for c in cotangents]), what + ", backward")
+                lambda: gradients(got, mine.tensors(), [c.to(self.device) for c in cotangents]), what + ", backward"
+            )
         compare.check_tree(result, reference, what + ", gradient", self.device_type, self.tolerance, values=values)
 
     def check_random(self, sample, what):
@@ -224,11 +229,13 @@ class Entry:
                 if isinstance(value, torch.Generator):
                     value.manual_seed(seed)
             with torch.no_grad():
-                return pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, arguments.call(self.op))
+                return pytree.tree_map(
+                    lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, arguments.call(self.op)
+                )
 
         with self.ledger:
             first, second = draw(self.device, SEED), draw(self.device, SEED)
-        for a, b in zip(compare.leaves(first), compare.leaves(second)):
+        for a, b in zip(compare.leaves(first), compare.leaves(second), strict=False):
             if not torch.equal(a.cpu().nan_to_num(), b.cpu().nan_to_num()):
                 raise compare.Difference(f"{what}: two runs with the same seed differ")
         runs = STATISTICAL_RUNS if self.counts["random"] <= 6 else 0
@@ -258,7 +265,9 @@ class Entry:
         values = not (drew or self.empty)
         compare.check_tree(got, wanted, what, self.device_type, self.tolerance, values=values)
         compare.check_aliases(got, mine.tensors(), wanted, cpu.tensors(), what)
-        compare.check_tree(mine.tensors(), cpu.tensors(), what + ", arguments", self.device_type, self.tolerance, values=values)
+        compare.check_tree(
+            mine.tensors(), cpu.tensors(), what + ", arguments", self.device_type, self.tolerance, values=values
+        )
 
     def check_out(self, sample, what):
         if not self.op.supports_out:
@@ -312,7 +321,11 @@ def distinct(results):
 
 
 def generator_states(arguments):
-    return [g.get_state().tolist() for g in pytree.tree_leaves([arguments.args, arguments.kwargs]) if isinstance(g, torch.Generator)]
+    return [
+        g.get_state().tolist()
+        for g in pytree.tree_leaves([arguments.args, arguments.kwargs])
+        if isinstance(g, torch.Generator)
+    ]
 
 
 def gradients(result, inputs, cotangents):
@@ -335,7 +348,9 @@ def out_like(reference, kind, device):
         if kind == "to be resized":
             return torch.empty(0, dtype=dtype, device=device)
         if kind == "other layout" and tensor.dim() > 1:
-            out = torch.empty(tuple(reversed(shape)), dtype=dtype, device=device).permute(*reversed(range(tensor.dim())))
+            out = torch.empty(tuple(reversed(shape)), dtype=dtype, device=device).permute(
+                *reversed(range(tensor.dim()))
+            )
         else:
             out = torch.empty_strided(shape, tensor.stride(), dtype=dtype, device=device)
         return out.fill_(1 if dtype is torch.bool else 77)
@@ -372,7 +387,12 @@ class Ledger:
 
 def run_entry(op, device, tolerance, max_samples):
     entry = Entry(op, device, tolerance, max_samples)
-    result = {"entry": entry_name(op), "dtype": str(entry.dtype).removeprefix("torch."), "status": "pass", "message": ""}
+    result = {
+        "entry": entry_name(op),
+        "dtype": str(entry.dtype).removeprefix("torch."),
+        "status": "pass",
+        "message": "",
+    }
     start = time.perf_counter()
     try:
         if entry.dtype is None:
@@ -386,8 +406,12 @@ def run_entry(op, device, tolerance, max_samples):
         import traceback
 
         place = traceback.extract_tb(error.__traceback__)[-1]
-        result.update(status="fail", message=f"runner: {describe(error)} at {os.path.basename(place.filename)}:{place.lineno}")
-    result.update(entry.counts, seconds=round(time.perf_counter() - start, 3), c=entry.ledger.c, fallback=entry.ledger.fallback)
+        result.update(
+            status="fail", message=f"runner: {describe(error)} at {os.path.basename(place.filename)}:{place.lineno}"
+        )
+    result.update(
+        entry.counts, seconds=round(time.perf_counter() - start, 3), c=entry.ledger.c, fallback=entry.ledger.fallback
+    )
     return result
 
 
@@ -409,7 +433,9 @@ def main():
     answers.write(json.dumps({"ready": True}) + "\n")
     for line in sys.stdin:
         task = json.loads(line)
-        answers.write(json.dumps(run_entry(table[task["entry"]], options.device, task["tolerance"], options.max_samples)) + "\n")
+        answers.write(
+            json.dumps(run_entry(table[task["entry"]], options.device, task["tolerance"], options.max_samples)) + "\n"
+        )
 
 
 if __name__ == "__main__":

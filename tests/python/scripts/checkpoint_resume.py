@@ -38,8 +38,13 @@ def main():
     for step in range(args.steps):
         if step == args.steps // 2:
             file = io.BytesIO()
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(),
-                     "cpu_rng": torch.get_rng_state(), "rng": torch.cuda.get_rng_state_all() if cuda else []}
+            state = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "scheduler": scheduler.state_dict(),
+                "cpu_rng": torch.get_rng_state(),
+                "rng": torch.cuda.get_rng_state_all() if cuda else [],
+            }
             torch.save(state, file)
             expected = torch.rand(4, device=args.device)
             model, optimizer, scheduler = build(args.device)

@@ -1,4 +1,4 @@
-"""A DCGAN: transposed convolutions, two optimizers, weights initialised by name; the latent noise is drawn on the CPU."""
+"""A DCGAN: transposed convolutions, two optimizers, weights initialised by name; the noise is drawn on the CPU."""
 
 import argparse
 import json
@@ -24,13 +24,24 @@ def main():
     device = torch.device(args.device)
     torch.manual_seed(6)
     generator = nn.Sequential(
-        nn.ConvTranspose2d(10, 16, 4, 1, 0, bias=False), nn.BatchNorm2d(16), nn.ReLU(True),
-        nn.ConvTranspose2d(16, 8, 4, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(True),
-        nn.ConvTranspose2d(8, 1, 4, 2, 1, bias=False), nn.Tanh())
+        nn.ConvTranspose2d(10, 16, 4, 1, 0, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(True),
+        nn.ConvTranspose2d(16, 8, 4, 2, 1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(True),
+        nn.ConvTranspose2d(8, 1, 4, 2, 1, bias=False),
+        nn.Tanh(),
+    )
     discriminator = nn.Sequential(
-        nn.Conv2d(1, 8, 4, 2, 1, bias=False), nn.LeakyReLU(0.2, inplace=True),
-        nn.Conv2d(8, 16, 4, 2, 1, bias=False), nn.BatchNorm2d(16), nn.LeakyReLU(0.2, inplace=True),
-        nn.Conv2d(16, 1, 4, 1, 0, bias=False), nn.Flatten())
+        nn.Conv2d(1, 8, 4, 2, 1, bias=False),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Conv2d(8, 16, 4, 2, 1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.LeakyReLU(0.2, inplace=True),
+        nn.Conv2d(16, 1, 4, 1, 0, bias=False),
+        nn.Flatten(),
+    )
     generator.apply(initialise)
     discriminator.apply(initialise)
     generator.to(device)

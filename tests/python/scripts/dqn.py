@@ -44,11 +44,17 @@ def main():
                 with torch.no_grad():
                     action = policy(state.to(device).unsqueeze(0)).max(1).indices.item()
             following, reward = world.step(state, action)
-            memory.append((state.to(device), torch.tensor([action], device=device), following.to(device),
-                           torch.tensor([reward], device=device)))
+            memory.append(
+                (
+                    state.to(device),
+                    torch.tensor([action], device=device),
+                    following.to(device),
+                    torch.tensor([reward], device=device),
+                )
+            )
             state = following
         batch = random.sample(memory, 8)
-        states, actions, following, rewards = (torch.stack(column) for column in zip(*batch))
+        states, actions, following, rewards = (torch.stack(column) for column in zip(*batch, strict=False))
         q = policy(states).gather(1, actions)
         with torch.no_grad():
             best = target(following).max(1, keepdim=True).values
@@ -58,7 +64,7 @@ def main():
         torch.nn.utils.clip_grad_value_(policy.parameters(), 100)
         optimizer.step()
         with torch.no_grad():
-            for a, b in zip(target.parameters(), policy.parameters()):
+            for a, b in zip(target.parameters(), policy.parameters(), strict=False):
                 a.mul_(0.9).add_(b, alpha=0.1)
         print(json.dumps({"step": step, "loss": loss.item()}), flush=True)
 

@@ -68,12 +68,14 @@ def main():
     for step in range(args.steps):
         total = 0.0
         for _ in range(2):
-            rows = [stream[position + i * 31: position + i * 31 + BLOCK + 1] for i in range(4)]
+            rows = [stream[position + i * 31 : position + i * 31 + BLOCK + 1] for i in range(4)]
             position += 40
             batch = torch.stack(rows)
             if amp:
                 batch = batch.pin_memory().to(args.device, non_blocking=True)
-            with torch.autocast(device_type="cuda" if amp else "cpu", dtype=torch.float16 if amp else torch.bfloat16, enabled=amp):
+            with torch.autocast(
+                device_type="cuda" if amp else "cpu", dtype=torch.float16 if amp else torch.bfloat16, enabled=amp
+            ):
                 loss = model(batch[:, :-1], batch[:, 1:]) / 2
             scaler.scale(loss).backward()
             total += loss.item()

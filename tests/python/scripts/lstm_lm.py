@@ -31,7 +31,7 @@ def main():
     criterion = nn.CrossEntropyLoss()
     hidden = tuple(torch.zeros(2, 5, 24, device=device) for _ in range(2))
     for step in range(args.steps):
-        tokens, targets = data[step * 12:(step + 1) * 12], data[step * 12 + 1:(step + 1) * 12 + 1]
+        tokens, targets = data[step * 12 : (step + 1) * 12], data[step * 12 + 1 : (step + 1) * 12 + 1]
         hidden = tuple(h.detach() for h in hidden)
         model.zero_grad()
         output, hidden = model(tokens, hidden)

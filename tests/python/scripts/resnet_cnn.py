@@ -31,8 +31,16 @@ def main():
     args = parser.parse_args()
     torch.manual_seed(3)
     model = nn.Sequential(
-        nn.Conv2d(3, 8, 3, 1, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2),
-        Block(8, 8, 1), Block(8, 16, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10))
+        nn.Conv2d(3, 8, 3, 1, 1, bias=False),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        Block(8, 8, 1),
+        Block(8, 16, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    )
     images = torch.randn(6, 8, 3, 16, 16)
     labels = torch.randint(0, 10, (6, 8))
     if args.device == "cuda":

@@ -12,7 +12,10 @@ WORDS, LENGTH, WIDTH, PAD, START = 20, 7, 32, 0, 1
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.source, self.target = nn.Embedding(WORDS, WIDTH, padding_idx=PAD), nn.Embedding(WORDS, WIDTH, padding_idx=PAD)
+        self.source, self.target = (
+            nn.Embedding(WORDS, WIDTH, padding_idx=PAD),
+            nn.Embedding(WORDS, WIDTH, padding_idx=PAD),
+        )
         self.position = nn.Parameter(torch.randn(LENGTH + 1, WIDTH) * 0.1)
         self.transformer = nn.Transformer(WIDTH, 4, 1, 1, 64, dropout=0.0, batch_first=True)
         self.out = nn.Linear(WIDTH, WORDS)
@@ -21,8 +24,13 @@ class Model(nn.Module):
         mask = nn.Transformer.generate_square_subsequent_mask(target.shape[1], device=target.device)
         padding = source == PAD
         hidden = self.transformer(
-            self.source(source) + self.position[: source.shape[1]], self.target(target) + self.position[: target.shape[1]],
-            tgt_mask=mask, tgt_is_causal=True, src_key_padding_mask=padding, memory_key_padding_mask=padding)
+            self.source(source) + self.position[: source.shape[1]],
+            self.target(target) + self.position[: target.shape[1]],
+            tgt_mask=mask,
+            tgt_is_causal=True,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
+        )
         return self.out(hidden)
 
 

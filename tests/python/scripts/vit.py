@@ -13,7 +13,9 @@ class ViT(nn.Module):
         self.patches = nn.Conv2d(3, width, patch, patch)
         self.token = nn.Parameter(torch.randn(1, 1, width) * 0.02)
         self.position = nn.Parameter(torch.randn(1, (size // patch) ** 2 + 1, width) * 0.02)
-        layer = nn.TransformerEncoderLayer(width, 4, 64, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, 4, 64, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, classes)
 
