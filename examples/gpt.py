@@ -2,7 +2,7 @@
 
 The text is made by the script itself from a small grammar, so that nothing is downloaded and every run is the same.
 
-    python examples/gpt.py [--steps 60] [--width 64] [--layers 3]
+    python examples/gpt.py [--steps 60] [--width 128] [--layers 3]
 """
 
 import argparse
@@ -147,12 +147,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--batch", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--context", type=int, default=64)
-    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=3)
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--lr", type=float, default=6e-3)
+    parser.add_argument("--lr", type=float, default=4e-3)
     parser.add_argument("--precision", choices=("fp32", "fp16", "bf16"), default="fp32")
     args = parser.parse_args()
     torch.manual_seed(1337)

@@ -59,6 +59,13 @@ class DeviceAllocator final : public DeviceAllocatorBase {
     DIT_CHECK(dit_memory_reset_accumulated(device, &err));
   }
   void resetPeakStats(c10::DeviceIndex device) override { DIT_CHECK(dit_memory_reset_peak(device, &err)); }
+#ifdef DIT_HAS_MEMORY_INFO
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    dit_device_memory memory;
+    DIT_CHECK(dit_runtime_get_vtable()->get_memory(resolveIndex(device), &memory, &err));
+    return {memory.free, memory.total};
+  }
+#endif
 #endif
 };
 

@@ -34,7 +34,9 @@ int64_t chooseAttention(const at::Tensor &query, const at::Tensor &key, const at
                         bool enable_gqa) {
   const bool needs_mask_grad = mask.has_value() && mask->defined() && mask->requires_grad();
   const bool same_device = query.device() == key.device() && query.device() == value.device();
-  if (dropout > 0 || enable_gqa || needs_mask_grad || !same_device || query.is_nested()) {
+  // Tracing (torch.compile, fake tensors) has no memory to look at.
+  const bool is_traced = query.key_set().has(c10::DispatchKey::Python) || !query.has_storage();
+  if (dropout > 0 || enable_gqa || needs_mask_grad || !same_device || query.is_nested() || is_traced) {
     return static_cast<int64_t>(at::SDPBackend::math);
   }
   const int64_t choice = at::_fused_sdp_choice(aliasIfDevice(query), aliasIfDevice(key), aliasIfDevice(value),

@@ -158,7 +158,7 @@ const std::unordered_set<std::string> &handWritten() {
 }
 
 // Composite operators that do better as one call of the CPU's composite kernel than decomposed on the device.
-bool isWholesale(const std::string& name) {
+bool isWholesale(const std::string &name) {
   return name == "aten::convolution" || name == "aten::convolution_backward" || name.rfind("aten::_foreach_", 0) == 0;
 }
 

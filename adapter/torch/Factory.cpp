@@ -93,7 +93,8 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   dit_error err;
   err.message[0] = '\0';
   const auto *kernels = dit_runtime_get_kernels();
-  const dit_status status = kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS
+  const bool is_plain = !from.is_conj() && !from.is_neg() && !to.is_conj() && !to.is_neg();
+  const dit_status status = kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS && is_plain
                                 ? kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err)
                                 : DIT_ERR_UNSUPPORTED;
   if (status == DIT_ERR_UNSUPPORTED) {
@@ -110,13 +111,7 @@ void copyOnDevice(const at::Tensor &from, const at::Tensor &to) {
   if (from.device() != to.device()) {
     synchronizeCurrentStream(from.device().index());
   }
-  const at::Tensor source = from.is_conj() || from.is_neg() ? from.resolve_conj().resolve_neg() : from;
-  if (to.is_conj() || to.is_neg()) {
-    synchronizeCurrentStream(to.device().index());
-    aliasAsCpu(to).copy_(aliasAsCpu(source));
-    return;
-  }
-  launchCopy(source, to, to.device().index());
+  launchCopy(from, to, to.device().index());
   if (from.device() != to.device()) {
     synchronizeCurrentStream(to.device().index());
   }

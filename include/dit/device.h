@@ -184,6 +184,9 @@ struct dit_device_vtable {
   enum dit_status (*profiler_stop)(struct dit_error *err);                                     ///< (optional)
 
   const struct dit_collective_vtable *collectives;  ///< (optional)
+
+  /// (optional) What this vendor runs on, for `ditorch doctor`: one line, NUL-terminated, cut to `size` bytes.
+  void (*describe)(char *text, size_t size);
 };
 
 DIT_EXTERN_C_END

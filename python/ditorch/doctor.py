@@ -67,7 +67,6 @@ def _describe_installation(report: dict[str, Any], config: str | None, options: 
     report["vendor"] = _C.vendor_info()
     report["devices"] = [_describe_device(index) for index in range(_C.device_count())]
     report["self_check"] = self_check() if state.alias != "off" else self_check("dit")
-    report["blas"] = _describe_blas()
     for name, outcome in report["self_check"].items():
         if outcome != "ok":
             report["problems"].append(f"self-check {name}: {outcome}")
@@ -80,18 +79,6 @@ def _describe_alias() -> dict[str, str]:
         name: f"{sum(slots.values())} ({', '.join(f'{label} x{count}' for label, count in slots.items())})"
         for name, slots in libraries.items()
     }
-
-
-def _describe_blas() -> str:
-    """BLAS libraries that are mapped into the process once the device has multiplied matrices."""
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            paths = {line.split(maxsplit=5)[5].strip() for line in file if line.count("/") and ".so" in line}
-    except OSError as error:
-        return f"unknown ({error})"
-    names = ("openblas", "libblas", "libcblas", "libmkl", "libblis", "libflexiblas")
-    found = sorted(path for path in paths if any(name in os.path.basename(path).lower() for name in names))
-    return ", ".join(found) or "none loaded: the vendor's built-in code"
 
 
 def _describe_device(index: int) -> str:

@@ -106,6 +106,7 @@ def _install_host(patches: Patches) -> None:
         faults.start(settings.get("fault"))
         patches.defer(lambda: faults.start(""))
     if settings.get("ledger"):
+        ledger.set_timing(True)
         atexit.register(ledger.print_ledger)
         patches.defer(lambda: atexit.unregister(ledger.print_ledger))
 

@@ -14,7 +14,7 @@ def _rows(kind: str) -> list[dict]:
             "operator": row["name"],
             "calls": row[kind]["calls"],
             "bytes": row[kind]["bytes"],
-            "milliseconds": row[kind]["nanoseconds"] / 1e6,
+            "milliseconds": row[kind]["nanoseconds"] / 1e6 if row[kind]["nanoseconds"] else None,
         }
         for row in _C.ledger()
         if row[kind]["calls"]
@@ -28,7 +28,7 @@ def fallbacks() -> Table:
 
 
 def operators() -> Table:
-    """Operators that ran in the vendor's C code. Milliseconds are counted only while timing is on (`set_timing`)."""
+    """Operators that ran in the vendor's C code. Milliseconds are None unless timing is on (`set_timing`)."""
     return Table(("operator", "calls", "bytes", "milliseconds"), _rows("c"))
 
 

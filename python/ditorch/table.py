@@ -20,11 +20,13 @@ def format_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "-"
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).replace("-", "", 1).isdigit()
+    return text == "-" or text.replace(".", "", 1).replace("-", "", 1).isdigit()
 
 
 class Table(list):

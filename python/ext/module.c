@@ -7,8 +7,8 @@
 #include "dit/version.h"
 
 static int module_exec(PyObject *module) {
-  PyMethodDef *const tables[] = {py_runtime_methods, py_stream_methods, py_memory_methods, py_host_methods,
-                                 py_options_methods, py_record_methods, py_alias_methods,  py_is_cuda_methods,
+  PyMethodDef *const tables[] = {py_runtime_methods,  py_stream_methods,     py_memory_methods, py_host_methods,
+                                 py_options_methods,  py_record_methods,     py_alias_methods,  py_is_cuda_methods,
                                  py_redirect_methods, py_device_show_methods};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
     if (PyModule_AddFunctions(module, tables[i]) < 0) {

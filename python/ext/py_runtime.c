@@ -57,7 +57,8 @@ static PyObject *version_read(PyObject *module, enum dit_status (*get)(int *, st
 }
 
 PyDoc_STRVAR(vendor_info_doc,
-             "vendor_info() -> dict\n\nname, version, path, driver_version, runtime_version (None: not offered).");
+             "vendor_info() -> dict\n\nname, version, path, description, driver_version, runtime_version (None: not "
+             "offered).");
 static PyObject *py_vendor_info(PyObject *module, PyObject *unused) {
   (void)unused;
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
@@ -65,11 +66,16 @@ static PyObject *py_vendor_info(PyObject *module, PyObject *unused) {
     PyErr_SetString(PyExc_RuntimeError, "no vendor is active; call init('host') first");
     return NULL;
   }
+  char description[1024] = "";
+  if (vtable->describe) {
+    vtable->describe(description, sizeof description);
+  }
   PyObject *py_result = PyDict_New();
   if (!py_result) {
     return NULL;
   }
   if (py_dict_take(py_result, "name", PyUnicode_FromString(vtable->name)) < 0 ||
+      py_dict_take(py_result, "description", PyUnicode_DecodeFSDefault(description)) < 0 ||
       py_dict_take(py_result, "version", PyUnicode_FromString(vtable->version ? vtable->version : "")) < 0 ||
       py_dict_take(py_result, "path", PyUnicode_DecodeFSDefault(dit_runtime_get_path())) < 0 ||
       py_dict_take(py_result, "driver_version", version_read(module, vtable->get_driver_version)) < 0 ||
@@ -136,11 +142,12 @@ static int properties_add_text(PyObject *dict, const struct dit_device_propertie
 }
 
 // Every numeric field of struct dit_device_properties.
-#define PROPERTY_NUMBERS(X)                                                                                           \
-  X(total_memory)                                                                                                     \
-  X(major) X(minor) X(multi_processor_count) X(warp_size) X(max_threads_per_multi_processor) X(max_threads_per_block) \
-      X(regs_per_multiprocessor) X(pci_domain) X(pci_bus) X(pci_device) X(shared_memory_per_block)                    \
-          X(shared_memory_per_multiprocessor) X(l2_cache_size) X(clock_rate_khz) X(memory_clock_rate_khz)             \
+#define PROPERTY_NUMBERS(X)                                                                                  \
+  X(total_memory)                                                                                            \
+  X(major)                                                                                                   \
+  X(minor) X(multi_processor_count) X(warp_size) X(max_threads_per_multi_processor) X(max_threads_per_block) \
+      X(regs_per_multiprocessor) X(pci_domain) X(pci_bus) X(pci_device) X(shared_memory_per_block)           \
+          X(shared_memory_per_multiprocessor) X(l2_cache_size) X(clock_rate_khz) X(memory_clock_rate_khz)    \
               X(memory_bus_width)
 
 PyDoc_STRVAR(device_properties_doc,

@@ -1,5 +1,7 @@
 // Bindings of dit/runtime.h: streams. A stream is named by (device, id); id 0 is the default stream.
 #include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
 
 #include "dit/runtime.h"
 #include "module.h"
@@ -146,6 +148,65 @@ static PyObject *py_stream_launch_host(PyObject *module, PyObject *args) {
   return py_status_return(module, status, &err);
 }
 
+// Events are made by torch (struct dit_event behind torch.Event.event_id); the caller keeps them alive.
+static struct dit_event *event_from(unsigned long long id) {
+  return (struct dit_event *)(uintptr_t)id;
+}
+
+PyDoc_STRVAR(
+    event_block_doc,
+    "event_block(event_id, device, stream)\n\nMake later work of the stream wait for the event; on the default "
+    "stream, which runs inline, that means now.");
+static PyObject *py_event_block(PyObject *module, PyObject *args) {
+  unsigned long long id = 0;
+  int device = 0;
+  long long stream = 0;
+  if (!PyArg_ParseTuple(args, "KiL:event_block", &id, &device, &stream) || py_device_check(module, device) < 0) {
+    return NULL;
+  }
+  struct dit_error err = {0};
+  enum dit_status status = DIT_OK;
+  if (id) {
+    Py_BEGIN_ALLOW_THREADS status = dit_event_block(event_from(id), device, stream, &err);
+    Py_END_ALLOW_THREADS
+  }
+  return py_status_return(module, status, &err);
+}
+
+PyDoc_STRVAR(event_elapsed_doc, "event_elapsed(start_id, end_id) -> float\n\nMilliseconds between two events.");
+static PyObject *py_event_elapsed(PyObject *module, PyObject *args) {
+  unsigned long long start = 0, end = 0;
+  if (!PyArg_ParseTuple(args, "KK:event_elapsed", &start, &end)) {
+    return NULL;
+  }
+  struct dit_error err = {0};
+  double milliseconds = 0;
+  enum dit_status status = start && end ? dit_event_get_elapsed(event_from(start), event_from(end), &milliseconds, &err)
+                                        : dit_error_set(&err, DIT_ERR_INVALID, "an event was not recorded");
+  return status == DIT_OK ? PyFloat_FromDouble(milliseconds) : py_status_raise(module, status, &err);
+}
+
+static void sleep_on_stream(void *nanoseconds) {
+  const long long total = (long long)(intptr_t)nanoseconds;
+  struct timespec time = {.tv_sec = total / 1000000000, .tv_nsec = total % 1000000000};
+  nanosleep(&time, NULL);
+}
+
+PyDoc_STRVAR(stream_sleep_doc, "stream_sleep(device, stream, nanoseconds)\n\nOccupy the stream for that long.");
+static PyObject *py_stream_sleep(PyObject *module, PyObject *args) {
+  int device = 0;
+  long long stream = 0, nanoseconds = 0;
+  if (!PyArg_ParseTuple(args, "iLL:stream_sleep", &device, &stream, &nanoseconds) ||
+      py_device_check(module, device) < 0) {
+    return NULL;
+  }
+  struct dit_error err = {0};
+  enum dit_status status;
+  void *argument = (void *)(intptr_t)(nanoseconds > 0 ? nanoseconds : 0);
+  Py_BEGIN_ALLOW_THREADS status = dit_stream_launch_host(device, stream, sleep_on_stream, argument, &err);
+  Py_END_ALLOW_THREADS return py_status_return(module, status, &err);
+}
+
 PyMethodDef py_stream_methods[] = {
     {"stream_current", py_stream_current, METH_VARARGS, stream_current_doc},
     {"stream_set", py_stream_set, METH_VARARGS, stream_set_doc},
@@ -155,5 +216,8 @@ PyMethodDef py_stream_methods[] = {
     {"stream_synchronize", py_stream_synchronize, METH_VARARGS, stream_synchronize_doc},
     {"stream_priority", py_stream_priority, METH_VARARGS, stream_priority_doc},
     {"stream_launch_host", py_stream_launch_host, METH_VARARGS, stream_launch_host_doc},
+    {"stream_sleep", py_stream_sleep, METH_VARARGS, stream_sleep_doc},
+    {"event_block", py_event_block, METH_VARARGS, event_block_doc},
+    {"event_elapsed", py_event_elapsed, METH_VARARGS, event_elapsed_doc},
     {NULL, NULL, 0, NULL},
 };

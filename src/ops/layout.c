@@ -314,7 +314,7 @@ void op_expand(const struct dit_tensor_view *view, const struct op_layout *layou
   out->strides = strides;
   out->ndim = layout->ndim;
   if (numel != view->numel || offset != 0) {
-    out->flags &= (uint8_t)~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE);
+    out->flags &= (uint8_t) ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE);
   }
   out->numel = numel;
 }

@@ -4,9 +4,11 @@
 /// Devices are address ranges of one memory: any pointer may be read by the host, peers reach each other, a copy is
 /// memmove. Options are read at init: DITORCH_HOST_MEMORY, CUDA_LAUNCH_BLOCKING. Depends on the other files here and
 /// libdit's core.
+#include <stdio.h>
 #include <string.h>
 
 #include "host_internal.h"
+#include "ops/blas.h"
 
 static enum dit_status host_init(struct dit_error *err) {
   int count;
@@ -80,6 +82,11 @@ static enum dit_status host_unregister(void *ptr, struct dit_error *err) {
   return DIT_OK;
 }
 
+static void describe(char *text, size_t size) {
+  const char *path = blas_get_path();
+  snprintf(text, size, "matrix products by %s", *path ? path : "built-in code (no BLAS found)");
+}
+
 static const struct dit_device_vtable vtable = {
     .abi_version = DIT_DEVICE_ABI_VERSION,
     .struct_size = sizeof(struct dit_device_vtable),
@@ -116,6 +123,7 @@ static const struct dit_device_vtable vtable = {
     .event_query = host_event_query,
     .event_synchronize = host_event_synchronize,
     .event_get_elapsed = host_event_get_elapsed,
+    .describe = describe,
 };
 
 DIT_API const struct dit_device_vtable *dit_vendor_get_device(void);

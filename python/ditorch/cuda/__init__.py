@@ -20,6 +20,7 @@ from . import comm, legacy_types, memory, neutral, refused, state, streams, tens
 def install(patches: Patches) -> None:
     """Install the whole surface. The caller undoes `patches` when this raises."""
     _reset_state(patches)
+    state.prepare()
     for natives in (state.natives(), memory.natives(), comm.natives(), neutral.tunable_natives()):
         for name, value in natives.items():
             if name != "_get_device_properties":

@@ -19,6 +19,13 @@ CUDA_VERSION_NUMBER = 12040
 ARCHITECTURES = "sm_80"
 
 _settings: dict[str, object] = {}
+_generators: tuple[torch.Generator, ...] = ()
+
+
+def prepare() -> None:
+    """At installation: ask for the default generators, which cannot be done later inside a torch.jit trace."""
+    global _generators
+    _generators = tuple(torch.ops.ditorch.default_generator(index) for index in range(_C.device_count()))
 
 
 def device_count() -> int:
@@ -31,7 +38,7 @@ def init() -> None:
     count = device_count()
     if count == 0:
         raise RuntimeError("No CUDA GPUs are available")
-    torch.cuda.default_generators = tuple(torch.ops.ditorch.default_generator(index) for index in range(count))
+    torch.cuda.default_generators = _generators[:count]
 
 
 def get_device() -> int:

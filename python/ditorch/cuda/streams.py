@@ -9,16 +9,13 @@ libdit, anything else is an external vendor handle.
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import importlib.util
-import os
 import sys
 import types
 
 import torch
 
-from .. import _C, library, settings
+from .. import _C, settings
 from ..patches import Patches
 from ..refusal import refusing
 
@@ -97,9 +94,7 @@ class _CudaEventBase(torch.Event):
         """Make later work of `stream` wait. On the default stream, which runs inline, that means now: without the
         GIL."""
         stream = torch.cuda.current_stream() if stream is None else stream
-        event = self.event_id
-        if event and _libdit().dit_event_block(event, stream.device_index, stream.stream_id, None):
-            super().wait(stream)  # fails again, with its message
+        _C.event_block(self.event_id, stream.device_index, stream.stream_id)
 
     def elapsed_time(self, end_event) -> float:
         """Milliseconds between two recorded events (torch.Event's own method insists on exactly its own type)."""
@@ -108,42 +103,19 @@ class _CudaEventBase(torch.Event):
         start, end = self.event_id, end_event.event_id
         if not start or not end:
             raise ValueError("Both events must be recorded before calculating elapsed time.")
-        milliseconds = ctypes.c_double()
-        status = _libdit().dit_event_get_elapsed(start, end, ctypes.byref(milliseconds), None)
-        if status == _STATUS_DEVICE:
-            raise RuntimeError("Both events must be completed before calculating elapsed time.")
-        if status:
-            raise ValueError("Both events must be created with argument 'enable_timing=True'.")
-        return milliseconds.value
-
-
-_STATUS_DEVICE = 4
-
-
-@functools.cache
-def _libdit() -> ctypes.CDLL:
-    """libdit, which is in the process already, for the few functions that ditorch._C does not bind. Calls drop the
-    GIL."""
-    libdit = ctypes.CDLL(os.path.join(library.DIRECTORY, "libdit.so"))
-    pointer, error = ctypes.c_void_p, ctypes.c_void_p
-    libdit.dit_event_get_elapsed.argtypes = [pointer, pointer, ctypes.POINTER(ctypes.c_double), error]
-    libdit.dit_event_block.argtypes = [pointer, ctypes.c_int, ctypes.c_int64, error]
-    libdit.dit_stream_launch_host.argtypes = [ctypes.c_int, ctypes.c_int64, pointer, pointer, error]
-    return libdit
+        try:
+            return _C.event_elapsed(start, end)
+        except RuntimeError as error:
+            raise RuntimeError("Both events must be completed before calculating elapsed time.") from error
 
 
 def sleep(cycles: int) -> None:
-    """torch.cuda._sleep: occupy the current stream for about `cycles` nanoseconds. No Python runs on the stream's
-    thread."""
+    """torch.cuda._sleep: occupy the current stream for about `cycles` nanoseconds."""
     device = _C.current_device()
-    usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p)
-    status = _libdit().dit_stream_launch_host(
-        device, _C.stream_current(device), usleep, max(int(cycles) // 1000, 1), None
-    )
-    if status:
-        raise RuntimeError(f"torch.cuda._sleep({cycles}) could not be queued (status {status})")
+    stream = _C.stream_current(device)
+    _C.stream_sleep(device, stream, int(cycles))
     if settings.get("launch_blocking"):
-        _C.stream_synchronize(device, _C.stream_current(device))
+        _C.stream_synchronize(device, stream)
 
 
 def install(patches: Patches) -> None:

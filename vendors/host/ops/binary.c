@@ -85,10 +85,10 @@ static loop_function *const loops[LOOP_TYPES][LOOP_OPS][LOOP_SHAPES] = {
 };
 
 static int get_type(int dtype) {
-  static const int8_t types[] = {[DIT_DTYPE_U8] = TYPE_U8 + 1,   [DIT_DTYPE_I8] = TYPE_I8 + 1,
-                                 [DIT_DTYPE_I16] = TYPE_I16 + 1, [DIT_DTYPE_I32] = TYPE_I32 + 1,
-                                 [DIT_DTYPE_I64] = TYPE_I64 + 1, [DIT_DTYPE_F32] = TYPE_F32 + 1,
-                                 [DIT_DTYPE_F64] = TYPE_F64 + 1, [DIT_DTYPE_BOOL] = TYPE_BOOL + 1};
+  static const int8_t types[] = {
+      [DIT_DTYPE_U8] = TYPE_U8 + 1,   [DIT_DTYPE_I8] = TYPE_I8 + 1,    [DIT_DTYPE_I16] = TYPE_I16 + 1,
+      [DIT_DTYPE_I32] = TYPE_I32 + 1, [DIT_DTYPE_I64] = TYPE_I64 + 1,  [DIT_DTYPE_F32] = TYPE_F32 + 1,
+      [DIT_DTYPE_F64] = TYPE_F64 + 1, [DIT_DTYPE_BOOL] = TYPE_BOOL + 1};
   return dtype >= 0 && dtype < (int)sizeof(types) ? types[dtype] - 1 : -1;
 }
 

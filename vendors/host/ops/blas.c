@@ -23,6 +23,7 @@ typedef void dgemm_function(int order, int trans_a, int trans_b, int m, int n, i
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static sgemm_function *sgemm;
 static dgemm_function *dgemm;
+static char loaded_path[4096];
 
 /// A symbol as a function pointer; ISO C has no cast for it.
 static void load_symbol(void *library, const char *name, void *function) {
@@ -50,6 +51,7 @@ static bool load_library(const char *path) {
     }
   }
   if (sgemm && dgemm) {
+    snprintf(loaded_path, sizeof(loaded_path), "%s", path);
     dit_log_write(DIT_LOG_INFO, "host device: BLAS %s", path);
     return true;
   }
@@ -148,6 +150,10 @@ static void find_blas(void) {
 bool blas_is_available(void) {
   pthread_once(&once, find_blas);
   return sgemm != NULL;
+}
+
+const char *blas_get_path(void) {
+  return blas_is_available() ? loaded_path : "";
 }
 
 void blas_gemm(bool wide, int64_t m, int64_t n, int64_t k, double alpha, const struct blas_matrix *a,

@@ -14,6 +14,8 @@ struct blas_matrix {
 
 /// Is a library loaded (looked for on first use)?
 bool blas_is_available(void);
+/// Its path as it was found; "" when the built-in code is used.
+const char *blas_get_path(void);
 /// c (m x n, row-major, ldc) = alpha * a @ b + beta * c for float (wide false) or double. One thread; may be called
 /// from several.
 void blas_gemm(bool wide, int64_t m, int64_t n, int64_t k, double alpha, const struct blas_matrix *a,
