@@ -151,15 +151,17 @@ const std::unordered_set<std::string> &handWritten() {
                                           "aten::view_as_complex",
                                           "aten::_has_compatible_shallow_copy_type",
                                           "aten::record_stream",
+                                          "aten::_nested_tensor_from_mask_left_aligned",
                                           "aten::_fused_sdp_choice",
                                           "aten::_scaled_dot_product_fused_attention_overrideable",
                                           "aten::_scaled_dot_product_fused_attention_overrideable_backward"};
   return *names;
 }
 
-// Composite operators that do better as one call of the CPU's composite kernel than decomposed on the device.
+// Composite operators that refuse unknown devices or do better as one call of the CPU's composite kernel.
 bool isWholesale(const std::string &name) {
-  return name == "aten::convolution" || name == "aten::convolution_backward" || name.rfind("aten::_foreach_", 0) == 0;
+  return name == "aten::mode.values" || name == "aten::convolution" || name == "aten::convolution_backward" ||
+         name.rfind("aten::_foreach_", 0) == 0;
 }
 
 bool wantsDoor(const c10::OperatorHandle &handle, const std::string &name) {

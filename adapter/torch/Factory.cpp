@@ -97,12 +97,14 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   const dit_status status = kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS && is_plain
                                 ? kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err)
                                 : DIT_ERR_UNSUPPORTED;
+  static dit_ledger_entry *const ledger = dit_ledger_get("aten::_copy_from");
   if (status == DIT_ERR_UNSUPPORTED) {
     synchronizeCurrentStream(device);
     aliasAsCpu(to).copy_(aliasAsCpu(from));
-    return;
+  } else {
+    check(status, err);
   }
-  check(status, err);
+  dit_ledger_add(ledger, status == DIT_OK ? DIT_LEDGER_C : DIT_LEDGER_FALLBACK, from.nbytes() + to.nbytes(), 0);
 }
 
 // Device to device. Across devices the source's stream finishes first and the destination's stream does the work.
@@ -165,6 +167,11 @@ at::Scalar item(const at::Tensor &self) {
   return aliasAsCpu(self).item();
 }
 
+// Asked by nn.TransformerEncoder before it packs a padded batch into a nested tensor: "no" keeps the batch dense.
+bool isMaskLeftAligned(const at::Tensor &, const at::Tensor &) {
+  return false;
+}
+
 void recordStream(at::Tensor &self, c10::Stream stream) {
   if (self.storage().data() != nullptr) {
     DIT_CHECK(dit_memory_record_stream(self.storage().data(), stream.id(), &err));
@@ -193,6 +200,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", &copyFromAndResize);
   m.impl("_local_scalar_dense", &item);
   m.impl("record_stream", &recordStream);
+  m.impl("_nested_tensor_from_mask_left_aligned", &isMaskLeftAligned);
   m.impl("_has_compatible_shallow_copy_type", &hasCompatibleType);
 }
 TORCH_LIBRARY_IMPL(aten, CPU, m) {

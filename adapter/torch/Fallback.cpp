@@ -139,6 +139,7 @@ class Loan {
   }
 
   c10::DeviceIndex device_;
+  uint64_t result_bytes_ = 0;
   c10::SmallVector<Entry, 6> entries_;
   c10::SmallVector<std::pair<c10::Storage, c10::Storage>, 2> adopted_;
 };

@@ -21,9 +21,10 @@ const dit_op *findCOperator(const c10::OperatorName &name) {
   return found == table->end() ? nullptr : found->second;
 }
 
-// CUDA reads index tensors of these families from the CPU as well.
+// Advanced indexing: CUDA reads the index tensors of these families from the CPU as well.
 bool takesCpuIndices(const std::string &name) {
-  for (const char *family : {"aten::index", "aten::_index_put", "aten::_unsafe_index", "aten::_unsafe_masked_index"}) {
+  for (const char *family :
+       {"aten::index.", "aten::index_put", "aten::_index_put", "aten::_unsafe_index", "aten::_unsafe_masked_index"}) {
     if (name.rfind(family, 0) == 0) {
       return true;
     }

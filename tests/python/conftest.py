@@ -12,7 +12,6 @@ import pytest
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGE = os.path.join(os.path.dirname(os.path.dirname(HERE)), "python")
 torch.set_num_threads(1)
 
 

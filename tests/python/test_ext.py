@@ -79,7 +79,7 @@ def test_vendor_and_devices():
     run("""
     start()
     info = _C.vendor_info()
-    assert set(info) == {"name", "version", "path", "driver_version", "runtime_version"} and info["name"] == "host"
+    assert set(info) == {"name", "version", "path", "description", "driver_version", "runtime_version"} and info["name"] == "host"
     assert os.path.exists(info["path"])
     _C.init("host")
     raises(ValueError, "other", _C.init, "other")
@@ -497,6 +497,9 @@ CALLS = {
     "stream_raw": (lambda: _C.stream_raw(1, stream), [lambda: _C.stream_raw(1, 12345)]),
     "stream_query": (lambda: _C.stream_query(1, stream), [lambda: _C.stream_query(1, 12345)]),
     "stream_synchronize": (lambda: _C.stream_synchronize(1, stream), [lambda: _C.stream_synchronize(1, 12345)]),
+    "stream_sleep": (lambda: _C.stream_sleep(1, 0, 1), [lambda: _C.stream_sleep(9, 0, 1)]),
+    "event_block": (lambda: _C.event_block(0, 1, 0), [lambda: _C.event_block(0, 9, 0)]),
+    "event_elapsed": (lambda: quietly(lambda: _C.event_elapsed(0, 0)), [lambda: _C.event_elapsed(0, 0)]),
     "stream_priority": (lambda: _C.stream_priority(1, stream), [lambda: _C.stream_priority(9, 0)]),
     "stream_launch_host": (launch, [lambda: _C.stream_launch_host(1, 12345, function),
         lambda: _C.stream_launch_host(1, 0, 3)]),

@@ -77,6 +77,8 @@ def _install_dlpack(patches: Patches) -> None:
     def from_dlpack(ext_tensor, *, device=None, copy=None):
         """As torch.from_dlpack; a tensor of the device stays on the device."""
         if isinstance(ext_tensor, torch.Tensor) and _is_plain(ext_tensor):
+            if ext_tensor.requires_grad:
+                raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
             target = ext_tensor.device if device is None else torch.device(device)
             if copy is False and target != ext_tensor.device:
                 raise ValueError(
