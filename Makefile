@@ -13,7 +13,7 @@ CTEST := $(VENV)/bin/ctest
 CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDIT_INPLACE=OFF
 RUN := PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
-PYTEST := $(PY) -m pytest
+PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: help setup build demo test test-c test-sanitize test-python test-opinfo test-full test-matrix bench lint docs clean distclean
@@ -36,7 +36,7 @@ setup: $(VENV)/ready-$(TORCH) build ## create .venv, install torch and the tools
 
 build: $(VENV)/ready-$(TORCH)
 	$(call say,building)
-	@$(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON > build/configure.log 2>&1 || { mkdir -p build; $(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON; }
+	@$(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON --log-level=WARNING
 	@$(CMAKE) --build build/dev -j $(JOBS)
 
 demo: setup ## train a small GPT, written for CUDA, on the embedded device
@@ -52,11 +52,11 @@ test-c: build
 
 test-sanitize: $(VENV)/ready-$(TORCH)
 	$(call say,C tests under AddressSanitizer and UndefinedBehaviorSanitizer)
-	@$(CMAKE) -S . -B build/asan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=address > /dev/null
+	@$(CMAKE) -S . -B build/asan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=address --log-level=WARNING
 	@$(CMAKE) --build build/asan -j $(JOBS)
 	@$(CTEST) --test-dir build/asan --output-on-failure -j $(JOBS)
 	$(call say,streams and allocator under ThreadSanitizer)
-	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread > /dev/null
+	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING
 	@$(CMAKE) --build build/tsan -j $(JOBS)
 	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory'
 
@@ -65,12 +65,11 @@ test-python: build
 	@$(PYTEST) -m "not full" tests/python
 
 test-opinfo: build
-	$(call say,a sample of PyTorch's operator database)
-	@$(RUN) tests/torch/opinfo.py --sample --jobs $(JOBS)
-
-test-full: test ## the long suites: all of PyTorch's operator database, 200 exits, packaging
+	$(call say,PyTorch's operator database on the device against the CPU)
 	@$(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo.json
-	@DIT_EXIT_RUNS=200 $(PYTEST) -m full tests/python
+
+test-full: test ## the long suites: 200 exits, packaging, all scripts in both alias modes
+	@DIT_EXIT_RUNS=200 $(PYTEST) -m "full or not full" tests/python/test_exit.py tests/python/test_packaging.py tests/python/test_scripts.py
 
 test-matrix: ## try another torch: make test-matrix TORCH=2.12.0
 	@$(MAKE) VENV=build/venv-$(TORCH) TORCH=$(TORCH) setup test-python

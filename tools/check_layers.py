@@ -32,7 +32,9 @@ def check_file(path: str, text: str) -> list[str]:
 
 
 def main() -> int:
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\n")
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
     problems = []
     for path in listed:
         if path.endswith((".c", ".h", ".cpp")) and (ROOT / path).exists():

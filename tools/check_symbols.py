@@ -24,7 +24,9 @@ def main() -> int:
     if not libraries or not shutil.which("nm"):
         print("symbols: skipped (nothing built, or no nm)")
         return 0
-    problems = [f"{lib.name}: exports {name}" for lib in libraries for name in list_exports(lib) if not ALLOWED.match(name)]
+    problems = [
+        f"{lib.name}: exports {name}" for lib in libraries for name in list_exports(lib) if not ALLOWED.match(name)
+    ]
     print("\n".join(problems) or f"symbols: ok ({len(libraries)} libraries)")
     return bool(problems)
 

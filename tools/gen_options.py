@@ -10,9 +10,9 @@ from ditorch import _C
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 HEAD = """# Options
 
-The same option can be a keyword (`python -m ditorch --set name=value`), an environment variable, or a key of the `[ditorch]` table in the TOML
-file that `DITORCH_CONFIG` names; the first of these that is set wins. Unknown names and bad values are errors that list
-the valid ones. This page is written by `make docs`.
+The same option can be a keyword (`python -m ditorch --set name=value`), an environment variable, or a key of the
+`[ditorch]` table in the TOML file that `DITORCH_CONFIG` names; the first of these that is set wins. Unknown names and
+bad values are errors that list the valid ones. This page is written by `make docs`.
 
 | option | environment variable | type | default | meaning |
 |---|---|---|---|---|

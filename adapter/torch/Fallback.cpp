@@ -60,6 +60,7 @@ class Loan {
     if (result.device().type() == kDevice) {
       return result;
     }
+    result_bytes_ += result.nbytes();
     auto *storage = result.storage().unsafeGetStorageImpl();
     for (const Entry &entry : entries_) {
       if (entry.cpu.storage().unsafeGetStorageImpl() == storage) {
@@ -92,8 +93,9 @@ class Loan {
     }
   }
 
+  // Bytes of all arguments and of the new results.
   uint64_t countBytes() const {
-    uint64_t bytes = 0;
+    uint64_t bytes = result_bytes_;
     for (const Entry &entry : entries_) {
       bytes += entry.cpu.nbytes();
     }

@@ -2,11 +2,11 @@
 #include "dit/runtime.h"
 #include "module.h"
 
-#define HOST_NUMBERS(X)                                                                                                \
-  X(allocated_current)                                                                                                 \
-  X(allocated_peak)                                                                                                    \
-  X(allocated_total) X(freed_total) X(reserved_current) X(reserved_peak) X(allocations) X(frees) X(vendor_allocations) \
-      X(vendor_frees)
+#define HOST_NUMBERS(X) \
+  X(allocated_current)  \
+  X(allocated_peak)     \
+  X(allocated_total)    \
+  X(freed_total) X(reserved_current) X(reserved_peak) X(allocations) X(frees) X(vendor_allocations) X(vendor_frees)
 
 PyDoc_STRVAR(host_stats_doc,
              "host_stats() -> dict\n\nEvery field of struct dit_host_stats (bytes and counts of pinned memory).");

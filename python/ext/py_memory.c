@@ -21,11 +21,11 @@ static PyObject *pools_describe(const struct dit_memory_stat *stats) {
   return py_result;
 }
 
-#define STATS_POOLS(X)                                                                                     \
-  X(allocation)                                                                                            \
-  X(segment)                                                                                               \
-  X(active) X(inactive_split) X(allocated_bytes) X(reserved_bytes) X(active_bytes) X(inactive_split_bytes) \
-      X(requested_bytes)
+#define STATS_POOLS(X) \
+  X(allocation)        \
+  X(segment)           \
+  X(active)            \
+  X(inactive_split) X(allocated_bytes) X(reserved_bytes) X(active_bytes) X(inactive_split_bytes) X(requested_bytes)
 #define STATS_NUMBERS(X) \
   X(num_alloc_retries) X(num_ooms) X(num_sync_all_streams) X(num_device_alloc) X(num_device_free) X(max_split_size)
 

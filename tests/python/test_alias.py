@@ -412,11 +412,14 @@ def test_without_torch_the_reason_is_said():
 
 
 def test_a_process_ends_cleanly_with_the_alias_in_place():
-    run_alone(PRELUDE + """
+    run_alone(
+        PRELUDE
+        + """
 _C.alias_install(TARGET, True)
 _C.is_cuda_install(torch._C.TensorBase, TARGET)
 keep = torch.device("cuda:1"), torch.ones(1)
-""")
+"""
+    )
 
 
 def test_fork_keeps_the_alias(run):

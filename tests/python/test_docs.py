@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its Python blocks run, its generated tables are current, its links lead somewhere."""
+"""The documentation tells the truth: Python blocks run, generated tables are current, links lead somewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: installs into a fresh environment, works there without the source tree, and leaves nothing when removed."""
+"""The wheel: installs into a fresh environment, works without the source tree, leaves nothing when removed."""
 
 from __future__ import annotations
 

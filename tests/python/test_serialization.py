@@ -53,7 +53,7 @@ def test_round_trip(zipped, weights_only):
         (lambda storage, tag: storage, "cpu"),
         (lambda storage, tag: storage.cuda(), "cuda"),
     ],
-    ids=str,
+    ids=lambda value: "function" if callable(value) else str(value),
 )
 def test_map_location(location, wanted):
     loaded = torch.load(save(torch.arange(3.0, device="cuda")), map_location=location, weights_only=True)
