@@ -142,14 +142,26 @@ static int properties_add_text(PyObject *dict, const struct dit_device_propertie
 }
 
 // Every numeric field of struct dit_device_properties.
-#define PROPERTY_NUMBERS(X)                                                                               \
-  X(total_memory)                                                                                         \
-  X(major)                                                                                                \
-  X(minor)                                                                                                \
-  X(multi_processor_count) X(warp_size) X(max_threads_per_multi_processor) X(max_threads_per_block)       \
-      X(regs_per_multiprocessor) X(pci_domain) X(pci_bus) X(pci_device) X(shared_memory_per_block)        \
-          X(shared_memory_per_multiprocessor) X(l2_cache_size) X(clock_rate_khz) X(memory_clock_rate_khz) \
-              X(memory_bus_width)
+// clang-format off
+#define PROPERTY_NUMBERS(X) \
+  X(total_memory) \
+  X(major) \
+  X(minor) \
+  X(multi_processor_count) \
+  X(warp_size) \
+  X(max_threads_per_multi_processor) \
+  X(max_threads_per_block) \
+  X(regs_per_multiprocessor) \
+  X(pci_domain) \
+  X(pci_bus) \
+  X(pci_device) \
+  X(shared_memory_per_block) \
+  X(shared_memory_per_multiprocessor) \
+  X(l2_cache_size) \
+  X(clock_rate_khz) \
+  X(memory_clock_rate_khz) \
+  X(memory_bus_width)
+// clang-format on
 
 PyDoc_STRVAR(device_properties_doc,
              "device_properties(device) -> dict\n\nEvery field of struct dit_device_properties.");

@@ -24,13 +24,20 @@
   X(F32, float)        \
   X(F64, double)       \
   X(BOOL, uint8_t)
-#define NATIVE_LIST_FOR(X, suffix, type)                                                        \
-  X(suffix, type, U8, uint8_t)                                                                  \
-  X(suffix, type, I8, int8_t)                                                                   \
-  X(suffix, type, I16, int16_t)                                                                 \
-  X(suffix, type, I32, int32_t) X(suffix, type, I64, int64_t) X(suffix, type, U16, uint16_t)    \
-      X(suffix, type, U32, uint32_t) X(suffix, type, U64, uint64_t) X(suffix, type, F32, float) \
-          X(suffix, type, F64, double) X(suffix, type, BOOL, uint8_t)
+// clang-format off
+#define NATIVE_LIST_FOR(X, suffix, type) \
+  X(suffix, type, U8, uint8_t)           \
+  X(suffix, type, I8, int8_t)            \
+  X(suffix, type, I16, int16_t)          \
+  X(suffix, type, I32, int32_t)          \
+  X(suffix, type, I64, int64_t)          \
+  X(suffix, type, U16, uint16_t)         \
+  X(suffix, type, U32, uint32_t)         \
+  X(suffix, type, U64, uint64_t)         \
+  X(suffix, type, F32, float)            \
+  X(suffix, type, F64, double)           \
+  X(suffix, type, BOOL, uint8_t)
+// clang-format on
 
 enum native {
 #define NATIVE_ENUM(suffix, type) NATIVE_##suffix,
