@@ -38,10 +38,10 @@ def install(patches: Patches) -> None:
 
 
 def _reset_state(patches: Patches) -> None:
-    """torch.cuda starts uninitialised here and again after an undo."""
-    for name in ("_initialized", "_cached_device_count", "default_generators"):
+    """torch.cuda starts uninitialised on the device, even where a real CUDA device was in use before."""
+    for name, value in {"_initialized": False, "_cached_device_count": None, "default_generators": ()}.items():
         if hasattr(torch.cuda, name):
-            patches.set(torch.cuda, name, getattr(torch.cuda, name))
+            patches.set(torch.cuda, name, value)
     calls = list(torch.cuda._queued_calls)
     patches.defer(lambda: torch.cuda._queued_calls.__setitem__(slice(None), calls))
 
