@@ -12,8 +12,12 @@
 #if defined(__x86_64__) && defined(__GNUC__)
 #define KERNEL_X86 1
 #define KERNEL_V3 __attribute__((target("avx2,fma,f16c,bmi,bmi2"), noinline))
-#define KERNEL_V4 \
-  __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2,prefer-vector-width=512"), noinline))
+#define KERNEL_V4_SET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2"
+#if defined(__clang__)
+#define KERNEL_V4 __attribute__((target(KERNEL_V4_SET), min_vector_width(512), noinline))
+#else
+#define KERNEL_V4 __attribute__((target(KERNEL_V4_SET ",prefer-vector-width=512"), noinline))
+#endif
 #else
 #define KERNEL_X86 0
 #endif
