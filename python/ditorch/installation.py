@@ -96,10 +96,9 @@ def _install_host(patches: Patches) -> None:
 
         cuda.install(patches)
         later.install(patches)
-    from . import forks, spawn
+    from . import spawn
 
     spawn.install(patches)
-    forks.install()
     atexit.register(torch.ops.ditorch.drain_autograd)
     patches.defer(lambda: atexit.unregister(torch.ops.ditorch.drain_autograd))
     if settings.get("fault"):

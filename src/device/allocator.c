@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "device/allocator_impl.h"
+#include "device/device_internal.h"
 #include "dit/alloc.h"
 #include "dit/log.h"
 #include "dit/runtime.h"
@@ -27,6 +28,7 @@ static int get_device(void *context) {
 }
 
 static enum dit_status vendor_memory_alloc(void *context, size_t size, void **ptr, struct dit_error *err) {
+  dit_runtime_note_use();
   return dit_runtime_get_vtable()->memory_alloc(get_device(context), size, ptr, err);
 }
 

@@ -36,6 +36,8 @@ bool dit_registry_matches(const struct dit_vendor *loaded, const char *vendor);
 
 /// DIT_OK when a vendor is active; DIT_ERR_DEVICE in a bad fork and before init.
 DIT_NODISCARD enum dit_status dit_runtime_check(struct dit_error *err);
+/// Memory, a stream or an event of the vendor is about to be made: from here on a forked child cannot use the device.
+void dit_runtime_note_use(void);
 /// CUDA_LAUNCH_BLOCKING as it was at init.
 bool dit_runtime_is_launch_blocking(void);
 

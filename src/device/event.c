@@ -56,6 +56,7 @@ enum dit_status dit_event_create(int device, unsigned flags, struct dit_event **
   }
   event->device = device;
   event->flags = flags;
+  dit_runtime_note_use();
   enum dit_status status = dit_runtime_get_vtable()->event_create(device, flags, &event->raw, err);
   if (status != DIT_OK) {
     dit_free(event);

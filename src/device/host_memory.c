@@ -196,6 +196,7 @@ static struct host_block *take_cached(int power) {
 
 static enum dit_status take_from_vendor(size_t size, void **address, struct dit_error *err) {
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
+  dit_runtime_note_use();
   enum dit_status status = vtable->host_alloc(size, address, err);
   if (status == DIT_ERR_NOMEM) {
     dit_host_empty_cache();

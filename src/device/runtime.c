@@ -1,6 +1,7 @@
 /// The process's device: which vendor is active, how many devices, what a thread has chosen, fork and shutdown.
 ///
-/// State machine: idle -> loading -> active -> idle ...; a child forked while loading or active is a bad fork for ever.
+/// State machine: idle -> loading -> active -> idle ...; a child forked while loading, or active and used (memory, a
+/// stream or an event was asked for), is a bad fork for ever; one forked before any use goes on with the device.
 /// Invariant: when the state reads active, the vendor tables and the device count are set and do not change until
 /// shutdown. Init and shutdown exclude each other; shutdown must not run while other threads use the device. A vendor
 /// library that was active stays loaded after shutdown (its tables are borrowed for the process's life). Nothing is
@@ -21,6 +22,7 @@ static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static atomic_int state = STATE_IDLE;
 static atomic_int device_count;
 static atomic_bool launch_blocking;
+static atomic_bool used;
 static struct dit_vendor active;
 
 atomic_uint dit_generation;
@@ -44,6 +46,10 @@ bool dit_runtime_is_launch_blocking(void) {
   return atomic_load_explicit(&launch_blocking, memory_order_relaxed);
 }
 
+void dit_runtime_note_use(void) {
+  atomic_store_explicit(&used, true, memory_order_relaxed);
+}
+
 static bool is_loaded(void) {
   int now = get_state();
   return now == STATE_ACTIVE || (now == STATE_BAD_FORK && active.handle != NULL);
@@ -65,7 +71,7 @@ static enum dit_status set_bad_fork(struct dit_error *err) {
   return dit_error_set(
       err, DIT_ERR_DEVICE,
       "Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the "
-      "'spawn' start method (the parent had started the ditorch device before the fork; its streams and "
+      "'spawn' start method (the parent had used the ditorch device before the fork; its streams and "
       "locks do not exist in the child)");
 }
 
@@ -85,7 +91,8 @@ enum dit_status dit_runtime_check(struct dit_error *err) {
 
 // Only the forking thread lives on. The lock may have been held by a thread that is gone, so it starts afresh.
 static void after_fork_in_child(void) {
-  if (get_state() != STATE_IDLE) {
+  int now = get_state();
+  if (now == STATE_LOADING || (now == STATE_ACTIVE && atomic_load(&used))) {
     atomic_store(&state, STATE_BAD_FORK);
     atomic_fetch_add(&dit_generation, 1);
   }
@@ -180,6 +187,7 @@ void dit_runtime_shutdown(void) {
       active.device.finalize();
     }
     atomic_store(&device_count, 0);
+    atomic_store(&used, false);
     atomic_fetch_add(&dit_generation, 1);
     atomic_store_explicit(&state, STATE_IDLE, memory_order_release);
   }

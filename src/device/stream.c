@@ -50,6 +50,7 @@ static enum dit_status create_pool_stream(int device, int64_t stream, void **raw
   pthread_mutex_lock(&lock);
   void *found = atomic_load(&pools[device].raw[stream - 1]);
   if (!found) {
+    dit_runtime_note_use();
     status = dit_runtime_get_vtable()->stream_create(device, dit_stream_get_priority(device, stream), &found, err);
     if (status == DIT_OK) {
       atomic_store(&pools[device].raw[stream - 1], found);

@@ -239,9 +239,28 @@ static void child_of_idle(void *a, void *b, struct dit_event *event) {
   dit_runtime_shutdown();
 }
 
+/// The parent had loaded the vendor and asked about its device, no more: the child works with it.
+static void child_of_unused(void *a, void *b, struct dit_event *event) {
+  struct dit_error err = {0};
+  void *ptr = NULL;
+  (void)a;
+  (void)b;
+  (void)event;
+  CHECK(!dit_runtime_is_bad_fork() && dit_runtime_is_active() && dit_device_get_count() > 0);
+  CHECK_OK(dit_host_alloc(64, &ptr, &err));
+  CHECK_OK(dit_device_synchronize(0, &err));
+  dit_host_free(ptr);
+}
+
 static void test_fork_before_use(void) {
+  struct dit_error err = {0};
+  struct dit_device_properties properties;
   dit_runtime_shutdown();
   run_in_child(child_of_idle, NULL, NULL, NULL);
+  CHECK_OK(dit_runtime_init("host", &err));
+  CHECK_OK(dit_device_get_properties(0, &properties, &err));
+  run_in_child(child_of_unused, NULL, NULL, NULL);
+  dit_runtime_shutdown();
 }
 
 /// Work at the moment of exit must not crash the process.
