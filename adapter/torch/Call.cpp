@@ -3,7 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <chrono>
 #include <mutex>
 
 #include "Allocator.h"
@@ -237,10 +236,6 @@ uint64_t countBytes(const dit_value *values, size_t count) {
     }
   }
   return bytes;
-}
-
-uint64_t now() {
-  return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 }  // namespace

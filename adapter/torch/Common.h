@@ -6,6 +6,7 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <string>
 
 #include "dit/error.h"
@@ -29,6 +30,11 @@ std::string showDevice(c10::Device device);
 
 // Index -1 means the calling thread's current device; an index out of range throws.
 c10::DeviceIndex resolveIndex(c10::DeviceIndex index);
+
+// Monotonic nanoseconds, for the ledger.
+inline uint64_t now() {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
+}
 
 }  // namespace ditorch
 

@@ -7,7 +7,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
 
-#include <chrono>
 #include <mutex>
 
 #include "Allocator.h"
@@ -216,10 +215,6 @@ c10::DeviceIndex findDevice(const Operator &op, const IValue *args) {
     device = args[op.device_arg].toDevice().index();
   }
   return resolveIndex(device);
-}
-
-uint64_t now() {
-  return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count());
 }
 
 }  // namespace
