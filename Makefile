@@ -14,6 +14,8 @@ CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPytho
 C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDIT_INPLACE=OFF
 RUN := PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile
+CORE_TESTS := $(patsubst %,tests/python/test_%.py,silent autograd cuda_surface cuda_memory cuda_stream cuda_random \
+	serialization rnn sdpa amp promotion_inplace)
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: help setup build demo test test-c test-sanitize test-python test-opinfo test-full test-matrix bench lint docs clean distclean
@@ -63,6 +65,10 @@ test-sanitize: $(VENV)/ready-$(TORCH)
 test-python: build
 	$(call say,Python tests)
 	@$(PYTEST) -m "not full" tests/python
+	$(call say,the device's own tests once more with two devices)
+	@DITORCH_HOST_DEVICES=2 $(PYTEST) -m "not full" $(CORE_TESTS)
+	$(call say,and with the Python redirect instead of the binary alias)
+	@DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
 
 test-opinfo: build
 	$(call say,PyTorch's operator database on the device against the CPU)
