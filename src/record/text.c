@@ -1,0 +1,218 @@
+/// How values look in the views.
+///
+/// Invariant: what is appended as JSON is valid JSON and valid UTF-8, whatever bytes the record holds. Depends on
+/// core's alloc, dtype, error and utf8.
+#include "record/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/utf8.h"
+#include "dit/alloc.h"
+#include "dit/dtype.h"
+
+/// Records with more fields name them by position: looking for repeated keys would take the square of their number.
+enum { MOST_NAMED_FIELDS = 4096 };
+
+static const char *const own_columns[] = {"type", "seq", "time", "rank", "pid", "tid", "flags"};
+
+void dit_text_reset(struct dit_text *text) {
+  dit_free(text->data);
+  *text = (struct dit_text){0};
+}
+
+void dit_text_append(struct dit_text *text, const char *data, size_t size) {
+  if (text->failed || size == 0) {
+    return;
+  }
+  if (text->size + size > text->capacity) {
+    size_t capacity = text->capacity ? text->capacity : 1024;
+    while (capacity < text->size + size) {
+      capacity *= 2;
+    }
+    char *grown = dit_realloc(text->data, capacity);
+    if (!grown) {
+      text->failed = true;
+      return;
+    }
+    text->data = grown;
+    text->capacity = capacity;
+  }
+  memcpy(text->data + text->size, data, size);
+  text->size += size;
+}
+
+void dit_text_append_format(struct dit_text *text, const char *format, ...) {
+  char buffer[128];
+  va_list args;
+  va_start(args, format);
+  int length = vsnprintf(buffer, sizeof(buffer), format, args);
+  va_end(args);
+  if (length > 0) {
+    dit_text_append(text, buffer, (size_t)length < sizeof(buffer) ? (size_t)length : sizeof(buffer) - 1);
+  }
+}
+
+void dit_text_append_utf8(struct dit_text *text, const char *data, size_t size) {
+  for (size_t at = 0; at < size;) {
+    int length = dit_utf8_get_length(data + at, size - at);
+    dit_text_append(text, length ? data + at : "\xEF\xBF\xBD", length ? (size_t)length : 3);
+    at += length ? (size_t)length : 1;
+  }
+}
+
+void dit_text_append_json(struct dit_text *text, const char *data, size_t size) {
+  static const char names[] = "btn.fr";  // 8 to 13
+  dit_text_append(text, "\"", 1);
+  for (size_t at = 0; at < size;) {
+    unsigned char c = (unsigned char)data[at];
+    int length = dit_utf8_get_length(data + at, size - at);
+    if (c == '"' || c == '\\') {
+      dit_text_append_format(text, "\\%c", c);
+    } else if (c >= 8 && c <= 13 && c != 11) {
+      dit_text_append_format(text, "\\%c", names[c - 8]);
+    } else if (c < 0x20 || c == 0x7F) {
+      dit_text_append_format(text, "\\u%04x", c);
+    } else {
+      dit_text_append(text, length ? data + at : "\xEF\xBF\xBD", length ? (size_t)length : 3);
+    }
+    at += length ? (size_t)length : 1;
+  }
+  dit_text_append(text, "\"", 1);
+}
+
+void dit_text_append_double(struct dit_text *text, double value) {
+  if (isnan(value) || isinf(value)) {
+    dit_text_append_format(text, "%s", isnan(value) ? "NaN" : value > 0 ? "Infinity" : "-Infinity");
+    return;
+  }
+  char buffer[40];
+  for (int digits = 15; digits <= 17; digits++) {
+    snprintf(buffer, sizeof(buffer), "%.*g", digits, value);
+    if (strtod(buffer, NULL) == value) {
+      break;
+    }
+  }
+  bool whole = true;
+  for (char *p = buffer; *p; p++) {
+    bool plain = (*p >= '0' && *p <= '9') || *p == '-';
+    if (!plain && *p != '+' && *p != 'e') {
+      *p = '.';  // the locale's decimal sign
+    }
+    whole = whole && plain;
+  }
+  dit_text_append_format(text, whole ? "%s.0" : "%s", buffer);
+}
+
+static void append_numbers(struct dit_text *text, const int64_t *values, size_t count) {
+  dit_text_append(text, "[", 1);
+  for (size_t i = 0; i < count; i++) {
+    dit_text_append_format(text, i ? ",%lld" : "%lld", (long long)values[i]);
+  }
+  dit_text_append(text, "]", 1);
+}
+
+static void append_tensor(struct dit_text *text, const struct dit_record_field *field) {
+  const struct dit_record_tensor *tensor = &field->v.tensor;
+  if (dit_dtype_is_valid(tensor->dtype)) {
+    dit_text_append_format(text, "{\"dtype\":\"%s\",\"shape\":", dit_dtype_get_name(tensor->dtype));
+  } else {
+    dit_text_append_format(text, "{\"dtype\":%d,\"shape\":", (int)tensor->dtype);
+  }
+  append_numbers(text, tensor->sizes, (size_t)tensor->ndim);
+  dit_text_append_format(text, ",\"stride\":");
+  if (tensor->strides) {
+    append_numbers(text, tensor->strides, (size_t)tensor->ndim);
+  } else {
+    dit_text_append_format(text, "null");
+  }
+  dit_text_append_format(text, ",\"device\":");
+  dit_text_append_json(text, field->device_name.data, field->device_name.size);
+  dit_text_append_format(text, ",\"device_index\":%d,\"storage\":%llu,\"offset\":%lld,", (int)tensor->device_index,
+                         (unsigned long long)tensor->storage_id, (long long)tensor->storage_offset);
+  dit_text_append_format(text, "\"version\":%lld,\"requires_grad\":%s}", (long long)tensor->version,
+                         tensor->requires_grad ? "true" : "false");
+}
+
+static void append_hex(struct dit_text *text, const char *data, size_t size) {
+  dit_text_append(text, "\"", 1);
+  for (size_t i = 0; i < size; i++) {
+    dit_text_append_format(text, "%02x", (unsigned char)data[i]);
+  }
+  dit_text_append(text, "\"", 1);
+}
+
+void dit_text_append_value(struct dit_text *text, const struct dit_record_field *field) {
+  switch (field->type) {
+    case DIT_RECORD_I64:
+      dit_text_append_format(text, "%lld", (long long)field->v.i64);
+      break;
+    case DIT_RECORD_U64:
+      dit_text_append_format(text, "%llu", (unsigned long long)field->v.u64);
+      break;
+    case DIT_RECORD_F64:
+      if (isfinite(field->v.f64)) {
+        dit_text_append_double(text, field->v.f64);
+      } else {
+        dit_text_append(text, "\"", 1);
+        dit_text_append_double(text, field->v.f64);
+        dit_text_append(text, "\"", 1);
+      }
+      break;
+    case DIT_RECORD_BOOL:
+      dit_text_append_format(text, field->v.boolean ? "true" : "false");
+      break;
+    case DIT_RECORD_BYTES:
+      append_hex(text, field->v.text.data, field->v.text.size);
+      break;
+    case DIT_RECORD_I64S:
+      append_numbers(text, field->v.i64s.data, field->v.i64s.count);
+      break;
+    case DIT_RECORD_TENSOR:
+      append_tensor(text, field);
+      break;
+    default:
+      dit_text_append_json(text, field->v.text.data, field->v.text.size);
+  }
+}
+
+static bool is_same(const struct dit_record_text *a, const char *data, size_t size) {
+  return a->size == size && memcmp(a->data, data, size) == 0;
+}
+
+void dit_text_append_column(struct dit_text *text, const struct dit_record *record, size_t index) {
+  const struct dit_record_text *key = &record->fields[index].key;
+  size_t before = 0;
+  for (size_t i = 0; i < sizeof(own_columns) / sizeof(*own_columns); i++) {
+    before += is_same(key, own_columns[i], strlen(own_columns[i]));
+  }
+  if (record->field_count > MOST_NAMED_FIELDS) {
+    before = index + 1;
+  } else {
+    for (size_t i = 0; i < index; i++) {
+      before += is_same(key, record->fields[i].key.data, record->fields[i].key.size);
+    }
+  }
+  dit_text_append_utf8(text, key->data, key->size);
+  if (before > 0) {
+    dit_text_append_format(text, "[%zu]", before);
+  }
+}
+
+enum dit_status dit_text_flush(struct dit_text *text, const struct dit_record_sink *sink, struct dit_error *err) {
+  if (text->failed) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a line of %zu bytes", text->size);
+  }
+  if (text->size > 0 && !sink->write(sink->context, text->data, text->size)) {
+    return dit_error_set(err, DIT_ERR_IO, "the output of the export cannot be written");
+  }
+  text->size = 0;
+  return DIT_OK;
+}
+
+bool dit_record_sink_write_file(void *context, const void *data, size_t size) {
+  return fwrite(data, 1, size, context) == size;
+}
