@@ -48,7 +48,7 @@ def run_python(name, quick):
 def c_programs():
     """Executables of bench/c in the build folder of `make build`."""
     found = {}
-    for path in sorted(glob.glob(os.path.join(common.ROOT, "build", "dev", "bench", "c", "bench_*")), key=os.path.getmtime):
+    for path in sorted(glob.glob(os.path.join(common.ROOT, "build", "dev", "bench", "c", "bench_*"))):
         if os.path.isfile(path) and os.access(path, os.X_OK):
             found[os.path.basename(path)] = path
     return sorted(found.values())
