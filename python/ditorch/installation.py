@@ -15,10 +15,8 @@ import warnings
 from typing import Any
 
 from . import _C, choice, faults, ledger, library, settings, visible
+from .library import DEVICE_TYPE
 from .patches import Patches
-
-DEVICE_TYPE = 20
-"""c10::DeviceType::PrivateUse1."""
 
 
 class Installation:

@@ -10,6 +10,9 @@ ADAPTER = os.path.join(DIRECTORY, "libdit_torch.so")
 BUILD_RECORD = os.path.join(DIRECTORY, "build.json")
 REBUILD = "pip install --no-build-isolation --force-reinstall . (or cmake --build build/dev in a source tree)"
 
+DEVICE_TYPE = 20
+"""c10::DeviceType::PrivateUse1."""
+
 _loaded = False
 
 

@@ -14,10 +14,8 @@ from typing import Any
 import torch
 
 from . import _C, redirect_script, settings
+from .library import DEVICE_TYPE
 from .patches import Patches
-
-DEVICE_TYPE = 20
-"""c10::DeviceType::PrivateUse1."""
 
 _SPACES = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
 """Where torch._C keeps functions that belong to operators."""

@@ -18,16 +18,7 @@ static float float8_tables[TABLE_COUNT][256];
 
 /// Runs when the library is loaded, before any kernel can be called.
 __attribute__((constructor)) static void prepare(void) {
-#if NUMERIC_X86
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
-    numeric_level = 4;
-  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    numeric_level = 3;
-  }
-  numeric_level = numeric_level > NUMERIC_LEVEL_MAX ? NUMERIC_LEVEL_MAX : numeric_level;
-#endif
+  numeric_level = simd_get_level(NUMERIC_LEVEL_MAX);
   for (int code = 0; code < 256; code++) {
     float8_tables[TABLE_E5M2][code] = dit_float_from_f8_e5m2((uint8_t)code);
     float8_tables[TABLE_E4M3FN][code] = dit_float_from_f8_e4m3fn((uint8_t)code);

@@ -16,11 +16,9 @@ import types
 import torch
 
 from .. import _C, settings
+from ..library import DEVICE_TYPE
 from ..patches import Patches
 from ..refusal import refusing
-
-DEVICE_TYPE = 20
-"""c10::DeviceType::PrivateUse1."""
 
 DEVICE_NAMES = ("cuda", "dit")
 """How the device's type may print, by DITORCH_SHOW_DEVICE_AS_CUDA."""

@@ -12,16 +12,7 @@ int kernel_level;
 
 /// Runs when the library is loaded, before any kernel can be called.
 __attribute__((constructor)) static void select_level(void) {
-#if KERNEL_X86
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
-    kernel_level = 4;
-  } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
-    kernel_level = 3;
-  }
-  kernel_level = kernel_level > KERNEL_LEVEL_MAX ? KERNEL_LEVEL_MAX : kernel_level;
-#endif
+  kernel_level = simd_get_level(KERNEL_LEVEL_MAX);
 }
 
 static const struct dit_kernel_vtable kernels = {
