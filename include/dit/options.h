@@ -1,8 +1,9 @@
 /// Typed options: one schema; the same option as keyword argument, environment variable and TOML file (in this order of
 /// precedence).
 ///
-/// The schema is one X-macro list (src/core/option_list.h). Docs and Python read it through the functions below, so
-/// nothing is typed twice. The environment is read, never written.
+/// The schema is a pair of X-macro lists (src/core/option_list.h): the options of ditorch itself, which have one value
+/// per process, and those of the operator tools, which have one per tool. Docs and Python read them through the
+/// functions below, so nothing is typed twice. The environment is read, never written.
 #ifndef DIT_OPTIONS_H
 #define DIT_OPTIONS_H
 
@@ -14,7 +15,21 @@
 
 DIT_EXTERN_C_BEGIN
 
-enum dit_option_type { DIT_OPTION_BOOL, DIT_OPTION_INT, DIT_OPTION_SIZE, DIT_OPTION_CHOICE, DIT_OPTION_STRING };
+/// The types from NAMES on are texts with a syntax of their own: operator names and regular expressions by commas;
+/// shell patterns by commas; "4-6,9,20-"; "torch.float16->torch.float32,..."; "1e-3,1e-3". The first two are only taken
+/// as they are here: the patterns are compiled by whoever uses them.
+enum dit_option_type {
+  DIT_OPTION_BOOL,
+  DIT_OPTION_INT,
+  DIT_OPTION_SIZE,
+  DIT_OPTION_CHOICE,
+  DIT_OPTION_STRING,
+  DIT_OPTION_NAMES,
+  DIT_OPTION_PATTERNS,
+  DIT_OPTION_RANGES,
+  DIT_OPTION_CASTS,
+  DIT_OPTION_TOLERANCE,
+};
 enum dit_option_source { DIT_SOURCE_DEFAULT, DIT_SOURCE_FILE, DIT_SOURCE_ENVIRONMENT, DIT_SOURCE_ARGUMENT };
 
 struct dit_option_info {
@@ -50,6 +65,75 @@ DIT_API enum dit_option_source dit_option_get_source(int index);
 /// "2GiB", "512 MB", "1048576", "1.5G" -> bytes. KiB/MiB/GiB/TiB are powers of 1024, KB/MB/GB/TB of 1000, K/M/G/T of
 /// 1024.
 DIT_API DIT_NODISCARD enum dit_status dit_size_parse(const char *text, int64_t *bytes, struct dit_error *err);
+
+// ---- the operator tools
+
+enum dit_tool {
+  DIT_TOOL_OBSERVE,
+  DIT_TOOL_TIME_MEASURE,
+  DIT_TOOL_OVERFLOW_CHECK,
+  DIT_TOOL_CAPTURE,
+  DIT_TOOL_FALLBACK,
+  DIT_TOOL_AUTOCOMPARE,
+  DIT_TOOL_DTYPE_CAST,
+  DIT_TOOL_PROCESS_MONITOR,
+  DIT_TOOL_COUNT,
+};
+
+/// Where an option of a tool is read from, strongest first.
+enum dit_tool_scope {
+  DIT_SCOPE_SHARED,   ///< OP_<TOOL>_<NAME>, OP_TOOLS_<NAME>, [op_tools.<tool>], [op_tools]
+  DIT_SCOPE_OWN,      ///< OP_<TOOL>_<NAME>, [op_tools.<tool>]
+  DIT_SCOPE_NAMED,    ///< option.environment, and both tables
+  DIT_SCOPE_PATTERN,  ///< every variable <KEY><option.environment>, one value per key; the same in lower case in TOML
+};
+
+struct dit_tool_option_info {
+  struct dit_option_info option;
+  unsigned tools;  ///< bits 1 << enum dit_tool; two rows may have the same name and different tools
+  enum dit_tool_scope scope;
+};
+
+DIT_API const char *dit_tool_get_name(int tool);  ///< "time_measure"; NULL beyond the last
+DIT_API int dit_tool_find(const char *name);      ///< -1 when unknown
+DIT_API int dit_tool_option_get_count(void);
+DIT_API const struct dit_tool_option_info *dit_tool_option_get_info(int index);
+/// The `position`-th variable (strongest first, old names included) that sets option `index` of `tool`, into `buffer`;
+/// "<OP>" stands for the key of a PATTERN. False beyond the last.
+DIT_API bool dit_tool_option_get_variable(int index, int tool, int position, char *buffer, size_t size);
+/// True for a variable that belongs to the tools: by its prefix, its name or its pattern. Whether it is a known one is
+/// checked by dit_tool_options_create.
+DIT_API bool dit_tool_variable_is_ours(const char *name);
+
+/// One value of a set.
+struct dit_tool_value {
+  int option;       ///< index for dit_tool_option_get_info
+  const char *key;  ///< PATTERN: "LINEAR"; else NULL
+  const char *text;
+  int64_t number;  ///< as dit_option_get_int
+  enum dit_option_source source;
+  const char *origin;  ///< "environment variable OP_OBSERVE_LIST", begins error messages about the value
+};
+
+/// A keyword argument.
+struct dit_tool_argument {
+  const char *name;
+  const char *text;
+};
+
+/// All values of one tool, immutable.
+struct dit_tool_options;
+
+/// Resolve the options of `tool`: arguments, environment, TOML file (NULL: none), defaults; for each of the sources the
+/// tool's own spelling beats the shared one. Unknown names (of arguments, of keys in [op_tools...], of variables
+/// with a prefix of the tools) and bad values are DIT_ERR_INVALID with a message that names the nearest valid ones. An
+/// empty variable counts as unset, except for NAMES, where it is the empty list.
+DIT_API DIT_NODISCARD enum dit_status dit_tool_options_create(enum dit_tool tool, const char *toml_path,
+                                                              const struct dit_tool_argument *arguments, size_t count,
+                                                              struct dit_tool_options **options, struct dit_error *err);
+DIT_API void dit_tool_options_destroy(struct dit_tool_options *options);  ///< accepts NULL
+/// Value `index` in the order of the schema, borrowed; NULL beyond the last. A PATTERN has any number of values.
+DIT_API const struct dit_tool_value *dit_tool_options_get(const struct dit_tool_options *options, size_t index);
 
 DIT_EXTERN_C_END
 

@@ -23,6 +23,7 @@ DIT_EXTERN_C_BEGIN
 #define DIT_RECORD_TYPE_USER 16               ///< first record type of applications; lower ones belong to the format
 #define DIT_RECORD_QUEUE_BYTES (4 << 20)      ///< default of dit_record_options.queue_bytes
 #define DIT_RECORD_MIN_QUEUE_BYTES (4 << 10)  ///< and its least value
+#define DIT_RECORD_EXIT_MS 5000               ///< longest delay of the end of the process for queued records
 
 /// The monotonic clock of all record times, in nanoseconds.
 DIT_API int64_t dit_record_get_time(void);
@@ -129,7 +130,9 @@ struct dit_record_writer;
 
 /// Create `ops-r<rank>-p<pid>.dlog` in `directory` (which must exist; `.1.dlog` and so on when taken; mode 0600, never
 /// through a symbolic link) and start its thread. DIT_ERR_INVALID, DIT_ERR_IO, DIT_ERR_NOMEM. In a forked child the
-/// writer is closed: commits count as dropped and the parent's file is left alone; create a new one there.
+/// writer is closed: commits count as dropped and the parent's file is left alone; create a new one there. A process
+/// that returns from main or calls exit writes out what is queued first, also without destroy; _exit and a fatal signal
+/// lose at most the last linger_ms.
 DIT_API DIT_NODISCARD enum dit_status dit_record_writer_create(const char *directory,
                                                                const struct dit_record_options *options,
                                                                struct dit_record_writer **writer,
@@ -245,6 +248,16 @@ DIT_API DIT_NODISCARD enum dit_status dit_record_reader_next(struct dit_record_r
 DIT_API DIT_NODISCARD enum dit_status dit_record_reader_rewind(struct dit_record_reader *reader, struct dit_error *err);
 DIT_API void dit_record_reader_get_counts(const struct dit_record_reader *reader,
                                           struct dit_record_read_counts *counts);
+/// The same for file `index` alone; zeros beyond the last.
+DIT_API void dit_record_reader_get_file_counts(const struct dit_record_reader *reader, size_t index,
+                                               struct dit_record_read_counts *counts);
+DIT_API size_t dit_record_reader_get_file_count(const struct dit_record_reader *reader);
+/// Deliver only what `accept` says yes to; NULL: everything. The counts still tell of all records. Rewind keeps it.
+DIT_API void dit_record_reader_set_filter(struct dit_record_reader *reader,
+                                          bool (*accept)(void *context, const struct dit_record *record),
+                                          void *context);
+/// True when the next record lies in memory, so that the next call will not wait for the disk (a filter may make it).
+DIT_API bool dit_record_reader_is_ready(const struct dit_record_reader *reader);
 /// Header of file `index`; NULL beyond the last, or when the file has no readable header yet.
 DIT_API const struct dit_record_header *dit_record_reader_get_header(const struct dit_record_reader *reader,
                                                                      size_t index);
@@ -275,11 +288,26 @@ DIT_API DIT_NODISCARD enum dit_status dit_record_export_jsonl(struct dit_record_
 DIT_API DIT_NODISCARD enum dit_status dit_record_export_csv(struct dit_record_reader *reader,
                                                             const struct dit_record_sink *sink, struct dit_error *err);
 /// Chrome / Perfetto trace JSON of the records that have a number "duration_ns": a complete event that starts at the
-/// field "begin_ns" (monotonic), or at the record's time, called by the field "name" or else the type. Times are
-/// microseconds from the earliest file header; other fields are "args". Reads from where the reader stands.
+/// field "begin_ns" (monotonic), or at the record's time, called by the field "name" or else the type; and of the
+/// tools' calls, which took "host_ns" from the record's time on. Records whose "kind" is "backward" have a track of
+/// their own, and so has the device where "device_ns" is 0 or more: its spans begin with the call or where the last one
+/// ended. Times are microseconds from the earliest file header; other fields are "args". Reads from where the reader
+/// stands.
 DIT_API DIT_NODISCARD enum dit_status dit_record_export_trace(struct dit_record_reader *reader,
                                                               const struct dit_record_sink *sink,
                                                               struct dit_error *err);
+/// One line per record for people: local time, rank, step, number, operator, what goes in -> what comes out, time.
+/// Reads from where the reader stands.
+DIT_API DIT_NODISCARD enum dit_status dit_record_export_text(struct dit_record_reader *reader,
+                                                             const struct dit_record_sink *sink, struct dit_error *err);
+/// The original tools' table of times as CSV: name, forward_id, forward_elasped, backward_elasped, unit, input, output,
+/// grad_inputs, grad_outputs; one row per call, in which its backward is joined however far away it is. Further rounds
+/// of a backward, and backwards whose call is not in the files, are rows without a forward. Rewinds first and reads at
+/// least twice; the table that joins takes at most `memory` bytes (0: 64 MiB), more calls mean more rounds. Texts wait
+/// in a temporary file without a name in TMPDIR.
+DIT_API DIT_NODISCARD enum dit_status dit_record_export_legacy_csv(struct dit_record_reader *reader, size_t memory,
+                                                                   const struct dit_record_sink *sink,
+                                                                   struct dit_error *err);
 
 DIT_EXTERN_C_END
 

@@ -10,7 +10,7 @@ USAGE = """\
 usage: python -m ditorch [options] script.py [arguments ...]
        python -m ditorch [options] -m module [arguments ...]
        python -m ditorch [options] -c code [arguments ...]   (or - for standard input)
-       python -m ditorch [options] run|doctor|options|version ...
+       python -m ditorch [options] run|doctor|export|options|version ...
 
 Run a PyTorch program written for CUDA, unchanged, on the device that is there.
 
@@ -25,11 +25,12 @@ options:
 verbs:
   run                run a program (also without the word)
   doctor [--json]    what is installed, what was chosen and why, and a self-check
+  export FILES ...   record logs as JSONL, CSV, trace or text; captures as files (export --help)
   options            every option with its value and where it came from
   version            the version
 """
 
-VERBS = ("run", "doctor", "options", "version", "help")
+VERBS = ("run", "doctor", "export", "options", "version", "help")
 
 
 class UsageError(Exception):
@@ -126,6 +127,10 @@ def _run_verb(arguments: Arguments) -> int:
 
         print(f"ditorch {_C.version()}")
         return 0
+    if arguments.verb == "export":
+        from . import export
+
+        return export.main(arguments.rest)
     if arguments.verb == "options":
         from . import settings
 

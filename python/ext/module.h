@@ -26,6 +26,17 @@ extern PyMethodDef py_alias_methods[];
 extern PyMethodDef py_is_cuda_methods[];
 extern PyMethodDef py_redirect_methods[];
 extern PyMethodDef py_device_show_methods[];
+extern PyMethodDef py_log_methods[];
+extern PyMethodDef py_log_read_methods[];
+extern PyMethodDef py_environ_methods[];
+extern PyMethodDef py_stack_methods[];
+extern PyMethodDef py_backward_methods[];
+extern PyMethodDef py_backward_probe_methods[];
+extern PyMethodDef py_engine_methods[];
+extern PyMethodDef py_capture_methods[];
+
+/// Adds LogReader. 0 or -1.
+DIT_NODISCARD int py_log_read_add_types(PyObject *module);
 
 /// Raise the exception that stands for `status`, with the message of `err`. Always returns NULL.
 PyObject *py_status_raise(PyObject *module, enum dit_status status, const struct dit_error *err);

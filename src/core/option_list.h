@@ -1,7 +1,8 @@
-/// The one list of options: X(name, environment, type, default, choices, min, max, help).
+/// The lists of options: those of ditorch itself, X(name, environment, type, default, choices, min, max, help), and
+/// those of the operator tools (below).
 ///
-/// Everything about options (parsing, documentation, Python keywords) is generated from it. Internal to core; others
-/// read it through dit/options.h.
+/// Everything about options (parsing, documentation, Python keywords) is generated from them. Internal to core; others
+/// read them through dit/options.h.
 #ifndef DIT_CORE_OPTION_LIST_H
 #define DIT_CORE_OPTION_LIST_H
 
@@ -33,5 +34,133 @@
   X(visible_devices, "CUDA_VISIBLE_DEVICES", STRING, "", NULL, 0, 0, "Device indices to offer, such as 0,1.")         \
   X(alloc_conf, "PYTORCH_CUDA_ALLOC_CONF", STRING, "", NULL, 0, 0, "Settings of the caching allocator.")              \
   X(config, "DITORCH_CONFIG", STRING, "", NULL, 0, 0, "Path of a TOML file whose [ditorch] table sets options.")
+
+/// The operator tools: X(constant, name). The name is the TOML table; upper case, it is the middle of
+/// OP_<TOOL>_<OPTION>.
+#define DIT_TOOL_LIST(X)              \
+  X(OBSERVE, "observe")               \
+  X(TIME_MEASURE, "time_measure")     \
+  X(OVERFLOW_CHECK, "overflow_check") \
+  X(CAPTURE, "capture")               \
+  X(FALLBACK, "fallback")             \
+  X(AUTOCOMPARE, "autocompare")       \
+  X(DTYPE_CAST, "dtype_cast")         \
+  X(PROCESS_MONITOR, "process_monitor")
+
+/// Options of the tools: X(name, tools, scope, environment, type, default, choices, min, max, help).
+///
+/// `tools` is a set of the constants above. A name may have several rows with different tools: the same option with
+/// another default. Scopes: SHARED is read from OP_<TOOL>_<NAME>, else from OP_TOOLS_<NAME>; OWN only from the former;
+/// NAMED from the variable `environment`; PATTERN from every variable that ends in `environment` and has something in
+/// front: its default is "KEY|KEY=text".
+#define DIT_TOOL_OPTION_LIST(X)                                                                                        \
+  X(list, HOOKS, OWN, NULL, NAMES, ".*", NULL, 0, 0,                                                                   \
+    "Operators that the tool handles: names and regular expressions that match the whole name, by commas; empty: "     \
+    "none.")                                                                                                           \
+  X(disable_list, HOOKS, OWN, NULL, NAMES, "", NULL, 0, 0, "Operators that it leaves alone; wins over the list.")      \
+  X(include, HOOKS, SHARED, NULL, PATTERNS, "", NULL, 0, 0,                                                            \
+    "Shell patterns (or re:expression) of operators, by commas; empty: all that the list has.")                        \
+  X(exclude, HOOKS, SHARED, NULL, PATTERNS, "", NULL, 0, 0, "Patterns to take out again, after include.")              \
+  X(modules, HOOKS, SHARED, NULL, PATTERNS, "", NULL, 0, 0,                                                            \
+    "Patterns of the path of the nn.Module that makes the call, such as GPT.layers.0.*; empty: from anywhere.")        \
+  X(module_paths, HOOKS, SHARED, NULL, BOOL, "0", NULL, 0, 1,                                                          \
+    "Note the path of the nn.Module with every record, also without a selection by modules.")                          \
+  X(steps, HOOKS, SHARED, NULL, RANGES, "", NULL, 0, 0,                                                                \
+    "Steps to look at, such as 4-6,9 or 100-; a step ends with step(), the first is 0; empty: all.")                   \
+  X(every, HOOKS, SHARED, NULL, INT, "1", NULL, 1, INT32_MAX, "Only steps that are a multiple of this number.")        \
+  X(ranks, HOOKS, SHARED, NULL, RANGES, "", NULL, 0, 0, "Ranks of a distributed program, such as 0,4-7; empty: all.")  \
+  X(first, HOOKS, SHARED, NULL, INT, "0", NULL, 0, INT64_MAX,                                                          \
+    "Only the first calls of each operator with the same dtypes and shapes; 0: all.")                                  \
+  X(numel_min, HOOKS, SHARED, NULL, INT, "0", NULL, 0, INT64_MAX,                                                      \
+    "Only calls whose largest tensor has at least as many elements.")                                                  \
+  X(numel_max, HOOKS, SHARED, NULL, INT, "0", NULL, 0, INT64_MAX,                                                      \
+    "Only calls whose largest tensor has at most as many elements; 0: no limit.")                                      \
+  X(level, HOOKS, SHARED, NULL, CHOICE, "torch", "torch|aten", 0, 0,                                                   \
+    "Calls as the program writes them (torch.nn.functional.linear), or the operators below them (aten::addmm).")       \
+  X(cpu, HOOKS, SHARED, NULL, BOOL, "0", NULL, 0, 1, "Also calls that touch no device but the CPU.")                   \
+  X(threads, HOOKS, SHARED, NULL, CHOICE, "current", "current|all", 0, 0,                                              \
+    "The thread that starts the tool, or every Python thread of the process.")                                         \
+  X(fork, HOOKS, SHARED, NULL, BOOL, "0", NULL, 0, 1, "Stay on in forked children, such as DataLoader workers.")       \
+  X(compile, HOOKS, SHARED, NULL, CHOICE, "eager", "eager|leave", 0, 0,                                                \
+    "Code under torch.compile: run it eagerly while a tool is on, or leave it compiled and unseen.")                   \
+  X(console, TOOLS, SHARED, NULL, CHOICE, "short", "short|full|off", 0, 0,                                             \
+    "Findings and a summary; every call in the format of the original; or nothing.")                                   \
+  X(results, TOOLS, SHARED, NULL, STRING, "op_tools_results", NULL, 0, 0, "Directory of everything that is written.")  \
+  X(log, HOOKS, SHARED, NULL, BOOL, "1", NULL, 0, 1, "Write records to <results>/log.")                                \
+  X(log_pressure, HOOKS, SHARED, NULL, CHOICE, "block", "block|drop", 0, 0,                                            \
+    "When records come faster than the disk takes them: wait, or drop and count.")                                     \
+  X(log_queue, HOOKS, SHARED, NULL, SIZE, "4MiB", NULL, 4096, INT64_MAX, "Memory for records that wait.")              \
+  X(log_rotate, HOOKS, SHARED, NULL, SIZE, "0", NULL, 0, INT64_MAX,                                                    \
+    "Start a new log file beyond this size; 0: never.")                                                                \
+  X(print_stack, HOOKS, SHARED, NULL, INT, "0", NULL, 0, INT32_MAX,                                                    \
+    "With console=full: 1 or more prints the Python stack of every call.")                                             \
+  X(max_cache_size, AUTOCOMPARE, SHARED, NULL, INT, "100", NULL, 0, INT64_MAX, "Rows to collect before writing them.") \
+  X(max_cache_size, TIME_MEASURE, SHARED, NULL, INT, "5000", NULL, 0, INT64_MAX,                                       \
+    "Rows to collect before writing them.")                                                                            \
+  X(max_cache_size, PROCESS_MONITOR, SHARED, NULL, INT, "1", NULL, 0, INT64_MAX,                                       \
+    "Rows to collect before writing them.")                                                                            \
+  X(backward, OBSERVE, SHARED, NULL, BOOL, "0", NULL, 0, 1, "Follow the backward pass of each call too.")              \
+  X(backward, BACKWARD, SHARED, NULL, BOOL, "1", NULL, 0, 1, "Follow the backward pass of each call too.")             \
+  X(view, OBSERVE, OWN, NULL, CHOICE, "off", "off|text|table|jsonl", 0, 0,                                             \
+    "What stop() prints of the calls it saw, from the log.")                                                           \
+  X(view_rows, OBSERVE, OWN, NULL, INT, "200", NULL, 0, INT64_MAX, "Most calls of that view; 0: all.")                 \
+  X(sync, TIME_MEASURE, OWN, NULL, BOOL, "0", NULL, 0, 1,                                                              \
+    "Wait for the device before and after every call, as the original does.")                                          \
+  X(sort, TIME_MEASURE, OWN, NULL, CHOICE, "total", "total|count|mean|median|p90|p99|max|name", 0, 0,                  \
+    "Order of the summary table.")                                                                                     \
+  X(top, TIME_MEASURE, OWN, NULL, INT, "20", NULL, 0, INT64_MAX, "Rows of the summary table that is printed; 0: all.") \
+  X(rows, TIME_MEASURE, OWN, NULL, INT, "20000", NULL, 1, INT64_MAX, "Signatures to keep apart; more share a row.")    \
+  X(pending, TIME_MEASURE, OWN, NULL, INT, "4096", NULL, 2, INT64_MAX,                                                 \
+    "Measurements to hold before waiting for the device.")                                                             \
+  X(leaves, TIME_MEASURE, OWN, NULL, BOOL, "1", NULL, 0, 1, "Write the arguments with every time to the log.")         \
+  X(trace, TIME_MEASURE, OWN, NULL, BOOL, "0", NULL, 0, 1, "Write a Chrome trace at stop().")                          \
+  X(stop, OVERFLOW_CHECK, OWN, NULL, BOOL, "0", NULL, 0, 1, "Raise an exception at the first finding.")                \
+  X(save, OVERFLOW_CHECK, OWN, NULL, BOOL, "0", NULL, 0, 1, "Save the arguments of the operators that are reported.")  \
+  X(allow_list, OVERFLOW_CHECK, OWN, NULL, NAMES, "", NULL, 0, 0,                                                      \
+    "Operators whose NaN and infinities are intended, such as masks.")                                                 \
+  X(stats, OVERFLOW_CHECK, OWN, NULL, BOOL, "1", NULL, 0, 1, "Statistics of the tensors with each finding.")           \
+  X(max_findings, OVERFLOW_CHECK, OWN, NULL, INT, "100", NULL, 0, INT64_MAX, "Findings to report; 0: all.")            \
+  X(layout, CAPTURE, OWN, NULL, CHOICE, "files", "files|packed", 0, 0,                                                 \
+    "A .pth file per tensor group, or one container per process that ditorch export unpacks.")                         \
+  X(write_ahead, CAPTURE, OWN, NULL, BOOL, "0", NULL, 0, 1,                                                            \
+    "Have the inputs of a call on disk before it runs, so that a crash leaves them.")                                  \
+  X(cap_bytes, SAVERS, OWN, NULL, SIZE, "10GiB", NULL, 0, INT64_MAX, "Most bytes to save per process; 0: no cap.")     \
+  X(cap_calls, SAVERS, OWN, NULL, INT, "100000", NULL, 0, INT64_MAX, "Most calls to save per process; 0: no cap.")     \
+  X(queue_bytes, SAVERS, OWN, NULL, SIZE, "256MiB", NULL, 65536, INT64_MAX, "Memory for tensors that wait.")           \
+  X(pressure, SAVERS, OWN, NULL, CHOICE, "block", "block|drop", 0, 0,                                                  \
+    "When tensors come faster than the disk takes them: wait, or drop and count.")                                     \
+  X(dtype_cast_dict, CASTERS, NAMED, "OP_DTYPE_CAST_DICT", CASTS,                                                      \
+    "torch.float16->torch.float32,torch.bfloat16->torch.float32", NULL, 0, 0, "Dtype to compute in, by dtype.")        \
+  X(op_dtype_cast_dict, AUTOCOMPARE, PATTERN, "_OP_DTYPE_CAST_DICT", CASTS,                                            \
+    "LINEAR|EMBEDDING|NORMALIZE|NORM|CROSS_ENTROPY|MUL|MATMUL="                                                        \
+    "torch.float16->torch.float64,torch.bfloat16->torch.float64,torch.float32->torch.float64",                         \
+    NULL, 0, 0, "The same for one operator, by the last part of its name in upper case.")                              \
+  X(error_tolerance, AUTOCOMPARE, NAMED, "AUTOCOMPARE_ERROR_TOLERANCE", TOLERANCE, "", NULL, 0, 0,                     \
+    "Absolute and relative tolerance of all dtypes, such as 1e-3,1e-3.")                                               \
+  X(error_tolerance_float16, AUTOCOMPARE, NAMED, "AUTOCOMPARE_ERROR_TOLERANCE_FLOAT16", TOLERANCE, "", NULL, 0, 0,     \
+    "The same for float16; empty: 1e-4,1e-4.")                                                                         \
+  X(error_tolerance_bfloat16, AUTOCOMPARE, NAMED, "AUTOCOMPARE_ERROR_TOLERANCE_BFLOAT16", TOLERANCE, "", NULL, 0, 0,   \
+    "The same for bfloat16; empty: 1e-3,1e-3.")                                                                        \
+  X(error_tolerance_float32, AUTOCOMPARE, NAMED, "AUTOCOMPARE_ERROR_TOLERANCE_FLOAT32", TOLERANCE, "", NULL, 0, 0,     \
+    "The same for float32; empty: 1e-5,1e-5.")                                                                         \
+  X(error_tolerance_float64, AUTOCOMPARE, NAMED, "AUTOCOMPARE_ERROR_TOLERANCE_FLOAT64", TOLERANCE, "", NULL, 0, 0,     \
+    "The same for float64; empty: 1e-8,1e-8.")                                                                         \
+  X(op_error_tolerance_float16, AUTOCOMPARE, PATTERN, "_AUTOCOMPARE_ERROR_TOLERANCE_FLOAT16", TOLERANCE, "", NULL, 0,  \
+    0, "The same for one operator, by the last part of its name in upper case.")                                       \
+  X(op_error_tolerance_bfloat16, AUTOCOMPARE, PATTERN, "_AUTOCOMPARE_ERROR_TOLERANCE_BFLOAT16", TOLERANCE, "", NULL,   \
+    0, 0, "The same for one operator, by the last part of its name in upper case.")                                    \
+  X(op_error_tolerance_float32, AUTOCOMPARE, PATTERN, "_AUTOCOMPARE_ERROR_TOLERANCE_FLOAT32", TOLERANCE, "", NULL, 0,  \
+    0, "The same for one operator, by the last part of its name in upper case.")                                       \
+  X(op_error_tolerance_float64, AUTOCOMPARE, PATTERN, "_AUTOCOMPARE_ERROR_TOLERANCE_FLOAT64", TOLERANCE, "", NULL, 0,  \
+    0, "The same for one operator, by the last part of its name in upper case.")                                       \
+  X(label, PROCESS_MONITOR, NAMED, "label", STRING, "", NULL, 0, 0, "Part of the name of the monitor's file.")
+
+/// Old variable names that still work: X(variable, tool, option).
+#define DIT_TOOL_ALIAS_LIST(X)                 \
+  X("OP_DISPATCH_WATCH_LIST", OBSERVE, "list") \
+  X("OP_DISPATCH_WATCH_DISABLE_LIST", OBSERVE, "disable_list")
+
+/// Variables of earlier versions that are accepted and have no effect any more.
+#define DIT_TOOL_RETIRED_LIST(X) X("OP_TOOLS_GARBAGE_COLLECTION_CYCLE")
 
 #endif

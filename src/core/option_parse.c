@@ -185,7 +185,8 @@ enum dit_status dit_option_parse(const struct dit_option_info *info, const char 
   int64_t value = 0;
   const char *source = buffer;
   size_t length = 0;
-  if (info->type == DIT_OPTION_STRING) {
+  if (info->type >= DIT_OPTION_STRING) {
+    DIT_RETURN_IF_NOT_OK(dit_option_check_syntax(info->type, origin, text, err));
     source = text;
     length = strlen(text);
   } else if (info->type == DIT_OPTION_CHOICE) {

@@ -62,7 +62,7 @@ static int64_t parse_default(const struct dit_option_info *info) {
     }
     return index;
   }
-  return info->type == DIT_OPTION_STRING ? 0 : strtoll(info->default_text, NULL, 10);
+  return info->type >= DIT_OPTION_STRING ? 0 : strtoll(info->default_text, NULL, 10);
 }
 
 static void lock_options(void) {
@@ -188,48 +188,6 @@ static enum dit_status load_environment(struct option_set *set, struct dit_error
   return DIT_OK;
 }
 
-/// A TOML value as the text that the environment would hold; NULL when its type does not fit the option. `buffer` is
-/// for numbers.
-static const char *get_entry_text(const struct dit_toml_value *value, enum dit_option_type type, char *buffer,
-                                  size_t size) {
-  switch (value->type) {
-    case DIT_TOML_STRING:
-      return value->v.string;
-    case DIT_TOML_BOOL:
-      return type == DIT_OPTION_BOOL ? (value->v.boolean ? "true" : "false") : NULL;
-    case DIT_TOML_INTEGER:
-      if (type == DIT_OPTION_STRING || type == DIT_OPTION_CHOICE) {
-        return NULL;
-      }
-      snprintf(buffer, size, "%lld", (long long)value->v.integer);
-      return buffer;
-    case DIT_TOML_FLOAT:
-    case DIT_TOML_ARRAY:
-      return NULL;
-  }
-  return NULL;
-}
-
-static const char *get_type_words(enum dit_option_type type) {
-  switch (type) {
-    case DIT_OPTION_BOOL:
-      return "true or false";
-    case DIT_OPTION_INT:
-      return "a whole number";
-    case DIT_OPTION_SIZE:
-      return "a whole number of bytes or a string such as \"2GiB\"";
-    case DIT_OPTION_CHOICE:
-    case DIT_OPTION_STRING:
-      return "a string";
-  }
-  return "?";
-}
-
-static const char *get_toml_words(enum dit_toml_type type) {
-  static const char *const words[] = {"a string", "an integer", "a float", "a boolean", "an array"};
-  return words[type];
-}
-
 /// The option name of a path inside [ditorch]; NULL for entries that are not ours.
 static const char *get_entry_name(const struct dit_toml_entry *entry) {
   return strncmp(entry->path, "ditorch.", 8) == 0 ? entry->path + 8 : NULL;
@@ -256,14 +214,12 @@ static enum dit_status load_entry(struct option_set *set, const char *path, cons
   if (index == OPTION_config) {
     return dit_error_set(err, DIT_ERR_INVALID, "%s'config' names this file and cannot be set in it; remove it", place);
   }
-  char buffer[32], origin[512];
-  const char *text = get_entry_text(&entry->value, schema[index].type, buffer, sizeof(buffer));
+  char origin[512], *text = NULL;
   snprintf(origin, sizeof(origin), "%soption '%s'", place, name);
-  if (!text) {
-    return dit_error_set(err, DIT_ERR_INVALID, "%s is %s; it must be %s", origin, get_toml_words(entry->value.type),
-                         get_type_words(schema[index].type));
-  }
-  return assign(set, index, origin, text, DIT_SOURCE_FILE, err);
+  DIT_RETURN_IF_NOT_OK(dit_option_read_toml(schema[index].type, origin, &entry->value, &text, err));
+  enum dit_status status = assign(set, index, origin, text, DIT_SOURCE_FILE, err);
+  dit_free(text);
+  return status;
 }
 
 static enum dit_status load_file(struct option_set *set, const char *path, struct dit_error *err) {

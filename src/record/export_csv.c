@@ -81,34 +81,13 @@ static enum dit_status collect_columns(struct table *table, struct dit_record_re
   return DIT_OK;
 }
 
-static void append_cell(struct dit_text *line, const char *data, size_t size) {
-  bool plain = true;
-  for (size_t i = 0; i < size && plain; i++) {
-    plain = data[i] != ',' && data[i] != '"' && data[i] != '\n' && data[i] != '\r';
-  }
-  if (plain) {
-    dit_text_append_utf8(line, data, size);
-    return;
-  }
-  dit_text_append(line, "\"", 1);
-  size_t from = 0;
-  for (size_t i = 0; i < size; i++) {
-    if (data[i] == '"') {
-      dit_text_append_utf8(line, data + from, i + 1 - from);
-      from = i;  // the quote again
-    }
-  }
-  dit_text_append_utf8(line, data + from, size - from);
-  dit_text_append(line, "\"", 1);
-}
-
 static void append_field(struct table *table, const struct dit_record_field *field) {
   dit_text_append(&table->line, ",", 1);
   if (!field) {
     return;
   }
   if (field->type == DIT_RECORD_STRING) {
-    append_cell(&table->line, field->v.text.data, field->v.text.size);
+    dit_text_append_cell(&table->line, field->v.text.data, field->v.text.size);
     return;
   }
   table->cell.size = 0;
@@ -117,7 +96,7 @@ static void append_field(struct table *table, const struct dit_record_field *fie
   if (table->cell.failed) {
     table->line.failed = true;
   } else {
-    append_cell(&table->line, table->cell.data + strip, table->cell.size - 2 * strip);
+    dit_text_append_cell(&table->line, table->cell.data + strip, table->cell.size - 2 * strip);
   }
 }
 
@@ -132,7 +111,7 @@ static enum dit_status write_row(struct table *table, const struct dit_record *r
   }
   const char *type = dit_record_get_type_name(record);
   if (type) {
-    append_cell(&table->line, type, strlen(type));
+    dit_text_append_cell(&table->line, type, strlen(type));
   } else {
     dit_text_append_format(&table->line, "%u", record->type);
   }
@@ -152,7 +131,7 @@ static enum dit_status write_rows(struct table *table, struct dit_record_reader 
   dit_text_append_format(&table->line, "type,seq,time,rank,pid,tid,flags");
   for (size_t i = 0; i < table->count; i++) {
     dit_text_append(&table->line, ",", 1);
-    append_cell(&table->line, table->columns[i].name, table->columns[i].size - 1);
+    dit_text_append_cell(&table->line, table->columns[i].name, table->columns[i].size - 1);
   }
   dit_text_append(&table->line, "\r\n", 2);
   DIT_RETURN_IF_NOT_OK(dit_text_flush(&table->line, sink, err));

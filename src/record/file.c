@@ -346,11 +346,25 @@ bool dit_record_file_sync(struct dit_record_file *file) {
   return false;
 }
 
+static size_t get_pair_size(const struct dit_record_pair *pair) {
+  return 8 + strlen(pair->key) + strlen(pair->value);
+}
+
+static unsigned char *put_pair(unsigned char *p, const struct dit_record_pair *pair) {
+  size_t key = strlen(pair->key), value = strlen(pair->value);
+  dit_put_u32(p, (uint32_t)key);
+  dit_put_u32(p + 4, (uint32_t)value);
+  memcpy(p + 8, pair->key, key);
+  memcpy(p + 8 + key, pair->value, value);
+  return p + 8 + key + value;
+}
+
 static enum dit_status encode_pairs(struct dit_record_file *file, const struct dit_record_options *options,
-                                    struct dit_error *err) {
-  size_t size = 0;
+                                    const char *process, struct dit_error *err) {
+  const struct dit_record_pair own = {"process", process};
+  size_t size = get_pair_size(&own);
   for (size_t i = 0; i < options->metadata_count; i++) {
-    size += 8 + strlen(options->metadata[i].key) + strlen(options->metadata[i].value);
+    size += get_pair_size(&options->metadata[i]);
   }
   file->header_size = DIT_HEADER_FIXED + size + DIT_FRAME_CRC_SIZE;
   if (file->header_size > DIT_RECORD_MAX_HEADER) {
@@ -362,22 +376,17 @@ static enum dit_status encode_pairs(struct dit_record_file *file, const struct d
   if (!file->pairs || !file->header) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for the header of a record file (%zu bytes)", size);
   }
-  unsigned char *p = file->pairs;
+  unsigned char *p = put_pair(file->pairs, &own);
   for (size_t i = 0; i < options->metadata_count; i++) {
-    size_t key = strlen(options->metadata[i].key), value = strlen(options->metadata[i].value);
-    dit_put_u32(p, (uint32_t)key);
-    dit_put_u32(p + 4, (uint32_t)value);
-    memcpy(p + 8, options->metadata[i].key, key);
-    memcpy(p + 8 + key, options->metadata[i].value, value);
-    p += 8 + key + value;
+    p = put_pair(p, &options->metadata[i]);
   }
   file->pairs_size = size;
-  file->pair_count = (uint32_t)options->metadata_count;
+  file->pair_count = (uint32_t)options->metadata_count + 1;
   return DIT_OK;
 }
 
 enum dit_status dit_record_file_init(struct dit_record_file *file, const char *directory,
-                                     const struct dit_record_options *options, size_t out_capacity,
+                                     const struct dit_record_options *options, const char *process, size_t out_capacity,
                                      struct dit_error *err) {
   *file = (struct dit_record_file){.rank = options->rank, .world_size = options->world_size};
   atomic_store(&file->fd, -1);
@@ -386,7 +395,7 @@ enum dit_status dit_record_file_init(struct dit_record_file *file, const char *d
     return dit_error_set(err, DIT_ERR_IO, "record directory '%s': %s; create it or choose another", directory,
                          strerror(errno));
   }
-  enum dit_status status = encode_pairs(file, options, err);
+  enum dit_status status = encode_pairs(file, options, process, err);
   if (status == DIT_OK) {
     file->out_capacity = out_capacity;
     file->out = dit_malloc(out_capacity);

@@ -36,10 +36,11 @@ struct dit_record_file {
   int error;  ///< errno of the failure; 0 when the file had been removed
 };
 
-/// Checks the metadata, allocates, opens the first file. On failure nothing is left behind.
+/// Checks the metadata, allocates, opens the first file. `process` becomes the metadata pair of that name. On failure
+/// nothing is left behind.
 DIT_NODISCARD enum dit_status dit_record_file_init(struct dit_record_file *file, const char *directory,
-                                                   const struct dit_record_options *options, size_t out_capacity,
-                                                   struct dit_error *err);
+                                                   const struct dit_record_options *options, const char *process,
+                                                   size_t out_capacity, struct dit_error *err);
 /// Closes and frees; accepts a zeroed one whose fd is -1.
 void dit_record_file_reset(struct dit_record_file *file);
 /// Encode and write `count` frames of a queue. `drops` is the total the file should know of. False when the file did

@@ -18,6 +18,8 @@ struct dit_record_reader {
   size_t *heap;
   size_t heap_size;
   bool started;
+  bool (*accept)(void *context, const struct dit_record *record);
+  void *accept_context;
 };
 
 static bool is_before(const struct dit_record_reader *reader, size_t a, size_t b) {
@@ -71,18 +73,33 @@ static enum dit_status advance(struct dit_record_reader *reader, struct dit_erro
 
 enum dit_status dit_record_reader_next(struct dit_record_reader *reader, const struct dit_record **record,
                                        struct dit_error *err) {
-  if (!reader->started) {
-    DIT_RETURN_IF_NOT_OK(start(reader, err));
-  } else if (reader->heap_size > 0) {
-    DIT_RETURN_IF_NOT_OK(advance(reader, err));
-  }
-  *record = NULL;
-  if (reader->heap_size > 0) {
+  for (;;) {
+    if (!reader->started) {
+      DIT_RETURN_IF_NOT_OK(start(reader, err));
+    } else if (reader->heap_size > 0) {
+      DIT_RETURN_IF_NOT_OK(advance(reader, err));
+    }
+    *record = NULL;
+    if (reader->heap_size == 0) {
+      return DIT_OK;
+    }
     struct dit_record_source *source = &reader->sources[reader->heap[0]];
     source->record.file = reader->heap[0];
-    *record = &source->record;
+    if (!reader->accept || reader->accept(reader->accept_context, &source->record)) {
+      *record = &source->record;
+      return DIT_OK;
+    }
   }
-  return DIT_OK;
+}
+
+void dit_record_reader_set_filter(struct dit_record_reader *reader,
+                                  bool (*accept)(void *context, const struct dit_record *record), void *context) {
+  reader->accept = accept;
+  reader->accept_context = context;
+}
+
+bool dit_record_reader_is_ready(const struct dit_record_reader *reader) {
+  return reader->started && (reader->heap_size == 0 || dit_record_source_is_ready(&reader->sources[reader->heap[0]]));
 }
 
 enum dit_status dit_record_reader_rewind(struct dit_record_reader *reader, struct dit_error *err) {
@@ -178,6 +195,15 @@ void dit_record_reader_get_counts(const struct dit_record_reader *reader, struct
     counts->truncated_bytes += one->truncated_bytes;
     counts->noted_drops += one->noted_drops;
   }
+}
+
+void dit_record_reader_get_file_counts(const struct dit_record_reader *reader, size_t index,
+                                       struct dit_record_read_counts *counts) {
+  *counts = index < reader->count ? reader->sources[index].counts : (struct dit_record_read_counts){0};
+}
+
+size_t dit_record_reader_get_file_count(const struct dit_record_reader *reader) {
+  return reader->count;
 }
 
 const struct dit_record_header *dit_record_reader_get_header(const struct dit_record_reader *reader, size_t index) {

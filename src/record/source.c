@@ -252,6 +252,18 @@ enum dit_status dit_record_source_next(struct dit_record_source *source, bool *m
   return DIT_OK;
 }
 
+bool dit_record_source_is_ready(const struct dit_record_source *source) {
+  uint64_t inside = source->position - source->window_offset;
+  if (source->ended || source->window_at_end) {
+    return true;
+  }
+  if (inside + DIT_FRAME_MIN > source->window_size) {
+    return false;
+  }
+  const unsigned char *p = (source->fd >= 0 ? source->window : source->memory) + inside;
+  return dit_get_u32(p) == DIT_FRAME_MARKER_VALUE && inside + dit_get_u32(p + DIT_FRAME_LENGTH) <= source->window_size;
+}
+
 /// The header, or its copy in the first sound sync record. A file that ends inside its header has no records.
 static enum dit_status begin(struct dit_record_source *source, struct dit_error *err) {
   const unsigned char *p = NULL, *frame = NULL;

@@ -55,6 +55,9 @@ DIT_NODISCARD enum dit_status dit_record_source_rewind(struct dit_record_source 
 DIT_NODISCARD enum dit_status dit_record_source_next(struct dit_record_source *source, bool *more,
                                                      struct dit_error *err);
 
+/// True when the frame at the position is in the window, or the file has ended.
+bool dit_record_source_is_ready(const struct dit_record_source *source);
+
 /// Takes a header from bytes. False when they are not a sound one of a version this code reads; `*newer` says whether
 /// only the version is in the way. NOMEM counts as not sound and sets `*nomem`.
 bool dit_record_source_take_header(struct dit_record_source *source, const unsigned char *data, size_t size,

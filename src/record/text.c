@@ -202,6 +202,67 @@ void dit_text_append_column(struct dit_text *text, const struct dit_record *reco
   }
 }
 
+void dit_text_append_type(struct dit_text *line, const struct dit_record *record) {
+  const char *name = dit_record_get_type_name(record);
+  if (name) {
+    dit_text_append_json(line, name, strlen(name));
+  } else {
+    dit_text_append_format(line, "\"%u\"", record->type);
+  }
+}
+
+void dit_text_append_fields(struct dit_text *line, struct dit_text *scratch, const struct dit_record *record,
+                            bool comma) {
+  for (size_t i = 0; i < record->field_count; i++) {
+    scratch->size = 0;
+    dit_text_append_column(scratch, record, i);
+    if (comma || i > 0) {
+      dit_text_append(line, ",", 1);
+    }
+    dit_text_append_json(line, scratch->data, scratch->size);
+    dit_text_append(line, ":", 1);
+    dit_text_append_value(line, &record->fields[i]);
+  }
+  line->failed |= scratch->failed;
+}
+
+void dit_text_append_cell(struct dit_text *line, const char *data, size_t size) {
+  bool plain = true;
+  for (size_t i = 0; i < size && plain; i++) {
+    plain = data[i] != ',' && data[i] != '"' && data[i] != '\n' && data[i] != '\r';
+  }
+  if (plain) {
+    dit_text_append_utf8(line, data, size);
+    return;
+  }
+  dit_text_append(line, "\"", 1);
+  size_t from = 0;
+  for (size_t i = 0; i < size; i++) {
+    if (data[i] == '"') {
+      dit_text_append_utf8(line, data + from, i + 1 - from);
+      from = i;  // the quote again
+    }
+  }
+  dit_text_append_utf8(line, data + from, size - from);
+  dit_text_append(line, "\"", 1);
+}
+
+void dit_text_append_plain(struct dit_text *line, const char *data, size_t size) {
+  for (size_t at = 0; at < size;) {
+    unsigned char c = (unsigned char)data[at];
+    int length = dit_utf8_get_length(data + at, size - at);
+    bool control = length == 2 && c == 0xC2 && (unsigned char)data[at + 1] < 0xA0;
+    if (c == '\n' || c == '\t' || c == '\r') {
+      dit_text_append(line, c == '\n' ? "\\n" : c == '\t' ? "\\t" : "\\r", 2);
+    } else if (c < 0x20 || c == 0x7F || control) {
+      dit_text_append_format(line, "\\x%02x", control ? (unsigned char)data[at + 1] : c);
+    } else {
+      dit_text_append(line, length ? data + at : "\xEF\xBF\xBD", length ? (size_t)length : 3);
+    }
+    at += length ? (size_t)length : 1;
+  }
+}
+
 enum dit_status dit_text_flush(struct dit_text *text, const struct dit_record_sink *sink, struct dit_error *err) {
   if (text->failed) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a line of %zu bytes", text->size);

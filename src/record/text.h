@@ -26,6 +26,16 @@ void dit_text_append_value(struct dit_text *text, const struct dit_record_field 
 /// The column of field `index` in its record: its key, with "[n]" when the record has it before or it is one of ours.
 void dit_text_append_column(struct dit_text *text, const struct dit_record *record, size_t index);
 
+/// The name of the record's type, or its number, as a JSON string.
+void dit_text_append_type(struct dit_text *text, const struct dit_record *record);
+/// All fields as members of a JSON object; `comma`: there are members before. `scratch` is working memory.
+void dit_text_append_fields(struct dit_text *text, struct dit_text *scratch, const struct dit_record *record,
+                            bool comma);
+/// A CSV cell, in quotes where it must be.
+void dit_text_append_cell(struct dit_text *text, const char *data, size_t size);
+/// For a terminal: control characters as escapes.
+void dit_text_append_plain(struct dit_text *text, const char *data, size_t size);
+
 /// The line to the sink, then empty. DIT_ERR_NOMEM after a failed append, DIT_ERR_IO when the sink stops.
 DIT_NODISCARD enum dit_status dit_text_flush(struct dit_text *text, const struct dit_record_sink *sink,
                                              struct dit_error *err);

@@ -2,10 +2,11 @@
 ///
 /// Invariant: all members but `file` belong to `mutex`; `file` belongs to the thread (to the creator before it starts
 /// and after it ends). committed = accepted + dropped and accepted = written + lost + queued hold whenever the mutex is
-/// free. No lock is held during input or output, so a fork never waits for the disk. In a forked child every writer
-/// that existed is closed. Depends on file, intern and core's alloc, error and log.
+/// free. No lock is held during input or output, so a fork never waits for the disk. Depends on file, lifetime and
+/// core's alloc, error and log.
+#include "record/writer.h"
+
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
@@ -14,47 +15,13 @@
 
 #include "dit/alloc.h"
 #include "dit/log.h"
-#include "record/file.h"
-#include "record/intern.h"
 
 enum { FIRST_RETRY_MS = 100, LAST_RETRY_MS = 5000, DEFAULT_BLOCK_MS = 10000, DEFAULT_LINGER_MS = 10 };
-
-struct buffer {
-  unsigned char *data;
-  size_t size;
-  uint64_t records;
-};
-
-struct dit_record_writer {
-  pthread_mutex_t mutex;
-  pthread_cond_t work;   ///< to the thread
-  pthread_cond_t space;  ///< to producers that wait: a buffer is free or the file fails
-  pthread_cond_t done;   ///< to flush and destroy
-  struct dit_record_writer *next;
-  struct buffer buffers[2];
-  int active;
-  size_t half;  ///< capacity of one buffer
-  enum dit_record_pressure pressure;
-  enum dit_record_sync sync;
-  int block_ms, linger_ms, retry_ms;
-  struct dit_record_counts counts;
-  uint64_t lost_seen;  ///< by flush
-  uint64_t sync_wanted, synced;
-  bool idle, hurry, closing, ended, abandoned, forked, reported;
-  pthread_t thread;
-  char path[PATH_MAX + 64];
-  struct dit_record_file file;
-};
-
-static pthread_mutex_t registry_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct dit_record_writer *registry;
-static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-static atomic_uint fork_generation = 1;
 
 static uint32_t get_thread_id(void) {
   static _Thread_local uint32_t id;
   static _Thread_local unsigned generation;
-  unsigned now = atomic_load_explicit(&fork_generation, memory_order_relaxed);
+  unsigned now = dit_record_lifetime_get_generation();
   if (DIT_UNLIKELY(generation != now)) {
     id = (uint32_t)syscall(SYS_gettid);
     generation = now;
@@ -62,7 +29,7 @@ static uint32_t get_thread_id(void) {
   return id;
 }
 
-static void init_conditions(struct dit_record_writer *writer) {
+void dit_record_writer_init_conditions(struct dit_record_writer *writer) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -70,39 +37,6 @@ static void init_conditions(struct dit_record_writer *writer) {
   pthread_cond_init(&writer->space, &attributes);
   pthread_cond_init(&writer->done, &attributes);
   pthread_condattr_destroy(&attributes);
-}
-
-static void before_fork(void) {
-  pthread_mutex_lock(&registry_mutex);
-  for (struct dit_record_writer *writer = registry; writer; writer = writer->next) {
-    pthread_mutex_lock(&writer->mutex);
-  }
-  dit_intern_lock();
-}
-
-static void after_fork_parent(void) {
-  dit_intern_unlock();
-  for (struct dit_record_writer *writer = registry; writer; writer = writer->next) {
-    pthread_mutex_unlock(&writer->mutex);
-  }
-  pthread_mutex_unlock(&registry_mutex);
-}
-
-static void after_fork_child(void) {
-  atomic_fetch_add(&fork_generation, 1);
-  for (struct dit_record_writer *writer = registry; writer; writer = writer->next) {
-    writer->forked = true;
-    int fd = atomic_exchange(&writer->file.fd, -1);
-    if (fd >= 0) {
-      close(fd);
-    }
-    init_conditions(writer);  // the waiters are gone
-  }
-  after_fork_parent();
-}
-
-static void install_fork_handlers(void) {
-  (void)pthread_atfork(before_fork, after_fork_parent, after_fork_child);
 }
 
 static struct timespec get_deadline(int ms) {
@@ -145,7 +79,7 @@ static bool may_accept(struct dit_record_writer *writer, size_t size) {
 }
 
 static void enqueue(struct dit_record_writer *writer, const unsigned char *frame, size_t size) {
-  struct buffer *buffer = &writer->buffers[writer->active];
+  struct dit_record_buffer *buffer = &writer->buffers[writer->active];
   unsigned char *p = buffer->data + buffer->size;
   size_t before = buffer->size, mark = writer->half / 2;
   memcpy(p, frame, size - DIT_FRAME_CRC_SIZE);
@@ -184,10 +118,11 @@ bool dit_record_commit(struct dit_record_builder *builder, struct dit_record_wri
 
 /// The thread's sleep: for work, then for company. Returns when there is something to do.
 static void wait_for_work(struct dit_record_writer *writer) {
-  const struct buffer *active = &writer->buffers[writer->active];
+  const struct dit_record_buffer *active = &writer->buffers[writer->active];
   if (writer->counts.failing) {
     struct timespec deadline = get_deadline(writer->retry_ms);
-    while (!writer->closing && pthread_cond_timedwait(&writer->work, &writer->mutex, &deadline) == 0) {
+    while (!writer->closing && !(writer->exiting && active->size > 0) &&
+           pthread_cond_timedwait(&writer->work, &writer->mutex, &deadline) == 0) {
     }
     return;
   }
@@ -197,7 +132,7 @@ static void wait_for_work(struct dit_record_writer *writer) {
   }
   writer->idle = false;
   struct timespec deadline = get_deadline(writer->linger_ms);
-  while (!writer->closing && !writer->hurry && active->size < writer->half / 2) {
+  while (!writer->closing && !writer->hurry && !writer->exiting && active->size < writer->half / 2) {
     if (pthread_cond_timedwait(&writer->work, &writer->mutex, &deadline) == ETIMEDOUT) {
       break;
     }
@@ -242,7 +177,7 @@ static void take_outcome(struct dit_record_writer *writer, bool ok) {
 
 /// One round: take the filled buffer, write it without the mutex. Called and returns with the mutex held.
 static void run_round(struct dit_record_writer *writer) {
-  struct buffer *full = &writer->buffers[writer->active];
+  struct dit_record_buffer *full = &writer->buffers[writer->active];
   bool failing = writer->counts.failing;
   uint64_t drops = writer->counts.dropped + writer->counts.lost, wanted = writer->sync_wanted;
   bool must_sync = writer->sync == DIT_RECORD_SYNC_BATCH || wanted > writer->synced;
@@ -300,6 +235,7 @@ static void *run_thread(void *pointer) {
   pthread_cond_broadcast(&writer->done);
   pthread_mutex_unlock(&writer->mutex);
   if (abandoned) {
+    dit_record_lifetime_remove(writer);
     free_writer(writer);
   }
   return NULL;
@@ -333,25 +269,6 @@ static enum dit_status check_options(const struct dit_record_options *options, s
   return DIT_OK;
 }
 
-static void add_to_registry(struct dit_record_writer *writer) {
-  pthread_once(&fork_once, install_fork_handlers);
-  pthread_mutex_lock(&registry_mutex);
-  writer->next = registry;
-  registry = writer;
-  pthread_mutex_unlock(&registry_mutex);
-}
-
-static void remove_from_registry(struct dit_record_writer *writer) {
-  pthread_mutex_lock(&registry_mutex);
-  for (struct dit_record_writer **link = &registry; *link; link = &(*link)->next) {
-    if (*link == writer) {
-      *link = writer->next;
-      break;
-    }
-  }
-  pthread_mutex_unlock(&registry_mutex);
-}
-
 enum dit_status dit_record_writer_create(const char *directory, const struct dit_record_options *options,
                                          struct dit_record_writer **out, struct dit_error *err) {
   static const struct dit_record_options defaults;
@@ -362,7 +279,7 @@ enum dit_status dit_record_writer_create(const char *directory, const struct dit
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a record writer");
   }
   pthread_mutex_init(&writer->mutex, NULL);
-  init_conditions(writer);
+  dit_record_writer_init_conditions(writer);
   atomic_store(&writer->file.fd, -1);
   writer->half = (options->queue_bytes ? options->queue_bytes : DIT_RECORD_QUEUE_BYTES) / 2;
   writer->pressure = options->pressure;
@@ -376,14 +293,17 @@ enum dit_status dit_record_writer_create(const char *directory, const struct dit
   if (!writer->buffers[0].data || !writer->buffers[1].data) {
     status = dit_error_set(err, DIT_ERR_NOMEM, "no memory for a record queue of %zu bytes", writer->half * 2);
   } else {
-    status = dit_record_file_init(&writer->file, directory, options, writer->half + (size_t)DIT_RECORD_OUT_EXTRA, err);
+    char process[DIT_RECORD_TOKEN_SIZE];
+    dit_record_lifetime_get_token(process);
+    status = dit_record_file_init(&writer->file, directory, options, process,
+                                  writer->half + (size_t)DIT_RECORD_OUT_EXTRA, err);
   }
   if (status == DIT_OK) {
     take_outcome(writer, true);
-    add_to_registry(writer);
+    dit_record_lifetime_add(writer);
     status = start_thread(writer, err);
     if (status != DIT_OK) {
-      remove_from_registry(writer);
+      dit_record_lifetime_remove(writer);
       unlink(writer->path);
     }
   }
@@ -429,10 +349,10 @@ enum dit_status dit_record_writer_destroy(struct dit_record_writer *writer, int 
   if (!writer) {
     return DIT_OK;
   }
-  remove_from_registry(writer);
   pthread_mutex_lock(&writer->mutex);
   if (writer->forked) {
     pthread_mutex_unlock(&writer->mutex);
+    dit_record_lifetime_remove(writer);
     free_writer(writer);
     return DIT_OK;
   }
@@ -454,6 +374,7 @@ enum dit_status dit_record_writer_destroy(struct dit_record_writer *writer, int 
   pthread_mutex_unlock(&writer->mutex);
   if (ended) {
     pthread_join(thread, NULL);
+    dit_record_lifetime_remove(writer);  // only now: a fork or an exit in the meantime still knew of it
     free_writer(writer);
   } else {
     pthread_detach(thread);

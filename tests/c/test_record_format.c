@@ -158,6 +158,10 @@ static void devour(const unsigned char *data, size_t size) {
   CHECK_OK(dit_record_export_csv(reader, &sink, &err));
   CHECK_OK(dit_record_reader_rewind(reader, &err));
   CHECK_OK(dit_record_export_trace(reader, &sink, &err));
+  CHECK_OK(dit_record_reader_rewind(reader, &err));
+  CHECK_OK(dit_record_export_text(reader, &sink, &err));
+  CHECK_OK(dit_record_export_legacy_csv(reader, 1, &sink, &err));
+  CHECK_OK(dit_record_export_legacy_csv(reader, 0, &sink, &err));
   dit_record_reader_close(reader);
 }
 
@@ -233,7 +237,7 @@ static void test_corpus(void) {
     files++;
   }
   closedir(dir);
-  CHECK(files >= 4);
+  CHECK(files >= 6);
 }
 
 int main(void) {

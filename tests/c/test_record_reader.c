@@ -374,7 +374,7 @@ static void test_failures(void) {
   make_golden(&image);
   int64_t live = dit_alloc_get_live();
   int64_t failures = 0;
-  for (int view = 0; view < 3; view++) {
+  for (int view = 0; view < 5; view++) {
     enum dit_status status = DIT_ERR_NOMEM;
     for (int64_t after = 0; status != DIT_OK; after++) {
       struct dit_record_reader *reader = NULL;
@@ -384,7 +384,9 @@ static void test_failures(void) {
       if (status == DIT_OK) {
         status = view == 0   ? dit_record_export_jsonl(reader, &sink, &err)
                  : view == 1 ? dit_record_export_csv(reader, &sink, &err)
-                             : dit_record_export_trace(reader, &sink, &err);
+                 : view == 2 ? dit_record_export_trace(reader, &sink, &err)
+                 : view == 3 ? dit_record_export_text(reader, &sink, &err)
+                             : dit_record_export_legacy_csv(reader, 0, &sink, &err);
       }
       dit_alloc_set_failure(-1);
       dit_record_reader_close(reader);

@@ -1,7 +1,8 @@
 /// What the files of the embedded accelerator share: device table, streams, marks (one recording of an event).
 ///
-/// Files: device.c (vtable, copies), properties.c (what the machine has), memory.c (device and pinned blocks), stream.c
-/// (queues and workers), event.c (events and marks). Kernels (ops/) see host.h alone.
+/// Files: device.c (vtable, copies), properties.c (what the machine has), memory.c (device and pinned blocks), status.c
+/// (memory in use, for other processes), stream.c (queues and workers), event.c (events and marks). Kernels (ops/) see
+/// host.h alone.
 #ifndef DIT_VENDORS_HOST_HOST_INTERNAL_H
 #define DIT_VENDORS_HOST_HOST_INTERNAL_H
 
@@ -33,6 +34,11 @@ enum dit_status host_memory_alloc(int device, size_t size, void **ptr, struct di
 enum dit_status host_memory_free(int device, void *ptr, struct dit_error *err);
 enum dit_status host_pinned_alloc(size_t size, void **ptr, struct dit_error *err);
 enum dit_status host_pinned_free(void *ptr, struct dit_error *err);
+
+// ---- status.c; memory.c's lock is held
+
+void host_status_init(uint64_t limit);
+void host_status_set_used(int device, uint64_t bytes);
 
 // ---- stream.c
 

@@ -4,7 +4,7 @@
 /// starts on a huge page), smaller ones come from aligned_alloc. A hash table address -> block makes frees checkable
 /// and accounting exact. Invariant: used[d] is the sum of the sizes of device d's blocks in the table and never exceeds
 /// the limit that was in force at allocation. Blocks themselves do not go through the allocation seam (it has no
-/// alignment); the table's nodes do. Depends on properties.c, libdit's core.
+/// alignment); the table's nodes do. Depends on properties.c, status.c, libdit's core.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +41,7 @@ void host_memory_init(void) {
   pthread_mutex_lock(&lock);
   limit = value;
   limit_chosen = chosen;
+  host_status_init(limit);
   pthread_mutex_unlock(&lock);
 }
 
@@ -176,13 +177,23 @@ static void give_pages(void *address, size_t size) {
 
 // ---- blocks
 
+static void add_used(int device, uint64_t bytes) {
+  used[device] += bytes;
+  host_status_set_used(device, used[device]);
+}
+
+static void subtract_used(int device, uint64_t bytes) {
+  used[device] -= bytes;
+  host_status_set_used(device, used[device]);
+}
+
 // Book `size` bytes on the device (pinned memory has no limit of its own).
 static enum dit_status book(int device, size_t asked, size_t size, struct dit_error *err) {
   pthread_mutex_lock(&lock);
   bool fits = device == PINNED || (size > 0 && used[device] <= limit && size <= limit - used[device]);
   uint64_t total = limit, taken = device == PINNED ? 0 : used[device];
   if (fits && device != PINNED) {
-    used[device] += size;
+    add_used(device, size);
   }
   pthread_mutex_unlock(&lock);
   if (!fits) {
@@ -197,7 +208,7 @@ static enum dit_status book(int device, size_t asked, size_t size, struct dit_er
 static void unbook(int device, size_t size) {
   if (device != PINNED) {
     pthread_mutex_lock(&lock);
-    used[device] -= size;
+    subtract_used(device, size);
     pthread_mutex_unlock(&lock);
   }
 }
@@ -241,7 +252,7 @@ static enum dit_status block_free(int device, void *address, struct dit_error *e
   pthread_mutex_lock(&lock);
   struct block *block = table_remove(address, device);
   if (block && device != PINNED) {
-    used[device] -= block->size;
+    subtract_used(device, block->size);
   }
   pthread_mutex_unlock(&lock);
   if (!block) {

@@ -1,0 +1,222 @@
+// Autograd nodes and graph tasks, reached through the C functions behind their Python attributes.
+//
+// The node types of PyTorch's own operators are static and share a handful of C functions: their table entries are cached by
+// type and called directly. The types of custom functions (torch.autograd.Function) come and go: they are looked up each
+// time.
+#include "engine/backward_torch.h"
+
+#include <string.h>
+
+#define TYPE_CACHE 256
+
+// A builtin without arguments.
+struct quick {
+  PyObject *py_function;  // owned
+  PyCFunction direct;     // NULL: call it as an object
+  PyObject *self;
+};
+
+static struct {
+  bool loaded;
+  struct quick sequence_nr, task_id, is_grad_enabled;
+  PyObject *py_set_grad_enabled, *py_queue_callback, *py_function_class;
+  PyObject *py_sequence_nr, *py_register_hook, *py_register_prehook, *py_next_functions, *py_variable;  // names
+  struct backward_node_type types[TYPE_CACHE];
+} torch;
+
+// ---- loading
+
+static PyObject *path_get(const char *module, const char *const *names) {
+  PyObject *py_object = PyImport_ImportModule(module);
+  for (; py_object && *names; names++) {
+    PyObject *py_next = PyObject_GetAttrString(py_object, *names);
+    Py_DECREF(py_object);
+    py_object = py_next;
+  }
+  return py_object;
+}
+
+#define PATH(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static int quick_load(struct quick *quick, PyObject *py_function) {
+  quick->py_function = py_function;
+  if (py_function && PyCFunction_CheckExact(py_function) && PyCFunction_GET_FLAGS(py_function) == METH_NOARGS) {
+    quick->direct = PyCFunction_GET_FUNCTION(py_function);
+    quick->self = PyCFunction_GET_SELF(py_function);
+  }
+  return py_function ? 0 : -1;
+}
+
+static PyObject *quick_call(const struct quick *quick) {
+  return quick->direct ? quick->direct(quick->self, NULL) : PyObject_CallNoArgs(quick->py_function);
+}
+
+static int names_load(void) {
+  torch.py_sequence_nr = PyUnicode_InternFromString("_sequence_nr");
+  torch.py_register_hook = PyUnicode_InternFromString("register_hook");
+  torch.py_register_prehook = PyUnicode_InternFromString("register_prehook");
+  torch.py_next_functions = PyUnicode_InternFromString("next_functions");
+  torch.py_variable = PyUnicode_InternFromString("variable");
+  return torch.py_sequence_nr && torch.py_register_hook && torch.py_register_prehook && torch.py_next_functions &&
+                 torch.py_variable
+             ? 0
+             : -1;
+}
+
+int backward_torch_load(void) {
+  if (torch.loaded) {
+    return 0;
+  }
+  if (engine_torch_load() < 0 || names_load() < 0 ||
+      quick_load(&torch.sequence_nr, path_get("torch", PATH("_C", "_autograd", "_get_sequence_nr"))) < 0 ||
+      quick_load(&torch.task_id, path_get("torch", PATH("_C", "_current_graph_task_id"))) < 0 ||
+      quick_load(&torch.is_grad_enabled, path_get("torch", PATH("is_grad_enabled"))) < 0) {
+    return -1;
+  }
+  torch.py_set_grad_enabled = path_get("torch", PATH("_C", "_set_grad_enabled"));
+  torch.py_queue_callback =
+      torch.py_set_grad_enabled ? path_get("torch.autograd", PATH("Variable", "_execution_engine", "queue_callback")) : NULL;
+  torch.py_function_class = torch.py_queue_callback ? path_get("torch.autograd", PATH("Function")) : NULL;
+  torch.loaded = torch.py_function_class != NULL;
+  return torch.loaded ? 0 : -1;
+}
+
+PyObject *backward_function_class_get(void) {
+  return torch.py_function_class;
+}
+
+// ---- node types
+
+static PyCFunction method_find(PyTypeObject *type, PyObject *name, int flags) {
+  PyObject *py_method = PyObject_GetAttr((PyObject *)type, name);
+  PyCFunction found = NULL;
+  if (py_method && Py_IS_TYPE(py_method, &PyMethodDescr_Type)) {
+    const PyMethodDef *definition = ((PyMethodDescrObject *)(void *)py_method)->d_method;
+    found = definition->ml_flags == flags ? definition->ml_meth : NULL;
+  }
+  PyErr_Clear();
+  Py_XDECREF(py_method);  // the type keeps it
+  return found;
+}
+
+static const PyGetSetDef *getter_find(PyTypeObject *type, PyObject *name) {
+  PyObject *py_getter = PyObject_GetAttr((PyObject *)type, name);
+  const PyGetSetDef *found = NULL;
+  if (py_getter && Py_IS_TYPE(py_getter, &PyGetSetDescr_Type)) {
+    found = ((PyGetSetDescrObject *)(void *)py_getter)->d_getset;
+  }
+  PyErr_Clear();
+  Py_XDECREF(py_getter);
+  return found && found->get ? found : NULL;
+}
+
+static int type_load(PyTypeObject *type, struct backward_node_type *out) {
+  const char *dot = strrchr(type->tp_name, '.');
+  const char *name = dot ? dot + 1 : type->tp_name;
+  *out = (struct backward_node_type){
+      .type = type,
+      .sequence_nr = method_find(type, torch.py_sequence_nr, METH_NOARGS),
+      .register_hook = method_find(type, torch.py_register_hook, METH_O),
+      .register_prehook = method_find(type, torch.py_register_prehook, METH_O),
+      .next_functions = getter_find(type, torch.py_next_functions),
+  };
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && strcmp(name, "AccumulateGrad") == 0) {
+    out->variable = getter_find(type, torch.py_variable);
+    out->kind = out->variable ? BACKWARD_NODE_ACCUMULATE : BACKWARD_NODE_PLAIN;
+  } else if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && strcmp(name, "CopySlices") == 0) {
+    out->kind = BACKWARD_NODE_COPY_SLICES;
+  }
+  if (out->sequence_nr && out->register_hook && out->register_prehook && out->next_functions) {
+    return 0;
+  }
+  out->type = NULL;
+  PyErr_Format(PyExc_NotImplementedError,
+               "autograd node %s has no C functions _sequence_nr, register_hook, register_prehook and next_functions: this "
+               "PyTorch is not supported by the tools' backward side",
+               type->tp_name);
+  return -1;
+}
+
+const struct backward_node_type *backward_node_get_type(PyObject *node, struct backward_node_type *storage) {
+  PyTypeObject *type = Py_TYPE(node);
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) {
+    return type_load(type, storage) < 0 ? NULL : storage;
+  }
+  struct backward_node_type *cached = &torch.types[((uintptr_t)type >> 4) % TYPE_CACHE];
+  if (cached->type != type && type_load(type, cached) < 0) {
+    return NULL;
+  }
+  // Another type may take the entry over while the caller still uses it.
+  *storage = *cached;
+  return storage;
+}
+
+uint64_t backward_node_get_sequence(PyObject *node, const struct backward_node_type *type) {
+  if (type->kind == BACKWARD_NODE_ACCUMULATE) {
+    return UINT64_MAX;
+  }
+  PyObject *py_number = type->sequence_nr(node, NULL);
+  uint64_t number = py_number ? PyLong_AsUnsignedLongLong(py_number) : UINT64_MAX;
+  Py_XDECREF(py_number);
+  return number;
+}
+
+// ---- thread state
+
+int backward_sequence_get(uint64_t *sequence) {
+  PyObject *py_number = quick_call(&torch.sequence_nr);
+  if (!py_number) {
+    return -1;
+  }
+  *sequence = PyLong_AsUnsignedLongLong(py_number);
+  Py_DECREF(py_number);
+  return *sequence == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
+int64_t backward_task_get_id(void) {
+  PyObject *py_id = quick_call(&torch.task_id);
+  int64_t id = py_id ? PyLong_AsLongLong(py_id) : -2;
+  if (id < 0 && PyErr_Occurred()) {
+    id = -2;
+  }
+  Py_XDECREF(py_id);
+  return id;
+}
+
+int backward_task_add_callback(PyObject *callable) {
+  PyObject *py_done = PyObject_CallOneArg(torch.py_queue_callback, callable);
+  Py_XDECREF(py_done);
+  return py_done ? 0 : -1;
+}
+
+bool engine_backward_is_running(void) {
+  if (!torch.loaded) {
+    return false;
+  }
+  int64_t id = backward_task_get_id();
+  if (id == -2) {
+    PyErr_Clear();
+  }
+  return id >= 0;
+}
+
+PyObject *backward_gradients_add(PyObject *left, PyObject *right) {
+  PyObject *py_enabled = quick_call(&torch.is_grad_enabled);
+  PyObject *py_off = py_enabled ? PyObject_CallOneArg(torch.py_set_grad_enabled, Py_False) : NULL;
+  PyObject *py_sum = py_off ? PyNumber_Add(left, right) : NULL;
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  PyObject *py_on = py_off ? PyObject_CallOneArg(torch.py_set_grad_enabled, py_enabled) : NULL;
+  if (py_off && !py_on) {
+    Py_CLEAR(py_sum);
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+  } else {
+    PyErr_Restore(kind, value, traceback);
+  }
+  Py_XDECREF(py_enabled);
+  Py_XDECREF(py_off);
+  Py_XDECREF(py_on);
+  return py_sum;
+}

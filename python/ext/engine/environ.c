@@ -1,0 +1,98 @@
+// Watch of the environment: a change through os.environ (or os.putenv, os.unsetenv) takes effect at the next call.
+//
+// CPython raises the audit events "os.putenv" and "os.unsetenv" for both; a C audit hook counts those that concern the
+// operator tools. The mode compares the counter with the one it saw last: one relaxed load per call. An audit hook
+// cannot be removed, so it is installed once, when the first tool starts, and touches nothing but the counter.
+//
+// What this cannot see: setenv() called by C code. Such a change is found at the next start().
+#include <string.h>
+
+#include "dit/options.h"
+#include "engine/internal.h"
+
+_Atomic uint64_t engine_environ_generation = 1;
+
+static PyObject *py_callback;      // under the GIL
+static _Atomic bool hook_is_live;  // the hook answered its own event
+static const char probe_event[] = "ditorch.environ_watch";
+
+// Before the change is made, and with the GIL: whoever sees the new generation runs later and finds the new value.
+static int audit(const char *event, PyObject *args, void *unused) {
+  (void)unused;
+  if (event[0] != 'o' || event[1] != 's') {
+    if (strcmp(event, probe_event) == 0) {
+      atomic_store(&hook_is_live, true);
+    }
+    return 0;
+  }
+  if (strcmp(event, "os.putenv") != 0 && strcmp(event, "os.unsetenv") != 0) {
+    return 0;
+  }
+  PyObject *name = args && PyTuple_Check(args) && PyTuple_GET_SIZE(args) > 0 ? PyTuple_GET_ITEM(args, 0) : NULL;
+  if (name && PyBytes_Check(name) && dit_tool_variable_is_ours(PyBytes_AS_STRING(name))) {
+    atomic_fetch_add_explicit(&engine_environ_generation, 1, memory_order_relaxed);
+  }
+  return 0;
+}
+
+// Another audit hook may refuse ours; CPython then says nothing, so the hook is asked.
+static int hook_install(void) {
+  if (atomic_load(&hook_is_live)) {
+    return 0;
+  }
+  return PySys_AddAuditHook(audit, NULL) < 0 || PySys_Audit(probe_event, NULL) < 0 ? -1 : 0;
+}
+
+int engine_environ_refresh(void) {
+  // Before the variables are read: a change while they are makes the next call come here again.
+  engine_state.environ_seen = atomic_load_explicit(&engine_environ_generation, memory_order_relaxed);
+  if (!py_callback) {
+    return 0;
+  }
+  PyObject *py_function = Py_NewRef(py_callback);
+  PyObject *py_answer = PyObject_CallNoArgs(py_function);
+  Py_DECREF(py_function);
+  Py_XDECREF(py_answer);
+  return py_answer ? 0 : -1;
+}
+
+PyDoc_STRVAR(environ_watch_doc,
+             "environ_watch(callable) -> bool\n\nCall it (no arguments; None: nothing) at the first operator after a "
+             "variable of the operator tools changed. False when changes cannot be seen: an audit hook of the program "
+             "refused ours.");
+static PyObject *py_environ_watch(PyObject *module, PyObject *argument) {
+  (void)module;
+  if (argument != Py_None && !PyCallable_Check(argument)) {
+    return PyErr_Format(PyExc_TypeError, "environ_watch needs a callable or None, not %R", argument);
+  }
+  if (argument != Py_None && hook_install() < 0) {
+    return NULL;
+  }
+  PyObject *py_old = py_callback;
+  py_callback = argument == Py_None ? NULL : Py_NewRef(argument);
+  Py_XDECREF(py_old);
+  return PyBool_FromLong(atomic_load(&hook_is_live));
+}
+
+static PyObject *py_environ_generation(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return PyLong_FromUnsignedLongLong(atomic_load_explicit(&engine_environ_generation, memory_order_relaxed));
+}
+
+static PyObject *py_environ_refresh(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  if (engine_environ_refresh() < 0) {
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+PyMethodDef py_environ_methods[] = {
+    {"environ_watch", py_environ_watch, METH_O, environ_watch_doc},
+    {"environ_generation", py_environ_generation, METH_NOARGS,
+     "environ_generation() -> int\n\nChanges of the tools' variables seen so far."},
+    {"environ_refresh", py_environ_refresh, METH_NOARGS, "environ_refresh()\n\nWhat the engine does after a change."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,186 @@
+// Where in the user's program a call comes from: the innermost frame that belongs neither to torch nor to the tools.
+//
+// Frames are told by the file of their code object, once per code object; the text is made once per (code, instruction)
+// and interned. The table owns its code objects; it is emptied when it has grown beyond all reason (programs that
+// generate code for ever).
+#include <string.h>
+
+#include "dit/record.h"
+#include "engine/internal.h"
+
+#define PLACES 4096  // power of two
+#define MAX_TEXTS 65536
+
+struct place {
+  PyCodeObject *py_code;  // owned
+  int instruction;
+  bool internal;
+  uint32_t location;
+};
+
+static struct {
+  struct place places[PLACES];
+  int used;
+  char *prefixes[4];  // owned: folders whose files are internal
+  int prefix_count;
+  // Texts by interned number, so that they can be printed again.
+  struct {
+    uint32_t key;
+    char *text;  // owned
+  } *texts;
+  size_t text_count, text_capacity;
+} cache;
+
+static int prefix_add(const char *module) {
+  PyObject *py_module = PyImport_ImportModule(module);
+  PyObject *py_file = py_module ? PyObject_GetAttrString(py_module, "__file__") : NULL;
+  const char *file = py_file && PyUnicode_Check(py_file) ? PyUnicode_AsUTF8(py_file) : NULL;
+  const char *slash = file ? strrchr(file, '/') : NULL;
+  if (slash && cache.prefix_count < 4) {
+    char *folder = PyMem_Malloc((size_t)(slash - file) + 2);
+    if (folder) {
+      memcpy(folder, file, (size_t)(slash - file) + 1);
+      folder[slash - file + 1] = '\0';
+      cache.prefixes[cache.prefix_count++] = folder;
+    }
+  }
+  PyErr_Clear();
+  Py_XDECREF(py_file);
+  Py_XDECREF(py_module);
+  return cache.prefix_count;
+}
+
+static bool file_is_internal(const char *file) {
+  if (!cache.prefix_count) {
+    prefix_add("torch");
+    prefix_add("ditorch");
+    prefix_add("op_tools");
+  }
+  for (int i = 0; i < cache.prefix_count; i++) {
+    if (strncmp(file, cache.prefixes[i], strlen(cache.prefixes[i])) == 0) {
+      return true;
+    }
+  }
+  return strncmp(file, "<frozen ", 8) == 0;
+}
+
+static PyObject *source_get(PyObject *py_file, int line) {
+  PyObject *linecache = PyImport_ImportModule("linecache");
+  PyObject *py_line = linecache ? PyObject_CallMethod(linecache, "getline", "Oi", py_file, line) : NULL;
+  PyObject *py_text = py_line ? PyObject_CallMethod(py_line, "strip", NULL) : NULL;
+  Py_XDECREF(py_line);
+  Py_XDECREF(linecache);
+  if (!py_text) {
+    PyErr_Clear();
+    py_text = PyUnicode_FromString("");
+  }
+  return py_text;
+}
+
+static void text_keep(uint32_t key, const char *text) {
+  if (cache.text_count == cache.text_capacity) {
+    size_t capacity = cache.text_capacity ? cache.text_capacity * 2 : 256;
+    void *grown = PyMem_Realloc(cache.texts, capacity * sizeof *cache.texts);
+    if (!grown) {
+      return;
+    }
+    cache.texts = grown;
+    cache.text_capacity = capacity;
+  }
+  for (size_t i = 0; i < cache.text_count; i++) {
+    if (cache.texts[i].key == key) {
+      return;
+    }
+  }
+  size_t size = strlen(text) + 1;
+  char *copy = PyMem_Malloc(size);
+  if (copy) {
+    memcpy(copy, text, size);
+    cache.texts[cache.text_count].key = key;
+    cache.texts[cache.text_count++].text = copy;
+  }
+}
+
+const char *engine_location_get_text(uint32_t location) {
+  for (size_t i = 0; i < cache.text_count && location; i++) {
+    if (cache.texts[i].key == location) {
+      return cache.texts[i].text;
+    }
+  }
+  return "";
+}
+
+static uint32_t location_make(PyCodeObject *code, int line) {
+  if (cache.text_count >= MAX_TEXTS) {
+    return 0;
+  }
+  PyObject *py_source = source_get(code->co_filename, line);
+  PyObject *py_text =
+      py_source ? PyUnicode_FromFormat("%U:%d %U: %U", code->co_filename, line, code->co_name, py_source) : NULL;
+  Py_ssize_t size = 0;
+  const char *text = py_text ? PyUnicode_AsUTF8AndSize(py_text, &size) : NULL;
+  uint32_t key = 0;
+  if (text && dit_record_intern(text, (size_t)size, &key, NULL) == DIT_OK) {
+    text_keep(key, text);
+  }
+  PyErr_Clear();
+  Py_XDECREF(py_text);
+  Py_XDECREF(py_source);
+  return key;
+}
+
+static void cache_empty(void) {
+  for (int i = 0; i < PLACES; i++) {
+    Py_CLEAR(cache.places[i].py_code);
+  }
+  cache.used = 0;
+}
+
+// The cached facts of a frame that stands at `instruction` of `code`.
+static const struct place *place_find(PyFrameObject *frame, PyCodeObject *code) {
+#if PY_VERSION_HEX >= 0x030B0000
+  int instruction = PyFrame_GetLasti(frame);
+#else
+  int instruction = PyFrame_GetLineNumber(frame);
+#endif
+  size_t at = (((uintptr_t)code >> 4) * 31 + (size_t)instruction) & (PLACES - 1);
+  while (cache.places[at].py_code) {
+    if (cache.places[at].py_code == code && cache.places[at].instruction == instruction) {
+      return &cache.places[at];
+    }
+    at = (at + 1) & (PLACES - 1);
+  }
+  if (cache.used * 2 >= PLACES) {
+    cache_empty();
+    at = (((uintptr_t)code >> 4) * 31 + (size_t)instruction) & (PLACES - 1);
+  }
+  const char *file = PyUnicode_AsUTF8(code->co_filename);
+  bool internal = !file || file_is_internal(file);
+  PyErr_Clear();
+  uint32_t location = internal ? 0 : location_make(code, PyFrame_GetLineNumber(frame));
+  cache.used++;
+  Py_INCREF(code);
+  cache.places[at] =
+      (struct place){.py_code = code, .instruction = instruction, .internal = internal, .location = location};
+  return &cache.places[at];
+}
+
+uint32_t engine_location_find(void) {
+  PyFrameObject *py_frame = PyThreadState_GetFrame(PyThreadState_Get());
+  uint32_t location = 0;
+  while (py_frame) {
+    PyCodeObject *py_code = PyFrame_GetCode(py_frame);
+    const struct place *place = place_find(py_frame, py_code);
+    bool internal = place->internal;
+    location = place->location;
+    Py_DECREF(py_code);
+    if (!internal) {
+      break;
+    }
+    PyFrameObject *py_back = PyFrame_GetBack(py_frame);
+    Py_DECREF(py_frame);
+    py_frame = py_back;
+  }
+  Py_XDECREF((PyObject *)py_frame);
+  return location;
+}

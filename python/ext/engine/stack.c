@@ -1,0 +1,228 @@
+// The mode's place on this thread's mode stacks; the backward pass; the path of modules; threads.
+#include <string.h>
+
+#include "dit/record.h"
+#include "engine/internal.h"
+
+#define MODULE_DEPTH 64
+
+static _Thread_local struct {
+  int torch_pushed, aten_pushed;  // how often the mode is on this thread's stacks
+  int backward;                   // runs of the autograd engine that this thread started
+  uint32_t modules[MODULE_DEPTH];
+  PyObject *py_paths[MODULE_DEPTH];  // owned
+  int module_depth;
+} thread;
+
+static int backward_runs;  // in all threads; under the GIL
+
+static PyObject *torch_call(const char *name, PyObject *argument) {
+  PyObject *torch_c = PyImport_ImportModule("torch._C");
+  PyObject *py_function = torch_c ? PyObject_GetAttrString(torch_c, name) : NULL;
+  PyObject *py_result = NULL;
+  if (py_function) {
+    py_result = argument ? PyObject_CallOneArg(py_function, argument) : PyObject_CallNoArgs(py_function);
+  }
+  Py_XDECREF(py_function);
+  Py_XDECREF(torch_c);
+  return py_result;
+}
+
+static int stack_push(bool aten, PyObject *mode) {
+  PyObject *py_done = torch_call(aten ? "_push_on_torch_dispatch_stack" : "_push_on_torch_function_stack", mode);
+  Py_XDECREF(py_done);
+  return py_done ? 0 : -1;
+}
+
+static PyObject *stack_pop(bool aten) {
+  return aten ? torch_call("_pop_torch_dispatch_stack", Py_None) : torch_call("_pop_torch_function_stack", NULL);
+}
+
+// Take our mode off wherever it is; modes above it (a user's, a device context) go back in their order.
+static int stack_remove(bool aten) {
+  PyObject *mode = engine_mode_get();
+  PyObject *py_above = PyList_New(0);
+  int status = py_above ? 0 : -1;
+  bool found = false;
+  while (status == 0 && !found) {
+    PyObject *py_top = stack_pop(aten);
+    if (!py_top) {
+      PyErr_Clear();  // an empty stack: somebody else took it
+      break;
+    }
+    found = py_top == mode;
+    status = found ? 0 : PyList_Append(py_above, py_top);
+    Py_DECREF(py_top);
+  }
+  for (Py_ssize_t i = py_above ? PyList_GET_SIZE(py_above) - 1 : -1; i >= 0; i--) {
+    if (stack_push(aten, PyList_GET_ITEM(py_above, i)) < 0) {
+      status = -1;
+    }
+  }
+  Py_XDECREF(py_above);
+  return status;
+}
+
+static int level_push(bool aten) {
+  int *pushed = aten ? &thread.aten_pushed : &thread.torch_pushed;
+  if (*pushed == 0 && (!engine_mode_get() || stack_push(aten, engine_mode_get()) < 0)) {
+    return -1;
+  }
+  ++*pushed;
+  return 0;
+}
+
+static int level_pop(bool aten) {
+  int *pushed = aten ? &thread.aten_pushed : &thread.torch_pushed;
+  if (*pushed == 0 || --*pushed > 0) {
+    return 0;
+  }
+  return stack_remove(aten);
+}
+
+int engine_mode_push(void) {
+  return level_push(false);
+}
+
+int engine_mode_pop(void) {
+  return level_pop(false);
+}
+
+int engine_mode_enter(bool aten) {
+  return level_push(aten);
+}
+
+int engine_mode_leave(bool aten) {
+  return level_pop(aten);
+}
+
+// ---- the backward pass
+
+bool engine_is_in_backward(void) {
+  if (backward_runs == 0) {
+    return false;
+  }
+  PyObject *py_id = torch_call("_current_graph_task_id", NULL);
+  bool inside = py_id && PyLong_AsLong(py_id) != -1;
+  Py_XDECREF(py_id);
+  PyErr_Clear();
+  return inside;
+}
+
+PyDoc_STRVAR(
+    backward_enter_doc,
+    "backward_enter() -> bool\n\nPut the mode back on the stack for a run of the autograd engine that was started "
+    "from inside a torch function (torch has taken it off). Returns whether it was pushed; hand the answer to "
+    "backward_leave.");
+static PyObject *py_backward_enter(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  bool wanted = engine_state.active_torch && !engine_guard_is_up() && thread.torch_pushed > 0;
+  // Only when the call came through the mode: otherwise it is still on the stack.
+  if (wanted) {
+    PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
+    long length = py_length ? PyLong_AsLong(py_length) : -1;
+    Py_XDECREF(py_length);
+    PyErr_Clear();
+    PyObject *py_at = NULL;
+    for (long i = 0; wanted && i < length; i++) {
+      PyObject *py_index = PyLong_FromLong(i);
+      py_at = py_index ? torch_call("_get_function_stack_at", py_index) : NULL;
+      Py_XDECREF(py_index);
+      wanted = !py_at || py_at != engine_mode_get();
+      Py_XDECREF(py_at);
+      PyErr_Clear();
+    }
+  }
+  if (wanted && stack_push(false, engine_mode_get()) < 0) {
+    return NULL;
+  }
+  backward_runs++;
+  return PyBool_FromLong(wanted);
+}
+
+static PyObject *py_backward_leave(PyObject *module, PyObject *pushed) {
+  (void)module;
+  backward_runs -= backward_runs > 0;
+  if (pushed == Py_True && stack_remove(false) < 0) {
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+// ---- modules
+
+uint32_t engine_module_get(void) {
+  return thread.module_depth > 0 && thread.module_depth <= MODULE_DEPTH ? thread.modules[thread.module_depth - 1] : 0;
+}
+
+PyObject *engine_module_get_path(void) {
+  return engine_module_get() ? thread.py_paths[thread.module_depth - 1] : NULL;
+}
+
+PyDoc_STRVAR(module_push_doc, "engine_module_push(path)\n\nThe forward of this module begins on this thread.");
+static PyObject *py_module_push(PyObject *module, PyObject *path) {
+  (void)module;
+  Py_ssize_t size = 0;
+  const char *text = PyUnicode_Check(path) ? PyUnicode_AsUTF8AndSize(path, &size) : NULL;
+  uint32_t key = 0;
+  if (!text) {
+    return PyErr_Format(PyExc_TypeError, "the path of a module is a str, not %s", Py_TYPE(path)->tp_name);
+  }
+  if (dit_record_intern(text, (size_t)size, &key, NULL) != DIT_OK) {
+    key = 0;
+  }
+  if (thread.module_depth < MODULE_DEPTH) {
+    thread.modules[thread.module_depth] = key;
+    thread.py_paths[thread.module_depth] = Py_NewRef(path);
+  }
+  thread.module_depth++;
+  Py_RETURN_NONE;
+}
+
+static PyObject *py_module_pop(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  if (thread.module_depth > 0 && --thread.module_depth < MODULE_DEPTH) {
+    Py_CLEAR(thread.py_paths[thread.module_depth]);
+  }
+  Py_RETURN_NONE;
+}
+
+// ---- bindings
+
+static PyObject *py_mode_push(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  if (engine_torch_load() < 0 || (engine_state.active_torch && level_push(false) < 0) ||
+      (engine_state.active_aten && level_push(true) < 0)) {
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject *py_mode_pop(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  if ((thread.torch_pushed && level_pop(false) < 0) || (thread.aten_pushed && level_pop(true) < 0)) {
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+static PyObject *py_mode_is_on(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return PyBool_FromLong(thread.torch_pushed || thread.aten_pushed);
+}
+
+PyMethodDef py_stack_methods[] = {
+    {"mode_push", py_mode_push, METH_NOARGS, "mode_push()\n\nShow this thread's calls to the active tools."},
+    {"mode_pop", py_mode_pop, METH_NOARGS, "mode_pop()\n\nUndo mode_push."},
+    {"mode_is_on", py_mode_is_on, METH_NOARGS, "mode_is_on() -> bool\n\nAre this thread's calls shown to tools?"},
+    {"backward_enter", py_backward_enter, METH_NOARGS, backward_enter_doc},
+    {"backward_leave", py_backward_leave, METH_O, "backward_leave(pushed)\n\nThe run ended."},
+    {"engine_module_push", py_module_push, METH_O, module_push_doc},
+    {"engine_module_pop", py_module_pop, METH_NOARGS, "engine_module_pop()\n\nIts forward ended."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,421 @@
+// ditorch._C.Tool: a tool as Python sees it, and the registry of the active ones.
+//
+// Starting takes a slot and puts the mode on this thread's stack; stopping gives both back, in any order. An active
+// tool is owned by its slot; windows of the backward pass own it too.
+#include <string.h>
+
+#include "dit/record.h"
+#include "engine/internal.h"
+#include "engine/log.h"
+
+static _Atomic uint64_t last_id;
+
+uint64_t engine_id_next(void) {
+  return atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+}
+
+int64_t engine_step_get(void) {
+  return engine_state.step;
+}
+
+struct engine_tool *engine_get_tool(int slot) {
+  return slot >= 0 && slot < ENGINE_MAX_TOOLS ? engine_state.tools[slot] : NULL;
+}
+
+static const struct engine_tool_vtable *const kinds[] = {&engine_tool_observe, &engine_tool_time, &engine_tool_overflow,
+                                                         &engine_tool_capture};
+
+// ---- registry
+
+// Ascending order of the vtables, then of the slots.
+static bool slot_is_before(int a, int b) {
+  int left = engine_state.tools[a]->vtable->order, right = engine_state.tools[b]->vtable->order;
+  return left != right ? left < right : a < b;
+}
+
+void engine_state_update(void) {
+  struct engine_state *s = &engine_state;
+  uint32_t torch = 0, aten = 0, full = 0;
+  s->count = 0;
+  for (int slot = 0; slot < ENGINE_MAX_TOOLS; slot++) {
+    struct engine_tool *tool = s->tools[slot];
+    if (!tool) {
+      continue;
+    }
+    int at = s->count++;
+    for (; at > 0 && slot_is_before(slot, s->order[at - 1]); at--) {
+      s->order[at] = s->order[at - 1];
+    }
+    s->order[at] = slot;
+    if (tool->due) {
+      *(tool->aten ? &aten : &torch) |= 1u << slot;
+      full |= tool->py_console ? 1u << slot : 0;
+    }
+  }
+  s->active_torch = torch;
+  s->active_aten = aten;
+  s->full = full;
+  s->generation++;
+}
+
+static int slot_take(struct engine_tool *tool) {
+  for (int slot = 0; slot < ENGINE_MAX_TOOLS; slot++) {
+    if (!engine_state.tools[slot]) {
+      engine_state.tools[slot] = (struct engine_tool *)(void *)Py_NewRef((PyObject *)tool);
+      tool->slot = slot;
+      return 0;
+    }
+  }
+  PyErr_Format(PyExc_RuntimeError, "%d tools are active already, which is the most there may be", ENGINE_MAX_TOOLS);
+  return -1;
+}
+
+// After a fork the tools of the parent are none of ours.
+static void child_adopt(void) {
+  if (!engine_state.child) {
+    return;
+  }
+  for (int slot = 0; slot < ENGINE_MAX_TOOLS; slot++) {
+    if (engine_state.tools[slot]) {
+      engine_state.tools[slot]->slot = -1;
+      Py_CLEAR(engine_state.tools[slot]);
+    }
+  }
+  engine_state.child = false;
+}
+
+static PyObject *tool_start(PyObject *self, PyObject *unused) {
+  (void)unused;
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  child_adopt();
+  if (tool->slot >= 0) {
+    Py_RETURN_NONE;
+  }
+  if (slot_take(tool) < 0) {
+    return NULL;
+  }
+  tool->writer = engine_log_get();
+  memset(tool->counts, 0, sizeof tool->counts);
+  tool->seen = engine_state.seen;
+  int token = engine_guard_raise();
+  int status = tool->vtable->start ? tool->vtable->start(tool) : 0;
+  engine_guard_lower(token);
+  if (status == 0) {
+    engine_state_update();
+    status = engine_mode_enter(tool->aten);
+  }
+  if (status < 0) {
+    Py_CLEAR(engine_state.tools[tool->slot]);
+    tool->slot = -1;
+    engine_state_update();
+    return NULL;
+  }
+  engine_fork_watch();
+  Py_RETURN_NONE;
+}
+
+static PyObject *tool_stop(PyObject *self, PyObject *unused) {
+  (void)unused;
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  if (tool->slot < 0) {
+    Py_RETURN_NONE;
+  }
+  struct engine_tool *held = engine_state.tools[tool->slot];
+  engine_state.tools[tool->slot] = NULL;
+  tool->slot = -1;
+  tool->seen = engine_state.seen - tool->seen;
+  engine_state_update();
+  int status = engine_mode_leave(tool->aten);
+  int token = engine_guard_raise();
+  if (tool->vtable->stop && tool->vtable->stop(tool) < 0) {
+    status = -1;
+  }
+  engine_guard_lower(token);
+  Py_XDECREF((PyObject *)held);
+  if (status < 0) {
+    return NULL;
+  }
+  Py_RETURN_NONE;
+}
+
+// ---- settings
+
+static int callable_set(PyObject **slot, PyObject *value, const char *what) {
+  if (value != Py_None && !PyCallable_Check(value)) {
+    PyErr_Format(PyExc_TypeError, "%s must be callable or None, not %s", what, Py_TYPE(value)->tp_name);
+    return -1;
+  }
+  PyObject *old = *slot;
+  *slot = value == Py_None ? NULL : Py_NewRef(value);
+  Py_XDECREF(old);
+  engine_state_update();
+  return 0;
+}
+
+#define CALLABLE_SETTER(function, member, what)                                      \
+  static PyObject *function(PyObject *self, PyObject *value) {                       \
+    struct engine_tool *tool = (struct engine_tool *)(void *)self;                   \
+    return callable_set(&tool->member, value, what) < 0 ? NULL : Py_NewRef(Py_None); \
+  }
+CALLABLE_SETTER(tool_set_matcher, py_matcher, "the matcher")
+CALLABLE_SETTER(tool_set_condition, py_condition, "condition_func")
+CALLABLE_SETTER(tool_set_modules, py_modules, "the module filter")
+CALLABLE_SETTER(tool_set_console, py_console, "the console")
+
+static PyObject *flag_set(PyObject *self, bool *flag, PyObject *value) {
+  (void)self;
+  int yes = PyObject_IsTrue(value);
+  if (yes < 0) {
+    return NULL;
+  }
+  *flag = yes != 0;
+  engine_state_update();
+  Py_RETURN_NONE;
+}
+
+static PyObject *tool_set_due(PyObject *self, PyObject *value) {
+  return flag_set(self, &((struct engine_tool *)(void *)self)->due, value);
+}
+
+static PyObject *tool_set_cpu(PyObject *self, PyObject *value) {
+  return flag_set(self, &((struct engine_tool *)(void *)self)->cpu, value);
+}
+
+static PyObject *tool_set_aten(PyObject *self, PyObject *value) {
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  if (tool->slot >= 0) {
+    PyErr_SetString(PyExc_RuntimeError, "the level of a tool cannot change while it is active: stop it first");
+    return NULL;
+  }
+  return flag_set(self, &tool->aten, value);
+}
+
+static PyObject *tool_set_limits(PyObject *self, PyObject *args) {
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  long long least = 0, most = 0, first = 0;
+  if (!PyArg_ParseTuple(args, "LLL:set_limits", &least, &most, &first)) {
+    return NULL;
+  }
+  if (least < 0 || most < least || first < 0) {
+    return PyErr_Format(PyExc_ValueError,
+                        "limits are (%lld, %lld, %lld); valid: 0 <= numel_min <= numel_max, first >= 0", least, most,
+                        first);
+  }
+  if (!tool->signatures && first < INT64_MAX && !(tool->signatures = engine_signatures_create())) {
+    return NULL;
+  }
+  tool->numel_min = least;
+  tool->numel_max = most;
+  tool->first = first;
+  Py_RETURN_NONE;
+}
+
+// ---- answers
+
+static PyObject *tool_counts(PyObject *self, PyObject *unused) {
+  (void)unused;
+  static const char *const names[] = {"applied", "not_operator", "step",   "condition", "cpu",
+                                      "name",    "numel",        "module", "first",     "cap"};
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  uint64_t seen = tool->slot >= 0 ? engine_state.seen - tool->seen : tool->seen, told = 0;
+  PyObject *py_dict = PyDict_New();
+  for (int i = 0; py_dict && i < ENGINE_REASONS; i++) {
+    uint64_t count = atomic_load_explicit(&tool->counts[i], memory_order_relaxed);
+    if (i == ENGINE_SKIP_NAME || i == ENGINE_SKIP_CAP) {
+      continue;
+    }
+    told += count;
+    if (py_dict_take(py_dict, names[i], PyLong_FromUnsignedLongLong(count)) < 0) {
+      Py_CLEAR(py_dict);
+    }
+  }
+  // Calls whose name was not wanted are not counted one by one: they are the rest.
+  uint64_t cap = atomic_load_explicit(&tool->counts[ENGINE_SKIP_CAP], memory_order_relaxed);
+  if (py_dict && (py_dict_take(py_dict, "cap", PyLong_FromUnsignedLongLong(cap)) < 0 ||
+                  py_dict_take(py_dict, "name", PyLong_FromUnsignedLongLong(seen > told ? seen - told : 0)) < 0 ||
+                  py_dict_take(py_dict, "seen", PyLong_FromUnsignedLongLong(seen)) < 0)) {
+    Py_CLEAR(py_dict);
+  }
+  return py_dict;
+}
+
+static PyObject *tool_describe(PyObject *self, PyObject *unused) {
+  (void)unused;
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  int token = engine_guard_raise();
+  PyObject *py_answer = tool->vtable->describe ? tool->vtable->describe(tool) : PyDict_New();
+  engine_guard_lower(token);
+  return py_answer;
+}
+
+static PyObject *tool_flush(PyObject *self, PyObject *unused) {
+  (void)unused;
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  int token = engine_guard_raise();
+  int status = tool->vtable->step ? tool->vtable->step(tool, engine_state.step) : 0;
+  engine_guard_lower(token);
+  return status < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+static PyObject *tool_get_active(PyObject *self, void *unused) {
+  (void)unused;
+  return PyBool_FromLong(((struct engine_tool *)(void *)self)->slot >= 0);
+}
+
+static PyObject *tool_get_kind(PyObject *self, void *unused) {
+  (void)unused;
+  return PyUnicode_FromString(((struct engine_tool *)(void *)self)->vtable->name);
+}
+
+// ---- the type
+
+static int kind_find(const char *name) {
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    if (strcmp(kinds[i]->name, name) == 0) {
+      return (int)i;
+    }
+  }
+  PyErr_Format(PyExc_ValueError, "tool kind '%s' is unknown; valid: observe, time, overflow, capture", name);
+  return -1;
+}
+
+static PyObject *tool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  (void)kwargs;
+  const char *name = NULL;
+  PyObject *options = NULL;
+  if (!PyArg_ParseTuple(args, "s|O!:Tool", &name, &PyDict_Type, &options)) {
+    return NULL;
+  }
+  int kind = kind_find(name);
+  if (kind < 0 || engine_torch_load() < 0) {
+    return NULL;
+  }
+  PyObject *py_options = options ? Py_NewRef(options) : PyDict_New();
+  PyObject *py_self = py_options ? type->tp_alloc(type, 0) : NULL;
+  struct engine_tool *tool = (struct engine_tool *)(void *)py_self;
+  if (tool) {
+    tool->vtable = kinds[kind];
+    tool->kind = kind;
+    tool->slot = -1;
+    tool->due = true;
+    tool->numel_max = tool->first = INT64_MAX;
+    if (tool->vtable->configure && tool->vtable->configure(tool, py_options) < 0) {
+      Py_CLEAR(py_self);
+    }
+  }
+  Py_XDECREF(py_options);
+  return py_self;
+}
+
+static int tool_traverse(PyObject *self, visitproc visit, void *arg) {
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  Py_VISIT(tool->py_matcher);
+  Py_VISIT(tool->py_condition);
+  Py_VISIT(tool->py_modules);
+  Py_VISIT(tool->py_console);
+  return 0;
+}
+
+static int tool_clear(PyObject *self) {
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  Py_CLEAR(tool->py_matcher);
+  Py_CLEAR(tool->py_condition);
+  Py_CLEAR(tool->py_modules);
+  Py_CLEAR(tool->py_console);
+  return 0;
+}
+
+static void tool_dealloc(PyObject *self) {
+  struct engine_tool *tool = (struct engine_tool *)(void *)self;
+  PyObject_GC_UnTrack(self);
+  if (tool->vtable && tool->vtable->destroy) {
+    tool->vtable->destroy(tool);
+  }
+  engine_signatures_destroy(tool->signatures);
+  (void)tool_clear(self);
+  Py_TYPE(self)->tp_free(self);
+}
+
+static PyMethodDef tool_methods[] = {
+    {"start", tool_start, METH_NOARGS, "Show the calls of this thread to the tool; nothing when it is active."},
+    {"stop", tool_stop, METH_NOARGS, "The end of start; nothing when it is not active."},
+    {"flush", tool_flush, METH_NOARGS, "Work off what is pending (device events, deferred checks)."},
+    {"set_matcher", tool_set_matcher, METH_O, "set_matcher(function): name -> bool, asked once per operator."},
+    {"set_condition", tool_set_condition, METH_O, "set_condition(function): asked with the arguments of each call."},
+    {"set_modules", tool_set_modules, METH_O, "set_modules(function): path of the nn.Module -> bool."},
+    {"set_console", tool_set_console, METH_O, "set_console(function): called with (kind, event) for each event."},
+    {"set_limits", tool_set_limits, METH_VARARGS, "set_limits(numel_min, numel_max, first)"},
+    {"set_due", tool_set_due, METH_O, "set_due(bool): is this step selected?"},
+    {"set_cpu", tool_set_cpu, METH_O, "set_cpu(bool): also calls that touch no device."},
+    {"set_aten", tool_set_aten, METH_O, "set_aten(bool): ATen operators instead of Python functions."},
+    {"counts", tool_counts, METH_NOARGS, "counts() -> dict: calls seen since the start, applied, and why not."},
+    {"describe", tool_describe, METH_NOARGS, "describe() -> dict: the tool's results."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef tool_getters[] = {
+    {"active", tool_get_active, NULL, "Between start and stop.", NULL},
+    {"kind", tool_get_kind, NULL, "observe, time, overflow or capture.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+PyTypeObject engine_tool_type = {
+    .ob_base = {PyObject_HEAD_INIT(NULL) 0},
+    .tp_name = "ditorch._C.Tool",
+    .tp_basicsize = sizeof(struct engine_tool),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
+    .tp_doc = "Tool(kind, options={})\n\nA tool that watches operator calls: observe, time, overflow or capture.",
+    .tp_new = tool_new,
+    .tp_dealloc = tool_dealloc,
+    .tp_traverse = tool_traverse,
+    .tp_clear = tool_clear,
+    .tp_methods = tool_methods,
+    .tp_getset = tool_getters,
+};
+
+int engine_tool_add_types(PyObject *module) {
+  if (PyType_Ready(&engine_tool_type) < 0) {
+    return -1;
+  }
+  return PyModule_AddObjectRef(module, "Tool", (PyObject *)&engine_tool_type);
+}
+
+// ---- functions of the module
+
+static PyObject *py_engine_step(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  int token = engine_guard_raise();
+  int status = 0;
+  engine_state.step++;
+  for (int slot = 0; slot < ENGINE_MAX_TOOLS && status == 0; slot++) {
+    struct engine_tool *tool = engine_state.tools[slot];
+    if (tool && tool->vtable->step) {
+      status = tool->vtable->step(tool, engine_state.step);
+    }
+  }
+  engine_guard_lower(token);
+  return status < 0 ? NULL : PyLong_FromLongLong(engine_state.step);
+}
+
+static PyObject *py_engine_get_step(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return PyLong_FromLongLong(engine_state.step);
+}
+
+static PyObject *py_engine_invalidate(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  engine_state_update();
+  Py_RETURN_NONE;
+}
+
+PyMethodDef py_engine_methods[] = {
+    {"engine_step", py_engine_step, METH_NOARGS,
+     "engine_step() -> int\n\nThe next iteration begins; returns its number."},
+    {"engine_get_step", py_engine_get_step, METH_NOARGS,
+     "engine_get_step() -> int\n\nThe number of the iteration, from 0."},
+    {"engine_invalidate", py_engine_invalidate, METH_NOARGS, "engine_invalidate()\n\nAsk the matchers again."},
+    {NULL, NULL, 0, NULL},
+};

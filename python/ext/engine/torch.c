@@ -1,0 +1,190 @@
+// What the engine knows of PyTorch, looked up once: types, getters called without a lookup, DLPack's C exchange API;
+// and the guard that keeps the tools' own torch calls out of sight.
+//
+// Nothing here links libtorch. Getters are reached through the descriptors of torch._C.TensorBase, whose C functions
+// are called directly: no attribute lookup, no torch-function dispatch (the guard sees to that).
+#include "engine/engine.h"
+#include "engine/exchange.h"
+
+struct engine_torch engine_torch;
+
+// PyDescr_Type objects of C getters have this layout in every CPython 3.x (PyGetSetDescrObject, descrobject.h).
+static PyGetSetDef *getter_find(PyObject *type, const char *name) {
+  PyObject *py_descriptor = PyObject_GetAttrString(type, name);
+  PyGetSetDef *found = NULL;
+  if (py_descriptor && Py_IS_TYPE(py_descriptor, &PyGetSetDescr_Type)) {
+    found = ((PyGetSetDescrObject *)(void *)py_descriptor)->d_getset;
+  }
+  PyErr_Clear();
+  Py_XDECREF(py_descriptor);  // the type keeps it
+  return found && found->get ? found : NULL;
+}
+
+static void getters_find(PyObject *type) {
+  const struct {
+    PyGetSetDef **slot;
+    const char *name;
+  } wanted[] = {
+      {&engine_torch.requires_grad, "requires_grad"},
+      {&engine_torch.version, "_version"},
+      {&engine_torch.grad_fn, "grad_fn"},
+      {&engine_torch.layout, "layout"},
+      {&engine_torch.is_meta, "is_meta"},
+      {&engine_torch.is_quantized, "is_quantized"},
+      {&engine_torch.is_nested, "is_nested"},
+      {&engine_torch.base, "_base"},
+      {&engine_torch.output_nr, "output_nr"},
+      {&engine_torch.shape, "shape"},
+      {&engine_torch.dtype, "dtype"},
+      {&engine_torch.device, "device"},
+  };
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    *wanted[i].slot = getter_find(type, wanted[i].name);
+  }
+}
+
+static const struct engine_exchange *exchange_find(PyObject *tensor_type) {
+  PyObject *py_capsule = PyObject_GetAttrString(tensor_type, "__dlpack_c_exchange_api__");
+  const struct engine_exchange *exchange = NULL;
+  if (py_capsule && PyCapsule_IsValid(py_capsule, "dlpack_exchange_api")) {
+    exchange = PyCapsule_GetPointer(py_capsule, "dlpack_exchange_api");
+  }
+  PyErr_Clear();
+  Py_XDECREF(py_capsule);  // static memory of torch
+  bool usable = exchange && exchange->major == 1 && exchange->tensor_from_object;
+  return usable ? exchange : NULL;
+}
+
+// module.a.b; new reference, or NULL with an exception.
+static PyObject *attribute_walk(PyObject *module, const char *const *names) {
+  PyObject *py_object = Py_NewRef(module);
+  for (; py_object && *names; names++) {
+    PyObject *py_next = PyObject_GetAttrString(py_object, *names);
+    Py_DECREF(py_object);
+    py_object = py_next;
+  }
+  return py_object;
+}
+
+static PyObject *optional_walk(PyObject *module, const char *const *names) {
+  PyObject *py_object = attribute_walk(module, names);
+  PyErr_Clear();
+  return py_object;
+}
+
+#define PATH(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+int engine_torch_load(void) {
+  if (engine_torch.py_tensor_type) {
+    return 0;
+  }
+  PyObject *torch = PyImport_ImportModule("torch");
+  PyObject *overrides = torch ? PyImport_ImportModule("torch.overrides") : NULL;
+  if (!overrides) {
+    Py_XDECREF(torch);
+    return -1;
+  }
+  struct engine_torch *t = &engine_torch;
+  t->py_parameter_type = attribute_walk(torch, PATH("nn", "Parameter"));
+  t->py_strided = attribute_walk(torch, PATH("strided"));
+  t->py_resolve_name = attribute_walk(overrides, PATH("resolve_name"));
+  t->py_disable = attribute_walk(torch, PATH("_C", "DisableTorchFunction"));
+  t->py_device_type = attribute_walk(torch, PATH("device"));
+  t->py_stack_length = attribute_walk(torch, PATH("_C", "_len_torch_function_stack"));
+  t->py_is_neg = attribute_walk(torch, PATH("_C", "TensorBase", "is_neg"));
+  t->py_is_conj = attribute_walk(torch, PATH("_C", "TensorBase", "is_conj"));
+  PyObject *py_tensor_type = PyErr_Occurred() ? NULL : attribute_walk(torch, PATH("Tensor"));
+  if (py_tensor_type) {
+    t->py_buffer_type = optional_walk(torch, PATH("nn", "Buffer"));
+    t->py_functorch = optional_walk(torch, PATH("_C", "_are_functorch_transforms_active"));
+    getters_find(py_tensor_type);
+    t->exchange = exchange_find(py_tensor_type);
+    t->py_tensor_type = py_tensor_type;
+  }
+  Py_DECREF(overrides);
+  Py_DECREF(torch);
+  if (py_tensor_type && !(t->requires_grad && t->layout && t->is_meta && t->grad_fn && t->version && t->shape)) {
+    Py_CLEAR(t->py_tensor_type);
+    PyErr_SetString(PyExc_NotImplementedError,
+                    "torch.Tensor has no C getters for requires_grad, layout, is_meta, grad_fn, "
+                    "_version or shape: this PyTorch is not supported by the tools");
+  }
+  return t->py_tensor_type ? 0 : -1;
+}
+
+// ---- guard
+
+#define GUARD_DEPTH 8
+
+static _Thread_local struct {
+  int depth;
+  bool functorch;
+  PyObject *py_disabled[GUARD_DEPTH];  // owned; an entered DisableTorchFunction per level, or NULL
+} guard;
+
+bool engine_guard_is_up(void) {
+  return guard.depth > 0;
+}
+
+bool engine_guard_has_functorch(void) {
+  return guard.functorch;
+}
+
+static bool modes_are_left(void) {
+  PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
+  bool some = !py_length || PyLong_AsLong(py_length) > 0;
+  Py_XDECREF(py_length);
+  PyErr_Clear();
+  return some;
+}
+
+PyObject *engine_dispatch_disable(void) {
+  PyObject *py_context = PyObject_CallNoArgs(engine_torch.py_disable);
+  PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
+  if (!py_entered) {
+    PyErr_Clear();
+    Py_CLEAR(py_context);
+  }
+  Py_XDECREF(py_entered);
+  return py_context;
+}
+
+int engine_guard_raise(void) {
+  int token = guard.depth++;
+  if (token >= GUARD_DEPTH) {
+    return token;
+  }
+  guard.py_disabled[token] = NULL;
+  if (token == 0) {
+    PyObject *py_active = engine_torch.py_functorch ? PyObject_CallNoArgs(engine_torch.py_functorch) : NULL;
+    guard.functorch = py_active == Py_True;
+    Py_XDECREF(py_active);
+    PyErr_Clear();
+    if (modes_are_left()) {
+      guard.py_disabled[token] = engine_dispatch_disable();
+    }
+  }
+  return token;
+}
+
+void engine_dispatch_enable(PyObject *py_disabled) {
+  if (!py_disabled) {
+    return;
+  }
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  PyObject *py_done = PyObject_CallMethod(py_disabled, "__exit__", "OOO", Py_None, Py_None, Py_None);
+  Py_XDECREF(py_done);
+  PyErr_Clear();
+  Py_DECREF(py_disabled);
+  PyErr_Restore(kind, value, traceback);
+}
+
+void engine_guard_lower(int token) {
+  guard.depth = token;
+  if (token < GUARD_DEPTH) {
+    PyObject *py_disabled = guard.py_disabled[token];
+    guard.py_disabled[token] = NULL;
+    engine_dispatch_enable(py_disabled);
+  }
+}

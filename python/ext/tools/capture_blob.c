@@ -1,0 +1,558 @@
+// Spans, storages and the snapshot; see capture_blob.h.
+#include "tools/capture_blob.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "dit/runtime.h"
+#include "tools/capture_memory.h"
+
+#define COPY_WITHOUT_GIL (256 << 10)  // bytes from which a copy lets other threads run
+#define INSERTION_MAX 24              // tensors that are sorted by insertion
+
+// ---- arrays
+
+static int spans_grow(struct capture_blobs *blobs, int count) {
+  int capacity = blobs->span_capacity ? blobs->span_capacity : 16;
+  while (capacity < count) {
+    capacity *= 2;
+  }
+  struct capture_span *span = realloc(blobs->span, (size_t)capacity * sizeof *span);
+  int32_t *order = span ? realloc(blobs->order, (size_t)capacity * sizeof *order) : NULL;
+  blobs->span = span ? span : blobs->span;
+  blobs->order = order ? order : blobs->order;
+  if (!order) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  blobs->span_capacity = capacity;
+  return 0;
+}
+
+static int groups_grow(struct capture_blobs *blobs) {
+  int capacity = blobs->group_capacity ? 2 * blobs->group_capacity : 16;
+  struct capture_group *group = realloc(blobs->group, (size_t)capacity * sizeof *group);
+  blobs->group = group ? group : blobs->group;
+  struct dit_store_blob *blob = group ? realloc(blobs->blob, (size_t)capacity * sizeof *blob) : NULL;
+  blobs->blob = blob ? blob : blobs->blob;
+  if (!blob) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  blobs->group_capacity = capacity;
+  return 0;
+}
+
+// ---- spans
+
+// Types that the engine's exchange does not know: by name.
+static int16_t dtype_find(const struct engine_tensor *tensor) {
+  if (tensor->dtype >= 0) {
+    return tensor->dtype;
+  }
+  PyObject *py_dtype = PyObject_GetAttrString(tensor->py_tensor, "dtype");
+  PyObject *py_text = py_dtype ? PyObject_Str(py_dtype) : NULL;
+  const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
+  int16_t dtype = text ? (int16_t)dit_dtype_find(text) : -1;
+  Py_XDECREF(py_text);
+  Py_XDECREF(py_dtype);
+  PyErr_Clear();
+  return dtype;
+}
+
+// The whole storage: operators such as as_strided reach beyond the tensor they are given.
+static void span_widen(struct capture_span *span) {
+  PyObject *py_storage = PyObject_CallMethod(span->tensor->py_tensor, "untyped_storage", NULL);
+  PyObject *py_address = py_storage ? PyObject_CallMethod(py_storage, "data_ptr", NULL) : NULL;
+  PyObject *py_size = py_address ? PyObject_CallMethod(py_storage, "nbytes", NULL) : NULL;
+  uintptr_t low = py_size ? (uintptr_t)PyLong_AsVoidPtr(py_address) : 0;
+  size_t size = py_size ? PyLong_AsSize_t(py_size) : 0;
+  Py_XDECREF(py_storage);
+  Py_XDECREF(py_address);
+  Py_XDECREF(py_size);
+  bool known = !PyErr_Occurred() && low && low <= span->low && span->high - low <= size;
+  PyErr_Clear();
+  if (known) {
+    span->low = low;
+    span->high = low + size / span->element * span->element;
+  }
+}
+
+static void span_set(struct capture_span *span, const struct engine_tensor *tensor, int index) {
+  *span = (struct capture_span){.tensor = tensor, .group = -1, .same = index, .dtype = dtype_find(tensor)};
+  span->element = (uint8_t)dit_dtype_get_size(span->dtype);
+  bool readable = (tensor->flags & ENGINE_TENSOR_STRIDED) && tensor->place != ENGINE_PLACE_NONE && span->element > 0;
+  if (!readable) {
+    return;
+  }
+  span->group = 0;  // to be found
+  span->low = span->high = (uintptr_t)tensor->data;
+  if (tensor->numel <= 0 || !tensor->data) {
+    return;
+  }
+  int64_t reach = 0;
+  for (int i = 0; i < tensor->ndim; i++) {
+    int64_t far = (tensor->sizes[i] - 1) * tensor->strides[i];
+    if (far < 0) {
+      span->low -= (uintptr_t)(-far * span->element);
+    } else {
+      reach += far;
+    }
+  }
+  span->high += (uintptr_t)((reach + 1) * span->element);
+}
+
+// Same memory space first, then address; the same object ends up side by side.
+static int spans_compare(const struct capture_span *a, const struct capture_span *b) {
+  if (a->group != b->group) {
+    return a->group < b->group ? -1 : 1;  // unreadable ones first
+  }
+  if (a->tensor->place != b->tensor->place) {
+    return a->tensor->place < b->tensor->place ? -1 : 1;
+  }
+  if (a->tensor->device_index != b->tensor->device_index) {
+    return a->tensor->device_index < b->tensor->device_index ? -1 : 1;
+  }
+  if (a->low != b->low) {
+    return a->low < b->low ? -1 : 1;
+  }
+  uintptr_t one = (uintptr_t)a->tensor->py_tensor, two = (uintptr_t)b->tensor->py_tensor;
+  if (one != two) {
+    return one < two ? -1 : 1;
+  }
+  return a < b ? -1 : a > b;
+}
+
+static _Thread_local const struct capture_span *sorted_spans;
+static int order_compare(const void *a, const void *b) {
+  return spans_compare(&sorted_spans[*(const int32_t *)a], &sorted_spans[*(const int32_t *)b]);
+}
+
+static void order_sort(struct capture_blobs *blobs, int count) {
+  int32_t *order = blobs->order;
+  const struct capture_span *span = blobs->span;
+  for (int i = 0; i < count; i++) {
+    order[i] = i;
+  }
+  if (count > INSERTION_MAX) {
+    sorted_spans = span;
+    qsort(order, (size_t)count, sizeof *order, order_compare);
+    return;
+  }
+  for (int i = 1; i < count; i++) {
+    int32_t moving = order[i];
+    int at = i;
+    for (; at > 0 && spans_compare(&span[moving], &span[order[at - 1]]) < 0; at--) {
+      order[at] = order[at - 1];
+    }
+    order[at] = moving;
+  }
+}
+
+// ---- storages
+
+static bool group_takes(const struct capture_group *group, const struct capture_span *span) {
+  const struct engine_tensor *a = group->tensor, *b = span->tensor;
+  bool overlaps = a->place == b->place && a->device_index == b->device_index && span->low < group->high &&
+                  group->low < span->high;
+  // Elements of both must lie on whole offsets of one storage; foreign memory may break that.
+  uint8_t narrow = span->element < group->widest ? span->element : group->widest;
+  return overlaps && (span->low - group->widest_low) % narrow == 0;
+}
+
+static void group_extend(struct capture_group *group, const struct capture_span *span) {
+  group->low = span->low < group->low ? span->low : group->low;
+  group->high = span->high > group->high ? span->high : group->high;
+  group->dtype = group->dtype == span->dtype ? group->dtype : -1;
+  if (span->element > group->widest) {
+    group->widest = span->element;
+    group->widest_low = span->low;
+  }
+}
+
+static int group_open(struct capture_blobs *blobs, const struct capture_span *span) {
+  if (blobs->group_count == blobs->group_capacity && groups_grow(blobs) < 0) {
+    return -1;
+  }
+  blobs->group[blobs->group_count] = (struct capture_group){
+      .low = span->low,
+      .high = span->high,
+      .tensor = span->tensor,
+      .widest_low = span->low,
+      .dtype = span->dtype,
+      .widest = span->element,
+  };
+  return blobs->group_count++;
+}
+
+// Start at a whole offset of the largest element type: never before the storage's own start, which is one.
+static void group_align(struct capture_group *group) {
+  uintptr_t past = (group->widest_low - group->low) % group->widest;
+  group->low -= past ? group->widest - past : 0;
+}
+
+int capture_blobs_collect(struct capture_blobs *blobs, const struct engine_tensor *tensors, int count) {
+  if (count > blobs->span_capacity && spans_grow(blobs, count) < 0) {
+    return -1;
+  }
+  for (int i = 0; i < count; i++) {
+    span_set(&blobs->span[i], &tensors[i], i);
+    if (blobs->whole && blobs->span[i].high > blobs->span[i].low) {
+      span_widen(&blobs->span[i]);
+    }
+  }
+  blobs->span_count = count;
+  order_sort(blobs, count);
+  int first_open = blobs->group_count;
+  for (int i = 0; i < count; i++) {
+    struct capture_span *span = &blobs->span[blobs->order[i]];
+    if (i > 0 && blobs->span[blobs->order[i - 1]].tensor->py_tensor == span->tensor->py_tensor) {
+      span->same = blobs->span[blobs->order[i - 1]].same;
+      span->group = blobs->span[span->same].group;
+      continue;
+    }
+    if (span->group < 0) {
+      continue;
+    }
+    int last = blobs->group_count - 1;
+    if (last >= first_open && group_takes(&blobs->group[last], span)) {
+      span->group = last;
+      group_extend(&blobs->group[last], span);
+    } else if ((span->group = group_open(blobs, span)) < 0) {
+      return -1;
+    }
+  }
+  for (int i = first_open; i < blobs->group_count; i++) {
+    group_align(&blobs->group[i]);
+  }
+  return 0;
+}
+
+// ---- the snapshot
+
+static void blob_set(struct capture_blobs *blobs, int index, struct capture_memory *memory, const void *data) {
+  size_t size = blobs->group[index].high - blobs->group[index].low;
+  blobs->blob[index] = (struct dit_store_blob){.data = data,
+                                               .size = size,
+                                               .wait = memory->event ? capture_memory_wait : NULL,
+                                               .release = capture_memory_release,
+                                               .context = memory};
+  blobs->bytes += (int64_t)size;
+}
+
+static size_t groups_measure(const struct capture_blobs *blobs, int begin, int end) {
+  size_t total = 0;
+  for (int i = begin; i < end; i++) {
+    total += (blobs->group[i].high - blobs->group[i].low + 15) & ~(size_t)15;
+  }
+  return total;
+}
+
+static int device_wait(const struct engine_tensor *tensor) {
+  if (tensor->place != ENGINE_PLACE_HOST) {
+    return 0;
+  }
+  int device = tensor->device_index;
+  int64_t stream = dit_stream_get_current(device);
+  struct dit_error err = {0};
+  bool idle = false;
+  enum dit_status status = dit_stream_query(device, stream, &idle, &err);
+  if (status == DIT_OK && !idle) {
+    Py_BEGIN_ALLOW_THREADS;
+    status = dit_stream_synchronize(device, stream, &err);
+    Py_END_ALLOW_THREADS;
+  }
+  if (status != DIT_OK) {
+    PyErr_Format(PyExc_RuntimeError, "waiting for stream %lld of device %d: %s", (long long)stream, device,
+                 err.message);
+    return -1;
+  }
+  return 0;
+}
+
+static void bytes_copy(struct capture_blobs *blobs, int begin, int end, unsigned char *to) {
+  for (int i = begin; i < end; i++) {
+    size_t size = blobs->group[i].high - blobs->group[i].low;
+    if (size) {
+      memcpy(to, (const void *)blobs->group[i].low, size);
+    }
+    to += (size + 15) & ~(size_t)15;
+  }
+}
+
+static int host_copy(struct capture_blobs *blobs, int begin, int end) {
+  if (device_wait(blobs->group[begin].tensor) < 0) {
+    return -1;
+  }
+  size_t total = groups_measure(blobs, begin, end);
+  struct capture_memory *memory = capture_memory_create(total);
+  if (!memory) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  if (total >= COPY_WITHOUT_GIL) {
+    Py_BEGIN_ALLOW_THREADS;
+    bytes_copy(blobs, begin, end, memory->data);
+    Py_END_ALLOW_THREADS;
+  } else {
+    bytes_copy(blobs, begin, end, memory->data);
+  }
+  atomic_store_explicit(&memory->references, end - begin, memory_order_relaxed);
+  size_t at = 0;
+  for (int i = begin; i < end; i++) {
+    blob_set(blobs, i, memory, memory->data + at);
+    at += (blobs->blob[i].size + 15) & ~(size_t)15;
+  }
+  blobs->copied = end;
+  return 0;
+}
+
+// A copy inside a CUDA graph's capture would become part of the graph and write to memory that is long gone.
+static int graph_check(void) {
+  static PyObject *py_capturing;
+  if (!py_capturing) {
+    PyObject *py_torch = PyImport_ImportModule("torch._C");
+    py_capturing = py_torch ? PyObject_GetAttrString(py_torch, "_cuda_isCurrentStreamCapturing") : NULL;
+    Py_XDECREF(py_torch);
+    if (!py_capturing) {
+      PyErr_Clear();
+      return 0;
+    }
+  }
+  PyObject *py_answer = PyObject_CallNoArgs(py_capturing);
+  bool capturing = py_answer == Py_True;
+  Py_XDECREF(py_answer);
+  PyErr_Clear();
+  if (capturing) {
+    PyErr_SetString(PyExc_RuntimeError, "the stream is recording a CUDA graph: its tensors have no values yet");
+    return -1;
+  }
+  return 0;
+}
+
+static const struct dit_helper_vtable *cuda_helper(void) {
+  static const struct dit_helper_vtable *helper;
+  static bool asked;
+  if (!asked) {
+    asked = true;
+    if (dit_helper_get("cuda", &helper, NULL) != DIT_OK || !helper->staging_allocate || !helper->copy_to_host) {
+      helper = NULL;
+    }
+  }
+  return helper;
+}
+
+// 1: no pinned memory to be had, copy otherwise.
+static int cuda_copy(struct capture_blobs *blobs, int begin, int end, const struct dit_helper_vtable *helper) {
+  const struct engine_tensor *tensor = blobs->group[begin].tensor;
+  void *stream = engine_stream_get_current(tensor);
+  struct capture_memory *memory =
+      capture_memory_create_pinned(groups_measure(blobs, begin, end) + 16, helper, tensor->device_index);
+  if (!memory) {
+    return 1;
+  }
+  struct dit_error err = {0};
+  enum dit_status status = DIT_OK;
+  size_t at = 0;
+  for (int i = begin; i < end && status == DIT_OK; i++) {
+    const struct capture_group *group = &blobs->group[i];
+    size_t size = group->high - group->low;
+    if (size) {
+      status = helper->copy_to_host(memory->data + at, (const void *)group->low, size, stream, &err);
+    }
+    at += (size + 15) & ~(size_t)15;
+  }
+  enum dit_status recorded = helper->event_record(memory->event, stream, status == DIT_OK ? &err : NULL);
+  if (status != DIT_OK || recorded != DIT_OK) {
+    capture_memory_release(memory);
+    PyErr_Format(PyExc_RuntimeError, "copying from device %d: %s", tensor->device_index, err.message);
+    return -1;
+  }
+  atomic_store_explicit(&memory->references, end - begin, memory_order_relaxed);
+  at = 0;
+  for (int i = begin; i < end; i++) {
+    blob_set(blobs, i, memory, memory->data + at);
+    at += (blobs->blob[i].size + 15) & ~(size_t)15;
+  }
+  blobs->copied = end;
+  return 0;
+}
+
+// uint8 tensor over the bytes of the storage: torch.empty(0, dtype=uint8, device).set_(storage, offset, (size,), (1,)).
+static PyObject *bytes_view(const struct capture_group *group) {
+  const struct engine_tensor *tensor = group->tensor;
+  PyObject *py_offset = PyObject_CallMethod(tensor->py_tensor, "storage_offset", NULL);
+  long long offset = py_offset ? PyLong_AsLongLong(py_offset) : -1;
+  Py_XDECREF(py_offset);
+  PyObject *py_torch = PyErr_Occurred() ? NULL : PyImport_ImportModule("torch");
+  PyObject *py_type = py_torch ? PyObject_GetAttrString(py_torch, "uint8") : NULL;
+  PyObject *py_plain = py_type ? PyObject_CallMethod(tensor->py_tensor, "detach", NULL) : NULL;
+  PyObject *py_storage = py_plain ? PyObject_CallMethod(py_plain, "untyped_storage", NULL) : NULL;
+  PyObject *py_device = py_storage ? PyObject_GetAttrString(tensor->py_tensor, "device") : NULL;
+  PyObject *py_empty = py_device ? PyObject_GetAttrString(py_torch, "empty") : NULL;
+  PyObject *py_args = py_empty ? Py_BuildValue("(i)", 0) : NULL;
+  PyObject *py_options = py_args ? Py_BuildValue("{s:O,s:O}", "dtype", py_type, "device", py_device) : NULL;
+  PyObject *py_bytes = py_options ? PyObject_Call(py_empty, py_args, py_options) : NULL;
+  PyObject *py_view = NULL;
+  if (py_bytes) {
+    int16_t dtype = dtype_find(tensor);
+    long long begin = offset * (long long)dit_dtype_get_size(dtype) -
+                      (long long)((uintptr_t)tensor->data - group->low);
+    py_view = PyObject_CallMethod(py_bytes, "set_", "OL(n)(i)", py_storage, begin,
+                                  (Py_ssize_t)(group->high - group->low), 1);
+  }
+  PyObject *owned[] = {py_torch, py_type, py_plain, py_storage, py_device, py_empty, py_args, py_options, py_bytes};
+  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
+    Py_XDECREF(owned[i]);
+  }
+  return py_view;
+}
+
+static int torch_copy(struct capture_blobs *blobs, int index) {
+  const struct capture_group *group = &blobs->group[index];
+  size_t size = group->high - group->low;
+  struct capture_memory *memory = capture_memory_create(size);
+  if (!memory) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  if (size) {
+    PyObject *py_view = bytes_view(group);
+    PyObject *py_host = py_view ? PyObject_CallMethod(py_view, "cpu", NULL) : NULL;
+    Py_XDECREF(py_view);
+    struct engine_tensor host = {0};
+    if (py_host) {
+      engine_tensor_read(py_host, &host);
+    }
+    if (!host.data || host.place != ENGINE_PLACE_CPU || (size_t)host.numel != size) {
+      if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_RuntimeError, "the device's memory cannot be copied to the host");
+      }
+      engine_tensor_reset(&host);
+      Py_XDECREF(py_host);
+      capture_memory_release(memory);
+      return -1;
+    }
+    memcpy(memory->data, host.data, size);
+    engine_tensor_reset(&host);
+    Py_DECREF(py_host);
+  }
+  blob_set(blobs, index, memory, memory->data);
+  blobs->copied = index + 1;
+  return 0;
+}
+
+// Groups [begin, end) are in one memory space of one device.
+static int run_copy(struct capture_blobs *blobs, int begin, int end) {
+  const struct engine_tensor *tensor = blobs->group[begin].tensor;
+  bool host = tensor->place == ENGINE_PLACE_CPU || (tensor->place == ENGINE_PLACE_HOST && !blobs->plain);
+  if (host) {
+    return host_copy(blobs, begin, end);
+  }
+  if (tensor->place == ENGINE_PLACE_CUDA) {
+    if (graph_check() < 0) {
+      return -1;
+    }
+    const struct dit_helper_vtable *helper = blobs->plain ? NULL : cuda_helper();
+    int done = helper ? cuda_copy(blobs, begin, end, helper) : 1;
+    if (done <= 0) {
+      return done;
+    }
+  }
+  for (int i = begin; i < end; i++) {
+    if (torch_copy(blobs, i) < 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+int capture_blobs_copy(struct capture_blobs *blobs) {
+  for (int begin = blobs->copied; begin < blobs->group_count;) {
+    const struct engine_tensor *first = blobs->group[begin].tensor;
+    int end = begin + 1;
+    while (end < blobs->group_count && blobs->group[end].tensor->place == first->place &&
+           blobs->group[end].tensor->device_index == first->device_index) {
+      end++;
+    }
+    if (run_copy(blobs, begin, end) < 0) {
+      return -1;
+    }
+    begin = end;
+  }
+  return 0;
+}
+
+// ---- late comers
+
+int capture_blobs_join(struct capture_blobs *blobs, PyObject *tensor) {
+  struct capture_late *late = malloc(sizeof *late);
+  if (!late) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  engine_tensor_read(tensor, &late->tensor);
+  Py_INCREF(tensor);
+  late->next = blobs->late;
+  blobs->late = late;
+  int index = blobs->span_count;
+  if (index + 1 > blobs->span_capacity && spans_grow(blobs, index + 1) < 0) {
+    return -1;
+  }
+  struct capture_span *span = &blobs->span[index];
+  span_set(span, &late->tensor, index);
+  blobs->span_count++;
+  if (span->group < 0) {
+    return index;
+  }
+  if ((span->group = group_open(blobs, span)) < 0 || capture_blobs_copy(blobs) < 0) {
+    blobs->group_count = blobs->copied;  // the item goes on without it
+    blobs->span_count = index;
+    return -1;
+  }
+  return index;
+}
+
+int capture_blobs_join_bytes(struct capture_blobs *blobs, const void *data, size_t size) {
+  static const struct engine_tensor host = {.place = ENGINE_PLACE_CPU, .device_index = -1};
+  const struct capture_span span = {.tensor = &host,
+                                    .low = (uintptr_t)data,
+                                    .high = (uintptr_t)data + size,
+                                    .dtype = DIT_DTYPE_U8,
+                                    .element = 1};
+  int index = group_open(blobs, &span);
+  if (index < 0 || capture_blobs_copy(blobs) < 0) {
+    blobs->group_count = blobs->copied;
+    return -1;
+  }
+  return index;
+}
+
+void capture_blobs_move(struct capture_blobs *blobs) {
+  blobs->copied = 0;
+  blobs->group_count = 0;
+}
+
+void capture_blobs_clear(struct capture_blobs *blobs) {
+  for (int i = 0; i < blobs->copied; i++) {
+    blobs->blob[i].release(blobs->blob[i].context);
+  }
+  while (blobs->late) {
+    struct capture_late *next = blobs->late->next;
+    Py_DECREF(blobs->late->tensor.py_tensor);
+    engine_tensor_reset(&blobs->late->tensor);
+    free(blobs->late);
+    blobs->late = next;
+  }
+  blobs->copied = blobs->group_count = blobs->span_count = 0;
+  blobs->bytes = 0;
+}
+
+void capture_blobs_reset(struct capture_blobs *blobs) {
+  capture_blobs_clear(blobs);
+  free(blobs->span);
+  free(blobs->order);
+  free(blobs->group);
+  free(blobs->blob);
+  *blobs = (struct capture_blobs){0};
+}

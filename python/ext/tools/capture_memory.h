@@ -1,0 +1,34 @@
+/// Memory of snapshots: blocks that several blobs share and that the store's thread gives back.
+///
+/// Large blocks are kept for reuse (at most CAPTURE_MEMORY_KEPT bytes): fresh pages cost more than copying into them.
+/// Thread safe; no Python.
+#ifndef DIT_EXT_CAPTURE_MEMORY_H
+#define DIT_EXT_CAPTURE_MEMORY_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "dit/helper.h"
+
+#define CAPTURE_MEMORY_LARGE (128u << 10)  ///< blocks from this size on are kept
+#define CAPTURE_MEMORY_KEPT (256u << 20)
+
+struct capture_memory {
+  atomic_int references;
+  size_t size;  ///< usable bytes at `data`
+  unsigned char *data;
+  const struct dit_helper_vtable *helper;  ///< of pinned memory; NULL: malloc
+  void *event;                             ///< passed once the bytes are there; NULL: they are
+};
+
+/// One reference; NULL when memory is exhausted.
+struct capture_memory *capture_memory_create(size_t size);
+/// Pinned memory for copies from a device; NULL when it could not be had.
+struct capture_memory *capture_memory_create_pinned(size_t size, const struct dit_helper_vtable *helper, int device);
+/// For dit_store_blob: `context` is the block.
+bool capture_memory_wait(void *context);
+void capture_memory_release(void *context);
+void capture_memory_trim(void);
+
+#endif

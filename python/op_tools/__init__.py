@@ -1,0 +1,37 @@
+"""Operator tools: see, time, check and capture the operators of a PyTorch program, on any device.
+
+    from op_tools import OpObserve
+
+    with OpObserve():
+        model(x)
+
+Importing this package starts nothing and touches no device. docs/tools/ has a page per tool.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_EXPORTS = {
+    "OpCapture": "capture",
+    "OpDispatchWatcher": "observe",
+    "OpObserve": "observe",
+    "OpOverflowCheck": "overflow_check",
+    "OpTimeMeasure": "time_measure",
+    "step": "tool",
+}
+
+__all__ = list(_EXPORTS)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'op_tools' has no attribute {name!r}; it has {', '.join(sorted(_EXPORTS))}")
+    value = getattr(import_module(f".{_EXPORTS[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

@@ -1,0 +1,38 @@
+"""What tools say on the console: short lines on standard error, each in one piece.
+
+`console=full` is the original's format, on standard output (legacy.py); `console=off` says nothing but errors.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+_lock = threading.Lock()
+_said: set[str] = set()
+
+
+def say(text: str) -> None:
+    """One message, as whole lines."""
+    with _lock:
+        try:
+            sys.stderr.write(text if text.endswith("\n") else text + "\n")
+            sys.stderr.flush()
+        except (OSError, ValueError, AttributeError):
+            pass  # a closed or missing standard error is no reason to stop a training
+
+
+def say_once(text: str) -> None:
+    """The same text only once per process."""
+    with _lock:
+        if text in _said:
+            return
+        _said.add(text)
+    say(text)
+
+
+def count(number: int, noun: str = "") -> str:
+    """1,103 calls; 1 call."""
+    if not noun:
+        return f"{number:,}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,199 @@
+"""OpTimeMeasure: host and device time of every operator, forward and backward."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from typing import Any
+
+from ditorch import _C
+from ditorch.table import Table
+
+from . import console, results
+from .tool import Tool
+
+FOLDER = "op_time_measure_result"
+COLUMNS = (
+    *("op", "signature", "dir", "count", "total ms", "median us", "p90 us", "p99 us", "min us", "max us"),
+    *("share %",),
+)
+_ORDER = {"count": "count", "total": "total_ns", "mean": "mean_ns", "median": "median_ns"}
+_ORDER |= {"p90": "p90_ns", "p99": "p99_ns", "max": "max_ns"}
+SLOW_EXPORT = 1.0
+"""Seconds; a CSV file that takes longer to write is written again only at exit."""
+
+
+class OpTimeMeasure(Tool):
+    """Time operators without stopping the device: count, total, median, p90, p99, extremes and share of the step, per
+    operator and signature.
+
+    Device time comes from events on the call's stream; on the CPU and on a stream that works in the caller it is the
+    host time. `sync=True` waits for the device around every call instead, as the original did."""
+
+    kind = "time"
+    name = "time_measure"
+    verb = "timed"
+
+    _stamp = ""
+    _pid = 0
+    _export_seconds = 0.0
+    _skipped_export = False
+
+    def engine_options(self, options: Any) -> dict[str, Any]:
+        full = options.get_value("console") == "full"
+        return {**super().engine_options(options), "sync": full or options.get_value("sync")}
+
+    def check(self, options: Any) -> None:
+        if options.get_value("trace") and not options.get_value("log"):
+            raise ValueError(
+                f"OpTimeMeasure: {options['trace'].origin} asks for a trace, which is made from the log; remove log=0"
+            )
+
+    def console_options(self, options: Any) -> dict[str, Any]:
+        return {"limit": options.get_value("max_cache_size")}
+
+    # ---- results
+
+    def rows(self, sort: str | None = None) -> list[dict[str, Any]]:
+        """What was measured since the last start, one dictionary per operator, signature and direction.
+
+        `total_ns`, `median_ns` ... are of the device where its time is known (`clock` says which); `device` and `host`
+        have both. `share` is the part of the wall time of the steps that were watched."""
+        order = sort or self.options.get_value("sort")
+        if order not in (*_ORDER, "name"):
+            raise ValueError(f"OpTimeMeasure: rows cannot be sorted by {order!r}; valid: {', '.join((*_ORDER, 'name'))}")
+        rows = [_complete(row) for row in self.describe().get("rows", ())]
+        rows.sort(key=lambda row: (row["name"], row["signature"], row["kind"]))
+        if order != "name":
+            rows.sort(key=lambda row: row[_ORDER[order]], reverse=True)
+        return rows
+
+    def table(self, top: int | None = None, sort: str | None = None) -> Table:
+        """The same as a table that prints itself; `top` rows, 0 for all."""
+        rows = self.rows(sort)
+        limit = self.options.get_value("top") if top is None else top
+        return Table(COLUMNS, [_format_row(row) for row in rows[: limit or None]])
+
+    def summary(self) -> str:
+        facts = self.describe()
+        rows = self.rows()
+        if not rows:
+            return ""
+        table = self.table()
+        total = sum(row["total_ns"] for row in rows)
+        steps = console.count(facts["steps"], "step")
+        lines = [
+            str(table),
+            f"OpTimeMeasure: {total / 1e6:,.3f} ms in operators of {facts['wall_ns'] / 1e6:,.3f} ms in {steps}"
+            f" ({_name_clock(rows, facts)})",
+        ]
+        if len(rows) > len(table):
+            lines.append(f"OpTimeMeasure: {console.count(len(rows) - len(table), 'more row')}; top=0 shows all")
+        for key, words in _MISSING.items():
+            if facts[key]:
+                lines.append(f"OpTimeMeasure: {console.count(facts[key])} {words}")
+        return "\n".join(lines)
+
+    def export_trace(self, path: str | os.PathLike) -> str:
+        """Write a Chrome / Perfetto trace of all times in this process's log."""
+        self._export("trace", os.fspath(path))
+        return os.fspath(path)
+
+    def export_csv(self, path: str | os.PathLike) -> str:
+        """Write the original's table of times: one row per call, forward and backward joined."""
+        self._export("legacy-csv", os.fspath(path))
+        return os.fspath(path)
+
+    # ---- files
+
+    def stopped(self) -> None:
+        if not self._options.get_value("log") or not self.describe().get("rows"):
+            return
+        if self._options.get_value("console") != "full":  # which writes its own
+            self._save_csv()
+        if self._options.get_value("trace"):
+            self._save("trace", self._path("trace", "json"))
+
+    def _save_csv(self) -> None:
+        """All times of the process in one file, replaced as a whole; a big one is not written at every stop."""
+        import atexit
+
+        if self._export_seconds > SLOW_EXPORT:
+            if not self._skipped_export:
+                self._skipped_export = True
+                atexit.register(self._save, "legacy-csv", self._path("op_elasped_info", "csv"))
+            return
+        start = time.perf_counter()
+        self._save("legacy-csv", self._path("op_elasped_info", "csv"))
+        self._export_seconds = time.perf_counter() - start
+
+    def _save(self, form: str, path: str) -> None:
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._export(form, path)
+        except OSError as error:  # the disk's trouble is not the program's
+            console.say(f"OpTimeMeasure: {path} cannot be written: {error}")
+            return
+        if self._options.get_value("console") != "off":
+            console.say_once(f"op elasped info saved to {results.shorten(path)}")
+
+    def _path(self, stem: str, extension: str) -> str:
+        if self._pid != os.getpid():  # the first time, and in a forked child
+            self._pid, self._stamp = os.getpid(), time.strftime("%Y-%m-%d-%H-%M-%S")
+        folder = os.path.join(results.get_directory(self._options), FOLDER)
+        return os.path.join(folder, f"{stem}_pid{self._pid}_{self._stamp}.{extension}")
+
+    def _export(self, form: str, path: str) -> None:
+        if self._log is None:
+            raise RuntimeError("OpTimeMeasure: there is no log to export: start() it first, with log=1")
+        self.flush()
+        folder, name = os.path.split(os.path.abspath(path))
+        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        try:
+            mask = os.umask(0)
+            os.umask(mask)
+            os.fchmod(handle, 0o666 & ~mask)
+            _C.LogReader(self._log.get_files(), ["time"], None, None).export(form, handle)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        finally:
+            os.close(handle)
+
+
+_MISSING = {
+    "unmeasured": "without a device time: the device was not known before the call, or gave no events",
+    "incomplete": "backward spans left out: their gradients were not all computed",
+    "failed_events": "events that the device refused",
+}
+
+
+def _complete(row: dict[str, Any]) -> dict[str, Any]:
+    """The best clock's numbers at the top level."""
+    clock = "device" if row["device"] else "host"
+    numbers = row[clock]
+    chosen = {key: value for key, value in numbers.items() if key != "count"}
+    return {**row, **chosen, "mean_ns": numbers["total_ns"] / numbers["count"], "clock": clock}
+
+
+def _format_row(row: dict[str, Any]) -> dict[str, Any]:
+    micro = {f"{key} us": f"{row[f'{key}_ns'] / 1e3:.1f}" for key in ("median", "p90", "p99", "min", "max")}
+    signature = row["signature"]
+    return {
+        "op": row["name"],
+        "signature": signature if len(signature) <= 60 else signature[:57] + "...",
+        "dir": "fwd" if row["kind"] == "forward" else "bwd",
+        "count": row["count"],
+        "total ms": f"{row['total_ns'] / 1e6:.3f}",
+        **micro,
+        "share %": f"{row['share'] * 100:.1f}",
+    }
+
+
+def _name_clock(rows: list[dict[str, Any]], facts: dict[str, Any]) -> str:
+    if facts["sync"]:
+        return "host time with the device synchronised around every call"
+    hosts = sum(row["count"] for row in rows if row["clock"] == "host")
+    return "device time" if not hosts else f"device time; host time for {console.count(hosts, 'call')}"

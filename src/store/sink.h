@@ -1,0 +1,32 @@
+/// Bytes on their way into a file: small pieces are gathered, large ones go straight from the caller's memory.
+///
+/// Internal to store; one thread at a time. A failure sticks: everything after it is a no-op, `error` holds errno.
+#ifndef DIT_STORE_SINK_H
+#define DIT_STORE_SINK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct dit_sink {
+  int fd;
+  int error;
+  unsigned char *buffer;
+  size_t used, capacity;
+  uint64_t written;  ///< bytes of the file that are with the kernel
+};
+
+/// `buffer` is the caller's; `start` is the size of the file, whose offset is there.
+void dit_sink_init(struct dit_sink *sink, int fd, void *buffer, size_t capacity, uint64_t start);
+/// Where the next byte will lie in the file.
+static inline uint64_t dit_sink_get_position(const struct dit_sink *sink) {
+  return sink->written + sink->used;
+}
+void dit_sink_put(struct dit_sink *sink, const void *data, size_t size);
+void dit_sink_fill(struct dit_sink *sink, int byte, size_t count);
+/// As put; returns the CRC-32 of the bytes, taken piece by piece so that they are read from memory once.
+uint32_t dit_sink_put_crc(struct dit_sink *sink, const void *data, size_t size);
+/// Hand everything to the kernel. False after a failure.
+bool dit_sink_flush(struct dit_sink *sink);
+
+#endif
