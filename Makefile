@@ -16,9 +16,11 @@ RUN := PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile
 CORE_TESTS := $(patsubst %,tests/python/test_%.py,silent autograd cuda_surface cuda_memory cuda_stream cuda_random \
 	serialization rnn sdpa amp promotion_inplace)
+TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_checkpoint tools_training op_capture capture_pickle \
+	op_time_measure op_overflow_check op_options op_selection op_tool_base helper store export)
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help setup build demo test test-c test-sanitize test-python test-opinfo test-full test-matrix bench lint docs clean distclean
+.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-full test-matrix bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -61,6 +63,15 @@ test-sanitize: $(VENV)/ready-$(TORCH)
 	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING
 	@$(CMAKE) --build build/tsan -j $(JOBS)
 	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory|record_writer|record_reader'
+
+test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an extension built with AddressSanitizer (long)
+	$(call say,the extension and libdit under AddressSanitizer and UndefinedBehaviorSanitizer)
+	@$(CMAKE) -S . -B build/asan-python $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_ADAPTER=ON -DDIT_INPLACE=OFF -DDIT_SANITIZE=address --log-level=WARNING
+	@$(CMAKE) --build build/asan-python -j $(JOBS)
+	@$(CMAKE) --install build/asan-python --prefix build/asan-python/site >/dev/null
+	@cp -r python/ditorch/*.py python/ditorch/cuda build/asan-python/site/ditorch/ && cp -r python/op_tools build/asan-python/site/
+	@LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
+	  PYTHONPATH=$(CURDIR)/build/asan-python/site $(PYTEST) -o pythonpath= $(TOOL_TESTS)
 
 test-python: build
 	$(call say,Python tests)

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 # Lower layers first: a folder of src/ may include itself and the ones before it.
 LAYERS = ["core", "numerics", "record", "store", "device", "helper", "diopirt", "ops"]
+VENDOR_HEADERS = ("host.h", "host_", "helper_cuda.h", "helper_driver.h", "helper_kernels.h", "vendors/")
 TORCH = re.compile(r"^(ATen|c10|torch|caffe2)/")
 
 
@@ -26,7 +27,7 @@ def check_file(path: str, text: str) -> list[str]:
         target = name.split("/")[0]
         if match and target in LAYERS and match[1] in LAYERS and LAYERS.index(target) > LAYERS.index(match[1]):
             problems.append(f"{path}: layer {match[1]} includes {name} of the higher layer {target}")
-        if path.startswith(("src/", "include/")) and name.startswith(("host.h", "host_", "helper_cuda.h", "helper_driver.h", "helper_kernels.h", "vendors/")):
+        if path.startswith(("src/", "include/")) and name.startswith(VENDOR_HEADERS):
             problems.append(f"{path}: vendor header {name} outside its vendor")
     return problems
 
@@ -37,9 +38,9 @@ def main() -> int:
     )
     problems = []
     for path in listed:
-        if path.endswith(".cu") and not path.startswith("vendors/cuda/"):
+        if path.endswith((".cu", ".cuh")) and not path.startswith("vendors/cuda/"):
             problems.append(f"{path}: CUDA kernels outside vendors/cuda")
-        if path.endswith((".c", ".h", ".cpp", ".cu")) and (ROOT / path).exists():
+        if path.endswith((".c", ".h", ".cpp", ".cu", ".cuh")) and (ROOT / path).exists():
             problems += check_file(path, (ROOT / path).read_text())
             if path.endswith(".cpp") and not path.startswith(("adapter/", "tests/")):
                 problems.append(f"{path}: C++ outside adapter/")

@@ -49,14 +49,14 @@ CLASSES = {
     "fallback": "`OpFallback`",
     "autocompare": "`OpAutoCompare`",
     "dtype_cast": "`OpDtypeCast`",
-    "process_monitor": "`process_monitor`",
 }
 OPTIONS_HEAD = """
 | option | environment variables | tools | type | default | meaning |
 |---|---|---|---|---|---|
 """
 FOOT = """
-Old names that still work: `OP_DISPATCH_WATCH_LIST` and `OP_DISPATCH_WATCH_DISABLE_LIST` for those of `OP_OBSERVE`.
+`process_monitor` is a program of its own: it reads its variables and no file. Old names that still work:
+`OP_DISPATCH_WATCH_LIST` and `OP_DISPATCH_WATCH_DISABLE_LIST` for those of `OP_OBSERVE`;
 `OP_TOOLS_GARBAGE_COLLECTION_CYCLE` is accepted and has no effect. Types: *names* and *patterns* are lists by commas;
 *ranges* look like `4-6,9,20-`; *casts* like `torch.float16->torch.float32`; *tolerance* is `absolute,relative`.
 """
@@ -75,10 +75,6 @@ def render_options() -> str:
             f"{option['help']} |"
         )
     return "\n".join(rows) + "\n"
-
-
-def get_tools() -> list[str]:
-    return list(dict.fromkeys(tool for row in _C.tool_options() for tool in row["tools"]))
 
 
 def describe_variables(rows: list[dict]) -> str:
@@ -103,16 +99,13 @@ def describe_default(rows: list[dict]) -> str:
 
 def describe_tools(rows: list[dict]) -> str:
     tools = [tool for row in rows for tool in row["tools"]]
-    hooks = [tool for tool in get_tools() if tool != "process_monitor"]
-    if set(tools) >= set(hooks):
-        return "all" + ("" if "process_monitor" in tools else " but process_monitor")
-    return ", ".join(tools)
+    return "all" if set(tools) >= set(CLASSES) else ", ".join(tools)
 
 
 def render_tools() -> str:
     """The section about the operator tools."""
     text = TOOLS_HEAD
-    for tool in get_tools():
+    for tool in CLASSES:
         text += f"| {tool} | {CLASSES[tool]} | `OP_{tool.upper()}_...` | `[op_tools.{tool}]` |\n"
     text += OPTIONS_HEAD
     groups: dict[str, list[dict]] = {}

@@ -132,7 +132,7 @@ struct dit_record_writer;
 /// through a symbolic link) and start its thread. DIT_ERR_INVALID, DIT_ERR_IO, DIT_ERR_NOMEM. In a forked child the
 /// writer is closed: commits count as dropped and the parent's file is left alone; create a new one there. A process
 /// that returns from main or calls exit writes out what is queued first, also without destroy; _exit and a fatal signal
-/// lose at most the last linger_ms.
+/// lose the last linger_ms (more only while the disk cannot keep up).
 DIT_API DIT_NODISCARD enum dit_status dit_record_writer_create(const char *directory,
                                                                const struct dit_record_options *options,
                                                                struct dit_record_writer **writer,

@@ -3,6 +3,7 @@ operator tools) and key of a TOML file. The environment is read, never written."
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any, NamedTuple
 
@@ -85,15 +86,17 @@ def _list_text(value: Any) -> str:
     return _text(value)
 
 
+@functools.cache
+def _pattern_names(tool: str) -> tuple[str, ...]:
+    return tuple(row["name"] for row in _C.tool_options() if tool in row["tools"] and row["scope"] == "pattern")
+
+
 def resolve_tool(tool: str, arguments: dict[str, Any] | None = None) -> ToolOptions:
     """The options of an operator tool ("observe", "capture" ...): arguments, environment, the [op_tools] tables of the
     TOML file, defaults. An argument of None is not given. ValueError names what is wrong and what is valid."""
     texts = {name: _list_text(value) for name, value in (arguments or {}).items() if value is not None}
     path = _loaded or os.environ.get(CONFIG_VARIABLE) or None
-    options = ToolOptions()
-    for row in _C.tool_options():
-        if tool in row["tools"] and row["scope"] == "pattern":
-            options[row["name"]] = {}
+    options = ToolOptions((name, {}) for name in _pattern_names(tool))
     for row in _C.tool_options_resolve(tool, path, texts):
         option = ToolOption(row["value"], row["text"], row["source"], row["origin"])
         if row["key"] is None:

@@ -12,7 +12,6 @@
 #include "dit/store.h"
 #include "py_log_dict.h"
 
-#pragma weak dit_store_unpack
 #define SINK_BYTES (256 * 1024)
 
 struct step_range {
@@ -229,7 +228,6 @@ static PyObject *reader_export(PyObject *object, PyObject *args) {
   }
   struct dit_error err = {0};
   enum dit_status status = DIT_ERR_NOMEM;
-  bool written = false;
   struct file_sink *file = PyMem_RawMalloc(sizeof *file);
   if (file) {
     file->reader = self;
@@ -242,7 +240,9 @@ static PyObject *reader_export(PyObject *object, PyObject *args) {
     if (status == DIT_OK) {
       status = views[view].run(self->reader, &sink, &err);
     }
-    written = sink_flush(file);
+    if (status == DIT_OK) {
+      (void)sink_flush(file);  // a failure is in `error` or `raised`
+    }
     Py_END_ALLOW_THREADS;
   }
   int error = file ? file->error : 0;
@@ -255,7 +255,7 @@ static PyObject *reader_export(PyObject *object, PyObject *args) {
     errno = error;
     return PyErr_SetFromErrno(PyExc_OSError);
   }
-  return written || status != DIT_OK ? py_status_return(self->py_module, status, &err) : PyErr_NoMemory();
+  return py_status_return(self->py_module, status, &err);
 }
 
 static PyObject *counts_build(const struct dit_record_read_counts *counts) {
@@ -515,11 +515,6 @@ static PyObject *py_store_unpack(PyObject *module, PyObject *args) {
   uint64_t written = 0;
   struct dit_error err = {0};
   enum dit_status status;
-  if (!dit_store_unpack) {
-    Py_DECREF(py_container);
-    Py_DECREF(py_root);
-    return PyErr_Format(PyExc_NotImplementedError, "this libdit has no capture store");
-  }
   Py_BEGIN_ALLOW_THREADS;
   status = dit_store_unpack(PyBytes_AS_STRING(py_container), PyBytes_AS_STRING(py_root), &written, &err);
   Py_END_ALLOW_THREADS;

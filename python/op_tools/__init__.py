@@ -19,7 +19,7 @@ _EXPORTS = {
     "OpObserve": "observe",
     "OpOverflowCheck": "overflow_check",
     "OpTimeMeasure": "time_measure",
-    "step": "tool",
+    "step": "session",
 }
 
 __all__ = list(_EXPORTS)

@@ -1,8 +1,8 @@
 """OpCapture: the inputs, results and gradients of operator calls as files, and how to read them again.
 
-Files are read by plain torch.load(weights_only=True). Values that have no form there (slices, Ellipsis, named tuples ...)
-are dictionaries with the key "__ditorch__"; `load_item` turns them back into what they were, without executing anything
-that the file says.
+Files are read by plain torch.load(weights_only=True). Values that have no form there (slices, Ellipsis, named tuples
+...) are dictionaries with the key "__ditorch__"; `load_item` turns them back into what they were, without executing
+anything that the file says.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ class OpCapture(Tool):
     gradients of its backward.
 
     `layout="files"` writes <results>/op_capture_results/<operator>/<pid>/<id>/<time>/<what>.pth with a .json beside it;
-    `layout="packed"` one container per process, which `ditorch export` turns into the same files. `write_ahead=True` has
-    the inputs on disk before the operator runs. Caps: `cap_bytes` (10 GiB) and `cap_calls` (100,000) per process."""
+    `layout="packed"` one container per process, which `ditorch export` turns into the same files. `write_ahead=True`
+    has the inputs on disk before the operator runs. Caps: `cap_bytes` (10 GiB) and `cap_calls` (100,000) per
+    process."""
 
     kind = "capture"
     name = "capture"
@@ -44,6 +45,12 @@ class OpCapture(Tool):
 
     def check(self, options: settings.ToolOptions) -> None:
         results.check_directory(options, type(self).__name__)
+
+    def flush(self) -> None:
+        """Have everything captured so far on disk; also after stop(), when a backward pass has run since."""
+        if self._engine is not None:
+            self._engine.flush()
+        super().flush()
 
     def summary(self) -> str:
         facts = self.describe()

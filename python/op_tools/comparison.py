@@ -119,18 +119,20 @@ def _native_compare(a: torch.Tensor, b: torch.Tensor, atol: float, rtol: float) 
         return None
     try:
         result = function(a, b, rtol=rtol, atol=atol, equal_nan=True)
-    except (TypeError, RuntimeError, NotImplementedError):
+    except (TypeError, ValueError, RuntimeError, NotImplementedError):
         return None
-    if not isinstance(result, dict):
-        result = {name: getattr(result, name) for name in dir(result) if not name.startswith("_")}
     if result["nonfinite_mismatch"]:
         return None
     relative = 0.0
     if result["unequal"]:
         wide_a = _wide(a)
-        difference = (wide_a - _wide(b)).abs_() / (wide_a.abs() + 1e-6)
-        relative = difference.nan_to_num_(0.0).max().item()  # NaN: pairs of equal infinities or of two NaN
-    return result["allclose"], result["max_abs_diff"], relative, result["cosine"]
+        difference = (wide_a - _wide(b)).abs() / (wide_a.abs() + 1e-6)
+        relative = difference.nan_to_num(0.0).max().item()  # NaN: pairs of equal infinities or of two NaN
+    return bool(result["allclose"]), result["max_abs_diff"], relative, result["cosine"]
+
+
+def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor if tensor.layout == torch.strided else tensor.to_dense()).cpu()
 
 
 # ---- one item
@@ -158,7 +160,9 @@ def _judge_tensors(a: torch.Tensor, b: torch.Tensor, op_name: str) -> Verdict:
     if a.numel() == 0:
         return True, 1, 0.0, 0.0, atol, rtol, info
     try:
-        a, b = (t.detach().to_dense().cpu() if t.layout != torch.strided else t.detach().cpu() for t in (a, b))
+        a, b = a.detach(), b.detach()
+        if a.device != b.device or a.layout != torch.strided or b.layout != torch.strided:
+            a, b = _to_cpu(a), _to_cpu(b)
         verdict = _native_compare(a, b, atol, rtol) or _compare_wide(a, b, atol, rtol)
     except (RuntimeError, NotImplementedError) as error:  # no values to read: meta, fake
         return (*_NO, atol, rtol, info + f"not comparable: {str(error).splitlines()[0]}")

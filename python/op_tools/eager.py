@@ -100,5 +100,5 @@ def tell() -> None:
     """Say once that compiled code runs eagerly, when there is such code."""
     from torch._dynamo import eval_frame
 
-    if _ours is not None and getattr(eval_frame, "cached_backends", None):
+    if _ours is not None and any(getattr(eval_frame, "cached_backends", {}).values()):
         console.say_once("op_tools: code under torch.compile runs eagerly while a tool is on (compile=leave: leave it)")

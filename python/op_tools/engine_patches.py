@@ -1,12 +1,13 @@
 """Changes to PyTorch's Python side while a tool is active.
 
-``torch`` takes a torch-function mode off its stack while it runs a function the mode saw, ``Tensor.backward`` included: what
-the backward pass calls (the recomputation of a checkpoint, ``torch.autograd.Function.backward``, gradient hooks) would stay
-unseen. While a tool is active the mode is therefore put back for the time of each run of the autograd engine; the graph task
-carries it to the threads of other devices. The tools' own autograd hooks are registered without Python code.
+``torch`` takes a torch-function mode off its stack while it runs a function the mode saw, ``Tensor.backward`` included:
+what the backward pass calls (the recomputation of a checkpoint, ``torch.autograd.Function.backward``, gradient hooks)
+would stay unseen. While a tool is active the mode is therefore put back for the time of each run of the autograd
+engine; the graph task carries it to the threads of other devices. The tools' own autograd hooks are registered without
+Python code.
 
-Invariant: ``install`` and ``remove`` come in pairs, in any order and from any thread; after the last ``remove`` torch has its
-own functions back. A wrapper that somebody else kept does nothing but call the original.
+Invariant: ``install`` and ``remove`` come in pairs, in any order and from any thread; after the last ``remove`` torch
+has its own functions back. A wrapper that somebody else kept does nothing but call the original.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from typing import Any
 
 import torch
 import torch.autograd.graph
-
 from ditorch import _C
 
 _NAME = "_engine_run_backward"

@@ -72,12 +72,14 @@ def _feature_row(name: str, value: Any) -> dict[str, Any]:
 
 
 class Console:
-    """What all tools print alike: apply and skip lines once per operator, and the stack if it is wanted."""
+    """What all tools print alike: apply and skip lines once per operator, and the stack if it is wanted (`print_stack`;
+    None: by OP_TOOLS_PRINT_STACK)."""
 
     hook = ""
 
-    def __init__(self, write: Callable[[str], Any] | None = None):
+    def __init__(self, write: Callable[[str], Any] | None = None, print_stack: bool | None = None):
         self._write = write
+        self._print_stack = print_stack
         self._lock = threading.Lock()
         self._seen: set[tuple[str, str]] = set()
         self._stack_shown = threading.local()
@@ -121,7 +123,8 @@ class Console:
         """The stack stands before everything else of a call: before its apply line where it has one."""
         shown = getattr(self._stack_shown, "value", False)
         self._stack_shown.value = first
-        if wants_stack() and (first or not shown):
+        wanted = wants_stack() if self._print_stack is None else self._print_stack
+        if wanted and (first or not shown):
             write_stack(self._put)
 
 
@@ -202,8 +205,9 @@ class TimeConsole(Console):
         write: Callable[[str], Any] | None = None,
         limit: int = 5000,
         save: Callable[[list[dict]], str | None] | None = None,
+        print_stack: bool | None = None,
     ):
-        super().__init__(write)
+        super().__init__(write, print_stack)
         self.limit = limit
         self._save = save or self._save_csv
         self._path, self._pid = "", 0

@@ -158,6 +158,13 @@ class NvmlProcess(ctypes.Structure):
     ]
 
 
+class NvmlMemory(ctypes.Structure):
+    _fields_ = [
+        ("version", ctypes.c_uint),
+        *((name, ctypes.c_ulonglong) for name in ("total", "reserved", "free", "used")),
+    ]
+
+
 class Nvidia:
     """NVML, the library behind nvidia-smi, called directly."""
 
@@ -177,8 +184,10 @@ class Nvidia:
     @classmethod
     def is_here(cls) -> bool:
         try:
-            return bool(cls().handles)
-        except (OSError, AttributeError):
+            probe = cls()
+            needed = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetMemoryInfo_v2")
+            return bool(probe.handles) and all(hasattr(probe.nvml, name) for name in needed)
+        except (OSError, AttributeError):  # no library, or an old one: nvidia-smi is tried next
             return False
 
     def running(self, handle: ctypes.c_void_p) -> list[NvmlProcess]:
@@ -204,13 +213,13 @@ class Nvidia:
     def usage(self, cards: list[int]) -> dict[str, str]:
         tables = []
         for card in cards:
-            rates, memory = (ctypes.c_uint * 2)(), (ctypes.c_ulonglong * 3)()
+            rates, memory = (ctypes.c_uint * 2)(), NvmlMemory(version=ctypes.sizeof(NvmlMemory) | 2 << 24)
             table = {}
             if self.nvml.nvmlDeviceGetUtilizationRates(self.handles[card], rates) == 0:
                 table = {"GPU Utilization(%)": str(rates[0]), "Memory Utilization(%)": str(rates[1])}
-            if self.nvml.nvmlDeviceGetMemoryInfo(self.handles[card], memory) == 0:
-                table["Memory Used(MB)"] = str(memory[2] // MB)
-                table["Memory Total(MB)"] = str(memory[0] // MB)
+            if self.nvml.nvmlDeviceGetMemoryInfo_v2(self.handles[card], ctypes.byref(memory)) == 0:
+                table["Memory Used(MB)"] = str(memory.used // MB)
+                table["Memory Total(MB)"] = str(memory.total // MB)
             tables.append(table)
         return prefixed(cards, tables)
 

@@ -83,6 +83,7 @@ class OpObserve(Tool):
     kind = "observe"
     name = "observe"
     verb = "observed"
+    live = frozenset({"view", "view_rows"})
 
     def check(self, options: Any) -> None:
         if options.get_value("view") != "off" and not options.get_value("log"):

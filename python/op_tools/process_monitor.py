@@ -14,6 +14,7 @@ import csv
 import os
 import signal
 import sys
+import threading
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ if __package__:
     from .monitor_probes import MB, PROBES, Probe, find_probe
 else:  # run by its path: python op_tools/process_monitor.py
     from monitor_probes import MB, PROBES, Probe, find_probe
+
+KEPT_ROWS = 10000  # while the disk refuses them
 
 # ---- processes
 
@@ -195,15 +198,26 @@ class ResultFile:
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
             if known and len(self.columns) > known:
                 self._widen(known)
+            if not known:
+                self._create()
             with open(self.path, "a", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file)
-                if not known:
-                    writer.writerow(self.columns)
-                writer.writerows([row.get(column, "") for column in self.columns] for row in rows)
+                csv.writer(file).writerows([row.get(column, "") for column in self.columns] for row in rows)
         except OSError as error:
             print(f"op process monitor result can not be saved to {self.path}: {error}", file=sys.stderr)
+            self.columns, self.rows = self.columns[:known], rows[-KEPT_ROWS:]  # once more with the next sample
             return
         print(f"op process monitor result saved to {self.path}")
+
+    def _create(self) -> None:
+        """A file of our own: another monitor of the same process may have begun in the same second."""
+        stem = self.path.removesuffix(".csv")
+        for number in range(2, 100):
+            try:
+                with open(self.path, "x", newline="", encoding="utf-8") as file:
+                    csv.writer(file).writerow(self.columns)
+                return
+            except FileExistsError:
+                self.path = f"{stem}_{number}.csv"
 
     def _widen(self, known: int) -> None:
         with open(self.path, newline="", encoding="utf-8") as file:
@@ -216,13 +230,23 @@ class ResultFile:
         os.replace(temporary, self.path)
 
 
-def show(info: dict[str, str]) -> None:
-    from prettytable import PrettyTable
+def centred(text: str, width: int) -> str:
+    """As PrettyTable centres: an odd blank goes before texts of even length and behind the others."""
+    before = (width - len(text) + (len(text) + 1) % 2) // 2
+    return " " * before + text + " " * (width - len(text) - before)
 
-    table = PrettyTable()
-    table.field_names = ["key", "value"]
-    table.add_rows(list(info.items()))
-    print(table)
+
+def table(info: dict[str, str]) -> str:
+    """Two columns in PrettyTable's form, which need not be installed."""
+    rows = [("key", "value"), *info.items()]
+    widths = [max(len(row[i]) for row in rows) for i in range(2)]
+    border = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
+    lines = ["| " + " | ".join(map(centred, row, widths)) + " |" for row in rows]
+    return "\n".join([border, lines[0], border, *lines[1:], border])
+
+
+def show(info: dict[str, str]) -> None:
+    print(table(info))
     print("\n\n", flush=True)
 
 
@@ -251,8 +275,26 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     return options
 
 
-def watch(sampler: Sampler, result: ResultFile, interval: float, count: int) -> None:
-    time.sleep(min(interval, 0.1))  # a CPU share needs two looks
+class Ending:
+    """Set by Ctrl-C and SIGTERM: the sample under way is finished first. A second signal does not wait."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self.handle)
+
+    def handle(self, number: int, frame: Any) -> None:
+        if self.event.is_set():
+            raise KeyboardInterrupt
+        self.event.set()
+
+    def wait(self, seconds: float) -> bool:
+        return self.event.wait(seconds)
+
+
+def watch(sampler: Sampler, result: ResultFile, ending: Ending, interval: float, count: int) -> None:
+    if ending.wait(min(interval, 0.1)):  # a CPU share needs two looks
+        return
     start = time.monotonic()
     taken = 0
     while True:
@@ -263,34 +305,27 @@ def watch(sampler: Sampler, result: ResultFile, interval: float, count: int) -> 
         show(info)
         result.append(info)
         taken += 1
-        if taken == count:
-            return
         # Samples are due at full intervals after the first: a slow probe drops some, it does not shift the others.
-        time.sleep(interval - (time.monotonic() - start) % interval)
-
-
-def interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
+        if taken == count or ending.wait(interval - (time.monotonic() - start) % interval):
+            return
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     limit = cache_size()
-    signal.signal(signal.SIGTERM, interrupt)
-    result = None
+    ending = Ending()
+    probe = find_probe(options.probe)
+    sampler = Sampler(options.pid, probe, not options.no_children)
+    if sampler.first is None:
+        print(f"process {options.pid} does not exist", file=sys.stderr)
+        return 1
+    result = ResultFile(options.pid, probe.label if probe else "", limit)
     try:
-        probe = find_probe(options.probe)
-        sampler = Sampler(options.pid, probe, not options.no_children)
-        if sampler.first is None:
-            print(f"process {options.pid} does not exist", file=sys.stderr)
-            return 1
-        result = ResultFile(options.pid, probe.label if probe else "", limit)
-        watch(sampler, result, options.interval, options.count)
+        watch(sampler, result, ending, options.interval, options.count)
     except KeyboardInterrupt:
         pass
     finally:
-        if result is not None:
-            result.flush()
+        result.flush()
     return 0
 
 

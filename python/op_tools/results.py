@@ -97,6 +97,14 @@ def check_directory(options: ToolOptions, title: str) -> None:
         raise _refuse(options, title, error) from error
 
 
+def flush_log() -> None:
+    """Have everything recorded so far with the kernel; a disk that does not take it is said once, not raised."""
+    try:
+        _C.log_flush()
+    except (OSError, RuntimeError, ValueError) as error:
+        console.say_once(f"op_tools: the log is not complete: {error}")
+
+
 def close_log() -> None:
     """Write everything out and close; a log of the parent process is left alone."""
     global _log

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from typing import Any
 
@@ -96,14 +97,14 @@ def _write_text(path: str, text: str) -> None:
         file.write(text)
 
 
-def _save_files(path: str, name: str, item: dict) -> None:
-    try:
+def _save_files(path: str, item: dict) -> None:
+    if "ditorch" in sys.modules:  # its import may change what "cuda" is: not here
         from .capture import save_item
-    except ImportError:
-        _write_atomic(path, lambda temporary: torch.save(item, temporary))
-    else:
+
         save_item(path, item)
-    text = args_to_json(name, *item["args"], **item["kwargs"])
+        return
+    text = args_to_json(item["name"], *item["args"], **item["kwargs"])
+    _write_atomic(path, lambda temporary: torch.save(item, temporary))
     _write_atomic(path + ".json", lambda temporary: _write_text(temporary, text))
 
 
@@ -120,7 +121,7 @@ def save_op_args(name: str, identifier: str, *args: Any, **kwargs: Any) -> None:
         if ".." in path.split("/"):
             raise ValueError(f"{path!r} leaves the results directory")
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        _save_files(path, name, {"name": name, "args": args, "kwargs": kwargs, "identifier": identifier})
+        _save_files(path, {"name": name, "args": args, "kwargs": kwargs, "identifier": identifier})
         print(f"{path} saved")
     except Exception as error:  # the user's program goes on, whatever the disk or a pickled object says
         print(f"{_describe(args)} {_describe(kwargs)} can not save for {name} because {error}")

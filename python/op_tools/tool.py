@@ -7,43 +7,23 @@ started and stopped in any order; an exception of the program is never replaced 
 
 from __future__ import annotations
 
-import atexit
-import multiprocessing.util
-import os
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ditorch import _C, settings
 
-from . import console, eager, engine_patches, modules, results, threads
-from .selection import Selection, get_rank
+from . import console, eager, engine_patches, modules, results, session
+from .explanation import explain
+from .selection import Selection
+from .session import active_tools, step
 
-_lock = threading.RLock()
-_active: list[Tool] = []
-"""In the order of their start."""
-_registered = False
-
-
-def step() -> int:
-    """The next iteration begins, for all tools. Returns its number: 0 is what runs before the first call."""
-    with _lock:
-        number = _advance()
-        for tool in _active:
-            tool._told = number - tool._first_step
-        return number
-
-
-def _advance() -> int:
-    number = _C.engine_step()
-    for tool in list(_active):
-        tool._begin_step(number)
-    return number
-
-
-def active_tools() -> list[Tool]:
-    """The tools that are on, in the order of their start."""
-    return list(_active)
+_LIVE = {
+    *("list", "disable_list", "include", "exclude", "modules", "module_paths", "steps", "every", "ranks", "first"),
+    *("numel_min", "numel_max", "cpu", "fork", "console", "print_stack"),
+}
+"""Options that a running tool takes over."""
+_COMMON = _LIVE | {"level", "threads", "compile", "log", "log_pressure", "log_queue", "log_rotate"}
+"""Options that this class deals with: the C side does not see them."""
 
 
 class Tool:
@@ -58,6 +38,8 @@ class Tool:
     name = ""
     """Of the options: OP_<NAME>_... and the table [op_tools.<name>]."""
     verb = "seen"
+    live: frozenset[str] = frozenset()
+    """Options of its own that it takes over while it is on."""
 
     def __init__(self, *, condition_func: Callable[..., Any] | None = None, **options: Any):
         self._arguments = options
@@ -69,8 +51,9 @@ class Tool:
         self._console: Any = None
         self._entered: list[bool] = []
         self._undo: list[Callable[[], Any]] = []
-        self._told = 0
+        self._told_steps = 0
         self._due_steps = 0
+        self._due: bool | None = None
         self._first_step = 0
         self._first_record = 0
         self._log: results.Log | None = None
@@ -78,9 +61,9 @@ class Tool:
     # ---- what a subclass may change
 
     def engine_options(self, options: settings.ToolOptions) -> dict[str, Any]:
-        """The dictionary for the C side: values by option name."""
-        values = {name: option.value for name, option in options.items() if not isinstance(option, dict)}
-        return {**values, "results": results.get_directory(options)}
+        """The dictionary for the C side: values by option name. A running tool keeps what it was started with."""
+        names = [name for name, option in options.items() if name not in _COMMON and not isinstance(option, dict)]
+        return {**{name: options.get_value(name) for name in names}, "results": results.get_directory(options)}
 
     def check(self, options: settings.ToolOptions) -> None:
         """Raise ValueError or OSError when the tool cannot start like this."""
@@ -100,7 +83,7 @@ class Tool:
     @property
     def is_active(self) -> bool:
         """Between start() and stop()."""
-        return self in _active
+        return self in session.active
 
     @property
     def options(self) -> settings.ToolOptions:
@@ -110,7 +93,7 @@ class Tool:
     def start(self) -> Tool:
         """Switch the tool on. ValueError, TypeError or OSError say what is wrong with an option; nothing has changed
         then."""
-        with _lock:
+        with session.lock:
             if self.is_active:
                 return self
             options = settings.resolve_tool(self.name, self._arguments)
@@ -130,24 +113,23 @@ class Tool:
             except BaseException:
                 self._switch_off()
                 raise
-            _active.append(self)
+            session.active.append(self)
         self._announce()
         self.started()
         return self
 
     def stop(self) -> None:
         """Switch it off, finish what is pending and say what was seen."""
-        with _lock:
+        with session.lock:
             if not self.is_active:
                 return
-            _active.remove(self)
-            counts = {}
+            session.active.remove(self)
             try:
                 self._switch_off()
             finally:
-                counts = self._engine.counts()
-                self._tell_end(counts)
-        self.stopped()
+                self._tell_end(self._engine.counts())
+                results.flush_log()
+                self.stopped()
 
     end = stop
 
@@ -173,17 +155,17 @@ class Tool:
     def step(self) -> None:
         """The next iteration begins. Several tools may each be told: an iteration counts once. Nothing when it is
         off."""
-        with _lock:
+        with session.lock:
             if self.is_active:
-                self._told += 1
-                if self._first_step + self._told > _C.engine_get_step():
-                    _advance()
+                self._told_steps += 1
+                if self._first_step + self._told_steps > _C.engine_get_step():
+                    session.advance()
 
     def flush(self) -> None:
         """Finish what is pending, and have everything recorded so far on disk."""
-        if self._engine is not None:
+        if self._engine is not None and self.is_active:
             self._engine.flush()
-        _C.log_flush()
+        results.flush_log()
 
     def counts(self) -> dict[str, int]:
         """Calls seen since the start, applied, and why others were not."""
@@ -194,12 +176,13 @@ class Tool:
         return self._engine.describe() if self._engine is not None else {}
 
     def records(self, *types: str) -> Iterator[dict[str, Any]]:
-        """What this tool has written to the log since its last start, as dictionaries (see ditorch.export.read);
-        `types` chooses among call, backward, time, finding, capture."""
+        """What this kind of tool has written to the log since the last start of this one, as dictionaries (see
+        ditorch.export.read); `types` chooses among call, backward, time, finding, capture."""
         from ditorch import export
 
         self.flush()
-        for record in export.read(self._log.get_files() if self._log else [], types or None):
+        files = self._log.get_files() if self._log else []
+        for record in export.read(files, types or None) if files else ():
             if record["seq"] > self._first_record and record.get("tool", self.kind) == self.kind:
                 yield record
 
@@ -211,14 +194,14 @@ class Tool:
 
     def _prepare_results(self, options: settings.ToolOptions) -> None:
         if options.get_value("log"):
-            self._log = results.open_log(options, self._title, alone=not _active)
+            self._log = results.open_log(options, self._title, alone=not session.active)
         else:
             results.check_directory(options, self._title)
 
     def _switch_on(self, selection: Selection) -> None:
         """Everything that stop() has to take back goes to the undo list first."""
         options = self._options
-        _install()
+        session.install()
         self._apply(selection)
         self._engine.set_aten(options.get_value("level") == "aten")
         self._engine.set_condition(self._condition)
@@ -227,8 +210,8 @@ class Tool:
             eager.acquire()
             self._undo.append(eager.release)
         if options.get_value("threads") == "all":
-            _threads.acquire()
-            self._undo.append(_threads.release)
+            session.threads.acquire()
+            self._undo.append(session.threads.release)
         engine_patches.install()
         self._undo.append(engine_patches.remove)
         self._engine.start()
@@ -260,15 +243,22 @@ class Tool:
         self._engine.set_limits(*selection.limits)
         self._engine.set_cpu(selection.cpu)
         if not self.is_active:
-            self._first_step, self._told, self._due_steps = _C.engine_get_step(), 0, 0
+            self._first_step, self._told_steps, self._due_steps = _C.engine_get_step(), 0, 0
+            self._due = None  # unknown
             self._begin_step(self._first_step)
         else:
-            self._engine.set_due(selection.is_due(_C.engine_get_step()))
+            self._set_due(selection.is_due(_C.engine_get_step()))
 
     def _begin_step(self, number: int) -> None:
         due = self._selection.is_due(number)
         self._due_steps += due
-        self._engine.set_due(due)
+        self._set_due(due)
+
+    def _set_due(self, due: bool) -> None:
+        """Only changes are told: the engine asks all matchers again after one."""
+        if due != self._due:
+            self._due = due
+            self._engine.set_due(due)
 
     def _set_console(self, options: settings.ToolOptions) -> None:
         if options.get_value("console") != "full":
@@ -295,19 +285,13 @@ class Tool:
     def _tell_end(self, counts: dict[str, int]) -> None:
         if self._console is not None:
             self._console.close()
-        text = self._explain(counts)
+        text = explain(self, counts)
         if self._options.get_value("log"):
             _C.log_tool(self.kind, "summary", text)
             _C.log_tool(self.kind, "stop", "")
         if self._options.get_value("console") == "short":
             more = self.summary()
             console.say(f"{text}\n{more}" if more else text)
-
-    def _explain(self, counts: dict[str, int]) -> str:
-        """One line: how many calls, and why not the others; more when nothing was selected."""
-        from .explanation import explain
-
-        return explain(self, counts)
 
     def _leave_parent(self) -> None:
         """In a forked child: forget the parent's tool of the engine (which is off), take back what is Python's."""
@@ -321,110 +305,17 @@ class Tool:
     def _refresh(self) -> None:
         """Options may have changed: take over what can change between two calls."""
         options = settings.resolve_tool(self.name, self._arguments)
-        if options == self._options:
-            return
-        selection = Selection(options)
-        engine_options = self.engine_options(options)
-        later = sorted(name for name, value in engine_options.items() if self._fixed(name, value))
-        self._options = options
-        self._apply(selection)
-        self._set_console(options)
+        live = _LIVE | self.live
+        later = [name for name, old in self._options.items() if name not in live and options[name] != old]
+        for name in later:
+            options[name] = self._options[name]
+        if options != self._options:
+            selection = Selection(options)
+            self._options = options
+            self._apply(selection)
+            self._set_console(options)
         if later:
             console.say_once(f"{self._title}: a change of {', '.join(later)} takes effect at the next start()")
 
-    def _fixed(self, name: str, value: Any) -> bool:
-        """True for an option that has changed and that a running tool cannot take over."""
-        return name not in _LIVE and value != self._engine_options.get(name)
 
-
-_LIVE = {
-    *("list", "disable_list", "include", "exclude", "modules", "module_paths", "steps", "every", "ranks", "first"),
-    *("numel_min", "numel_max", "cpu", "console", "print_stack", "view", "view_rows", "max_cache_size"),
-}
-"""Options that a running tool takes over."""
-
-
-class _Threads:
-    """Counts the tools that watch every thread."""
-
-    def __init__(self) -> None:
-        self.users = 0
-
-    def acquire(self) -> None:
-        self.users += 1
-        if self.users == 1:
-            threads.follow(True)
-
-    def release(self) -> None:
-        self.users -= 1
-        if self.users == 0:
-            threads.follow(False)
-
-
-_threads = _Threads()
-
-
-# ---- the process
-
-
-def _install() -> None:
-    """Once per process, at the first start."""
-    global _registered
-    if _registered:
-        return
-    if not _C.environ_watch(_refresh_all):
-        console.say_once("op_tools: changes of os.environ take effect at the next start(): an audit hook refused ours")
-    atexit.register(_stop_all)
-    os.register_at_fork(after_in_child=_after_fork)
-    multiprocessing.util.register_after_fork(_stop_all, _stop_with_worker)
-    _registered = True
-
-
-def _stop_with_worker(stop: Callable[[], None]) -> None:
-    """Processes of multiprocessing end without atexit: their own list of last things takes its place."""
-    multiprocessing.util.Finalize(None, stop, exitpriority=100)
-
-
-def _refresh_all() -> None:
-    """Called by the engine at the first operator after a variable changed. A bad value must not fail an operator."""
-    with _lock:
-        for tool in list(_active):
-            try:
-                tool._refresh()
-            except (ValueError, OSError, TypeError) as error:
-                console.say_once(f"{type(tool).__name__}: the options before this change stay: {error}")
-        _C.engine_invalidate()
-
-
-def _stop_all() -> None:
-    """At exit: stop what is on, in the order of the starts, and close the log."""
-    for tool in list(_active):
-        try:
-            tool.stop()
-        except Exception as error:
-            console.say(f"{type(tool).__name__}: stop() at exit failed: {error}")
-    try:
-        results.close_log()
-    except (OSError, RuntimeError) as error:
-        console.say(f"op_tools: closing the log failed: {error}")
-
-
-def _after_fork() -> None:
-    """In a forked child every tool is off, except those that asked to stay."""
-    global _lock
-    _lock = threading.RLock()
-    for part in (modules, eager, engine_patches):
-        part._lock = threading.RLock()  # another thread of the parent may have held it
-    inherited = list(_active)
-    _active.clear()
-    for tool in inherited:
-        tool._leave_parent()
-    for tool in inherited:
-        if tool._options.get_value("fork"):
-            try:
-                tool.start()
-            except Exception as error:
-                console.say(f"{type(tool).__name__}: not on in the forked process {os.getpid()}: {error}")
-
-
-__all__ = ["Tool", "active_tools", "get_rank", "step"]
+__all__ = ["Tool", "active_tools", "step"]

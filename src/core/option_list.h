@@ -83,9 +83,9 @@
   X(fork, HOOKS, SHARED, NULL, BOOL, "0", NULL, 0, 1, "Stay on in forked children, such as DataLoader workers.")       \
   X(compile, HOOKS, SHARED, NULL, CHOICE, "eager", "eager|leave", 0, 0,                                                \
     "Code under torch.compile: run it eagerly while a tool is on, or leave it compiled and unseen.")                   \
-  X(console, TOOLS, SHARED, NULL, CHOICE, "short", "short|full|off", 0, 0,                                             \
+  X(console, HOOKS, SHARED, NULL, CHOICE, "short", "short|full|off", 0, 0,                                             \
     "Findings and a summary; every call in the format of the original; or nothing.")                                   \
-  X(results, TOOLS, SHARED, NULL, STRING, "op_tools_results", NULL, 0, 0, "Directory of everything that is written.")  \
+  X(results, HOOKS, SHARED, NULL, STRING, "op_tools_results", NULL, 0, 0, "Directory of everything that is written.")  \
   X(log, HOOKS, SHARED, NULL, BOOL, "1", NULL, 0, 1, "Write records to <results>/log.")                                \
   X(log_pressure, HOOKS, SHARED, NULL, CHOICE, "block", "block|drop", 0, 0,                                            \
     "When records come faster than the disk takes them: wait, or drop and count.")                                     \
@@ -97,9 +97,8 @@
   X(max_cache_size, AUTOCOMPARE, SHARED, NULL, INT, "100", NULL, 0, INT64_MAX, "Rows to collect before writing them.") \
   X(max_cache_size, TIME_MEASURE, SHARED, NULL, INT, "5000", NULL, 0, INT64_MAX,                                       \
     "Rows to collect before writing them.")                                                                            \
-  X(max_cache_size, PROCESS_MONITOR, SHARED, NULL, INT, "1", NULL, 0, INT64_MAX,                                       \
+  X(max_cache_size, PROCESS_MONITOR, NAMED, "OP_TOOLS_MAX_CACHE_SIZE", INT, "1", NULL, 0, INT64_MAX,                   \
     "Rows to collect before writing them.")                                                                            \
-  X(backward, OBSERVE, SHARED, NULL, BOOL, "0", NULL, 0, 1, "Follow the backward pass of each call too.")              \
   X(backward, BACKWARD, SHARED, NULL, BOOL, "1", NULL, 0, 1, "Follow the backward pass of each call too.")             \
   X(view, OBSERVE, OWN, NULL, CHOICE, "off", "off|text|table|jsonl", 0, 0,                                             \
     "What stop() prints of the calls it saw, from the log.")                                                           \
@@ -119,15 +118,18 @@
   X(allow_list, OVERFLOW_CHECK, OWN, NULL, NAMES, "", NULL, 0, 0,                                                      \
     "Operators whose NaN and infinities are intended, such as masks.")                                                 \
   X(stats, OVERFLOW_CHECK, OWN, NULL, BOOL, "1", NULL, 0, 1, "Statistics of the tensors with each finding.")           \
+  X(read_every, OVERFLOW_CHECK, OWN, NULL, INT, "4096", NULL, 1, INT64_MAX,                                            \
+    "Calls after which the device is asked at the latest; otherwise once per step.")                                   \
   X(max_findings, OVERFLOW_CHECK, OWN, NULL, INT, "100", NULL, 0, INT64_MAX, "Findings to report; 0: all.")            \
   X(layout, CAPTURE, OWN, NULL, CHOICE, "files", "files|packed", 0, 0,                                                 \
     "A .pth file per tensor group, or one container per process that ditorch export unpacks.")                         \
   X(write_ahead, CAPTURE, OWN, NULL, BOOL, "0", NULL, 0, 1,                                                            \
     "Have the inputs of a call on disk before it runs, so that a crash leaves them.")                                  \
-  X(cap_bytes, SAVERS, OWN, NULL, SIZE, "10GiB", NULL, 0, INT64_MAX, "Most bytes to save per process; 0: no cap.")     \
+  X(outputs, CAPTURE, OWN, NULL, BOOL, "1", NULL, 0, 1, "Save the results too, not only the inputs.")                  \
+  X(cap_bytes, CAPTURE, OWN, NULL, SIZE, "10GiB", NULL, 0, INT64_MAX, "Most bytes to save per process; 0: no cap.")    \
   X(cap_calls, SAVERS, OWN, NULL, INT, "100000", NULL, 0, INT64_MAX, "Most calls to save per process; 0: no cap.")     \
-  X(queue_bytes, SAVERS, OWN, NULL, SIZE, "256MiB", NULL, 65536, INT64_MAX, "Memory for tensors that wait.")           \
-  X(pressure, SAVERS, OWN, NULL, CHOICE, "block", "block|drop", 0, 0,                                                  \
+  X(queue_bytes, CAPTURE, OWN, NULL, SIZE, "256MiB", NULL, 65536, INT64_MAX, "Memory for tensors that wait.")          \
+  X(pressure, CAPTURE, OWN, NULL, CHOICE, "block", "block|drop", 0, 0,                                                 \
     "When tensors come faster than the disk takes them: wait, or drop and count.")                                     \
   X(dtype_cast_dict, CASTERS, NAMED, "OP_DTYPE_CAST_DICT", CASTS,                                                      \
     "torch.float16->torch.float32,torch.bfloat16->torch.float32", NULL, 0, 0, "Dtype to compute in, by dtype.")        \

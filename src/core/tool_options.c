@@ -233,7 +233,8 @@ static enum dit_status refuse_name(int tool, const char *place, const char *name
 
 // ---- file
 
-/// Splits "op_tools.capture.layout" into the tool (-1: none) and the name; false for entries that are not ours.
+/// Splits "op_tools.capture.layout" into the tool (-1: none) and the name; false for entries that are not ours. The
+/// process monitor is a program of its own that reads variables alone: it has no table.
 static bool split_path(const char *path, int *tool, const char **name) {
   if (strncmp(path, "op_tools.", 9) != 0) {
     return false;
@@ -242,7 +243,7 @@ static bool split_path(const char *path, int *tool, const char **name) {
   *name = path + 9;
   for (int i = 0; i < DIT_TOOL_COUNT; i++) {
     size_t length = strlen(dit_tool_get_name(i));
-    if (strncmp(*name, dit_tool_get_name(i), length) == 0 && (*name)[length] == '.') {
+    if (i != DIT_TOOL_PROCESS_MONITOR && strncmp(*name, dit_tool_get_name(i), length) == 0 && (*name)[length] == '.') {
       *tool = i;
       *name += length + 1;
       break;

@@ -4,13 +4,21 @@
 #include "record/text.h"
 
 static void append_line(struct dit_text *line, struct dit_text *scratch, const struct dit_record *record) {
-  dit_text_append_format(line, "{\"type\":");
+  dit_text_append_literal(line, "{\"type\":");
   dit_text_append_type(line, record);
-  dit_text_append_format(line, ",\"seq\":%llu,\"time\":%lld,\"rank\":%d,\"pid\":%u,\"tid\":%u",
-                         (unsigned long long)record->sequence, (long long)record->wall_ns, (int)record->header->rank,
-                         record->header->pid, record->thread);
+  dit_text_append_literal(line, ",\"seq\":");
+  dit_text_append_unsigned(line, record->sequence);
+  dit_text_append_literal(line, ",\"time\":");
+  dit_text_append_signed(line, record->wall_ns);
+  dit_text_append_literal(line, ",\"rank\":");
+  dit_text_append_signed(line, record->header->rank);
+  dit_text_append_literal(line, ",\"pid\":");
+  dit_text_append_unsigned(line, record->header->pid);
+  dit_text_append_literal(line, ",\"tid\":");
+  dit_text_append_unsigned(line, record->thread);
   if (record->flags) {
-    dit_text_append_format(line, ",\"flags\":%u", record->flags);
+    dit_text_append_literal(line, ",\"flags\":");
+    dit_text_append_unsigned(line, record->flags);
   }
   dit_text_append_fields(line, scratch, record, true);
   dit_text_append(line, "}\n", 2);

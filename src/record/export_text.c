@@ -13,10 +13,6 @@
 
 enum { MOST_TEXT = 60, MOST_FIELDS = 64 };
 
-static void append(struct dit_text *line, const char *literal) {
-  dit_text_append(line, literal, strlen(literal));
-}
-
 /// Local time of day with microseconds; the zone's rules are asked once per minute.
 static void append_clock(struct dit_text *line, int64_t wall_ns) {
   static _Thread_local int64_t known_minute = INT64_MIN;
@@ -41,21 +37,22 @@ static void append_short(struct dit_text *line, struct dit_record_text text, siz
     while (line->size > before + most) {  // escapes are longer than what they stand for
       line->size--;
     }
-    append(line, "...");
+    dit_text_append_literal(line, "...");
   }
 }
 
 static void append_tensor(struct dit_text *line, const struct dit_record_tensor *tensor) {
   if (dit_dtype_is_valid(tensor->dtype)) {
-    append(line, dit_dtype_get_name(tensor->dtype));
+    dit_text_append_literal(line, dit_dtype_get_name(tensor->dtype));
   } else {
     dit_text_append_format(line, "dtype%d", (int)tensor->dtype);
   }
-  append(line, "[");
+  dit_text_append_literal(line, "[");
   for (int i = 0; i < tensor->ndim; i++) {
-    dit_text_append_format(line, "%s%lld", i ? "," : "", (long long)tensor->sizes[i]);
+    dit_text_append(line, ",", i > 0);
+    dit_text_append_signed(line, tensor->sizes[i]);
   }
-  append(line, "]");
+  dit_text_append_literal(line, "]");
 }
 
 static void append_leaf(struct dit_text *line, const struct dit_record_field *field) {
@@ -81,13 +78,13 @@ static bool append_leaves(struct dit_text *line, const struct dit_record *record
       continue;
     }
     if (++count > MOST_FIELDS) {
-      append(line, " ...");
+      dit_text_append_literal(line, " ...");
       break;
     }
-    append(line, " ");
+    dit_text_append_literal(line, " ");
     if (named) {
       append_short(line, rest, MOST_TEXT);
-      append(line, "=");
+      dit_text_append_literal(line, "=");
     }
     append_leaf(line, &record->fields[i]);
   }
@@ -109,7 +106,7 @@ static void append_ms(struct dit_text *line, const struct dit_record *record, co
 static void append_field(struct dit_text *line, const struct dit_record *record, const char *key, const char *before) {
   const struct dit_record_field *field = dit_tool_record_find(record, key);
   if (field && !(field->type == DIT_RECORD_STRING && field->v.text.size == 0)) {
-    append(line, before);
+    dit_text_append_literal(line, before);
     if (field->type == DIT_RECORD_STRING) {
       append_short(line, field->v.text, 1024);
     } else {
@@ -120,11 +117,11 @@ static void append_field(struct dit_text *line, const struct dit_record *record,
 
 /// Call, backward and time records: in -> out, then how long.
 static void append_call(struct dit_text *line, const struct dit_record *record, bool backward) {
-  append(line, backward ? " backward" : "");
+  dit_text_append_literal(line, backward ? " backward" : "");
   bool some = append_leaves(line, record, backward ? "grad_out" : "args", false);
   some |= !backward && append_leaves(line, record, "kwargs", true);
   size_t before = line->size;
-  append(line, " ->");
+  dit_text_append_literal(line, " ->");
   bool result = append_leaves(line, record, backward ? "grad_in" : "out", false);
   if (!result && !line->failed) {
     line->size = before;
@@ -154,19 +151,19 @@ static void append_finding(struct dit_text *line, const struct dit_record *recor
 /// A record of somebody else: its type and its fields as they are.
 static void append_other(struct dit_text *line, const struct dit_record *record) {
   const char *type = dit_record_get_type_name(record);
-  append(line, " ");
+  dit_text_append_literal(line, " ");
   if (type) {
     dit_text_append_plain(line, type, strlen(type));
   } else {
     dit_text_append_format(line, "type %u", record->type);
   }
   for (size_t i = 0; i < record->field_count && i < MOST_FIELDS; i++) {
-    append(line, " ");
+    dit_text_append_literal(line, " ");
     append_short(line, record->fields[i].key, MOST_TEXT);
-    append(line, "=");
+    dit_text_append_literal(line, "=");
     append_leaf(line, &record->fields[i]);
   }
-  append(line, record->field_count > MOST_FIELDS ? " ..." : "");
+  dit_text_append_literal(line, record->field_count > MOST_FIELDS ? " ..." : "");
 }
 
 static void append_line(struct dit_text *line, const struct dit_record *record) {
@@ -201,7 +198,7 @@ static void append_line(struct dit_text *line, const struct dit_record *record) 
   } else if (type == DIT_TOOL_NOTE) {
     append_field(line, record, "text", " note: ");
   }
-  append(line, "\n");
+  dit_text_append_literal(line, "\n");
 }
 
 enum dit_status dit_record_export_text(struct dit_record_reader *reader, const struct dit_record_sink *sink,

@@ -20,10 +20,6 @@
 
 enum { MOST_DEPTH = 32, MOST_GAPS = 256 };
 
-static void append(struct dit_text *text, const char *literal) {
-  dit_text_append(text, literal, strlen(literal));
-}
-
 void dit_python_append_repr(struct dit_text *text, const char *data, size_t size) {
   bool has_single = size > 0 && memchr(data, '\'', size), has_double = size > 0 && memchr(data, '"', size);
   char quote = has_single && !has_double ? '"' : '\'';
@@ -35,7 +31,7 @@ void dit_python_append_repr(struct dit_text *text, const char *data, size_t size
     if (c == '\\' || c == (unsigned char)quote) {
       dit_text_append_format(text, "\\%c", c);
     } else if (c == '\n' || c == '\r' || c == '\t') {
-      append(text, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
+      dit_text_append_literal(text, c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t");
     } else if (c < 0x20 || c == 0x7F || control) {
       dit_text_append_format(text, "\\x%02x", control ? (unsigned char)data[at + 1] : c);
     } else {
@@ -68,38 +64,41 @@ static int find_digits(double value, char *digits, int *exponent) {
 
 void dit_python_append_float(struct dit_text *text, double value) {
   if (isnan(value) || isinf(value)) {
-    append(text, isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    dit_text_append_literal(text, isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
     return;
   }
   char digits[40];
   int exponent = 0, count = find_digits(value, digits, &exponent);
-  append(text, signbit(value) ? "-" : "");
+  dit_text_append_literal(text, signbit(value) ? "-" : "");
   if (exponent < -4 || exponent >= 16) {
     dit_text_append(text, digits, 1);
-    append(text, count > 1 ? "." : "");
+    dit_text_append_literal(text, count > 1 ? "." : "");
     dit_text_append(text, digits + 1, (size_t)count - 1);
     dit_text_append_format(text, "e%c%02d", exponent < 0 ? '-' : '+', abs(exponent));
     return;
   }
   if (exponent < 0) {
-    append(text, "0.");
+    dit_text_append_literal(text, "0.");
     dit_text_append(text, "0000", (size_t)(-exponent - 1));
     dit_text_append(text, digits, (size_t)count);
     return;
   }
   for (int i = 0; i < count || i <= exponent + 1; i++) {
-    append(text, i == exponent + 1 ? "." : "");
+    dit_text_append_literal(text, i == exponent + 1 ? "." : "");
     dit_text_append(text, i < count ? digits + i : "0", 1);
   }
 }
 
 /// "(2, 3)", "(2,)", "()"; with quotes around each number on request.
 static void append_tuple(struct dit_text *text, const int64_t *values, size_t count, bool quoted) {
-  append(text, "(");
+  dit_text_append_literal(text, "(");
   for (size_t i = 0; i < count; i++) {
-    dit_text_append_format(text, quoted ? "%s'%lld'" : "%s%lld", i ? ", " : "", (long long)values[i]);
+    dit_text_append(text, ", ", i > 0 ? 2 : 0);
+    dit_text_append(text, "'", quoted);
+    dit_text_append_signed(text, values[i]);
+    dit_text_append(text, "'", quoted);
   }
-  append(text, count == 1 ? ",)" : ")");
+  dit_text_append_literal(text, count == 1 ? ",)" : ")");
 }
 
 static void append_tensor(struct dit_text *text, const struct dit_record_field *field) {
@@ -117,21 +116,25 @@ static void append_tensor(struct dit_text *text, const struct dit_record_field *
   if (tensor->device_index >= 0) {
     size += (size_t)snprintf(name + size, sizeof(name) - size, ":%d", (int)tensor->device_index);
   }
-  append(text, "{'device': ");
+  dit_text_append_literal(text, "{'device': ");
   dit_python_append_repr(text, name, size);
-  dit_text_append_format(text, ", 'dtype': '%s'",
-                         dit_dtype_is_valid(tensor->dtype) ? dit_dtype_get_name(tensor->dtype) : "-");
-  dit_text_append_format(text, ", 'numel': %lld, 'shape': '", (long long)numel);
+  dit_text_append_literal(text, ", 'dtype': '");
+  dit_text_append_literal(text, dit_dtype_is_valid(tensor->dtype) ? dit_dtype_get_name(tensor->dtype) : "-");
+  dit_text_append_literal(text, "', 'numel': ");
+  dit_text_append_signed(text, (int64_t)numel);
+  dit_text_append_literal(text, ", 'shape': '");
   append_tuple(text, tensor->sizes, ndim, false);
-  append(text, "', 'stride': ");
+  dit_text_append_literal(text, "', 'stride': ");
   if (tensor->strides) {
     append_tuple(text, tensor->strides, ndim, false);
   } else {
-    append(text, "'-'");
+    dit_text_append_literal(text, "'-'");
   }
-  dit_text_append_format(text, ", 'requires_grad': %s, 'layout': '%s', 'data_ptr': %llu}",
-                         tensor->requires_grad ? "True" : "False", tensor->strides ? "torch.strided" : "-",
-                         (unsigned long long)tensor->storage_id);
+  dit_text_append_literal(text, tensor->requires_grad ? ", 'requires_grad': True" : ", 'requires_grad': False");
+  dit_text_append_literal(text, tensor->strides ? ", 'layout': 'torch.strided'" : ", 'layout': '-'");
+  dit_text_append_literal(text, ", 'data_ptr': ");
+  dit_text_append_unsigned(text, tensor->storage_id);
+  dit_text_append_literal(text, "}");
 }
 
 /// Everything but tensors and lists of int is a text, as the original has it.
@@ -144,12 +147,12 @@ static void append_leaf(struct dit_text *text, const struct dit_record_field *fi
       dit_text_append_format(text, "'%llu'", (unsigned long long)field->v.u64);
       break;
     case DIT_RECORD_F64:
-      append(text, "'");
+      dit_text_append_literal(text, "'");
       dit_python_append_float(text, field->v.f64);
-      append(text, "'");
+      dit_text_append_literal(text, "'");
       break;
     case DIT_RECORD_BOOL:
-      append(text, field->v.boolean ? "'True'" : "'False'");
+      dit_text_append_literal(text, field->v.boolean ? "'True'" : "'False'");
       break;
     case DIT_RECORD_I64S:
       append_tuple(text, field->v.i64s.data, field->v.i64s.count, true);
@@ -229,7 +232,7 @@ static void append_container(const struct leaves *leaves, size_t from, size_t to
   from = next_leaf(leaves, from, to, &path);
   struct dit_record_text part = from < to ? get_part(&path, offset) : (struct dit_record_text){"0", 1};
   bool sequence = get_index(&part, &index), tuple = depth == 0 || leaves->style->tuples;
-  append(text, sequence ? (tuple ? "(" : "[") : "{");
+  dit_text_append_literal(text, sequence ? (tuple ? "(" : "[") : "{");
   while (from < to) {
     part = get_part(&path, offset);
     bool numbered = get_index(&part, &index);
@@ -237,10 +240,10 @@ static void append_container(const struct leaves *leaves, size_t from, size_t to
       dit_text_append_format(text, "%s%s", count ? ", " : "", leaves->style->gap);
     }
     expected = index + 1;
-    append(text, count++ ? ", " : "");
+    dit_text_append_literal(text, count++ ? ", " : "");
     if (!sequence) {
       dit_python_append_repr(text, part.data, part.size);
-      append(text, ": ");
+      dit_text_append_literal(text, ": ");
     }
     size_t size = offset + part.size, end = from + 1;
     if (path.size > size && depth < MOST_DEPTH) {
@@ -251,7 +254,7 @@ static void append_container(const struct leaves *leaves, size_t from, size_t to
     }
     from = next_leaf(leaves, end, to, &path);
   }
-  append(text, sequence ? (tuple ? (count == 1 ? ",)" : ")") : "]") : "}");
+  dit_text_append_literal(text, sequence ? (tuple ? (count == 1 ? ",)" : ")") : "]") : "}");
 }
 
 static bool has_leaf(const struct dit_record *record, const char *prefix) {
@@ -267,30 +270,30 @@ void dit_python_append_input(struct dit_text *text, const struct dit_record *rec
   static const struct style args = {"args", false, "[]"}, kwargs = {"kwargs", false, "[]"};
   bool named = has_leaf(record, "kwargs");
   if (!named && !has_leaf(record, "args") && !has_leaf(record, "out")) {
-    append(text, "-");
+    dit_text_append_literal(text, "-");
     return;
   }
-  append(text, "{'args': ");
+  dit_text_append_literal(text, "{'args': ");
   append_container(&(struct leaves){record, &args, text}, 0, record->field_count, 0, 0);
   if (named) {
-    append(text, ", 'kwargs': ");
+    dit_text_append_literal(text, ", 'kwargs': ");
     append_container(&(struct leaves){record, &kwargs, text}, 0, record->field_count, 0, 0);
   }
-  append(text, "}");
+  dit_text_append_literal(text, "}");
 }
 
 void dit_python_append_output(struct dit_text *text, const struct dit_record *record, const char *prefix) {
   const struct style style = {prefix, true, "'None'"};
   const struct dit_record_field *whole = dit_tool_record_find(record, prefix);
   if (!whole && !has_leaf(record, prefix)) {
-    append(text, "-");
+    dit_text_append_literal(text, "-");
     return;
   }
-  append(text, "{'args': (");
+  dit_text_append_literal(text, "{'args': (");
   if (whole) {
     append_leaf(text, whole);
   } else {
     append_container(&(struct leaves){record, &style, text}, 0, record->field_count, 0, 0);
   }
-  append(text, ",)}");
+  dit_text_append_literal(text, ",)}");
 }

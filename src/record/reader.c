@@ -4,7 +4,6 @@
 /// to the source at the top, which moves on at the next call. Depends on source and core's alloc and error.
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -113,6 +112,7 @@ enum dit_status dit_record_reader_rewind(struct dit_record_reader *reader, struc
 
 static struct dit_record_reader *make_reader(size_t count) {
   struct dit_record_reader *reader = dit_calloc(1, sizeof(*reader));
+  count = count > 0 ? count : 1;  // no files: no records
   if (!reader) {
     return NULL;
   }
@@ -211,11 +211,18 @@ const struct dit_record_header *dit_record_reader_get_header(const struct dit_re
 }
 
 const char *dit_record_get_type_name(const struct dit_record *record) {
-  char key[16];
-  snprintf(key, sizeof(key), "type.%u", record->type);
   for (size_t i = 0; i < record->header->metadata_count; i++) {
-    if (strcmp(record->header->metadata[i].key, key) == 0) {
-      return record->header->metadata[i].value;
+    const struct dit_record_pair *pair = &record->header->metadata[i];
+    const char *p = pair->key + 5;
+    if (strncmp(pair->key, "type.", 5) != 0 || *p == '0') {
+      continue;
+    }
+    unsigned number = 0;
+    for (; *p >= '0' && *p <= '9' && number <= UINT16_MAX; p++) {
+      number = number * 10 + (unsigned)(*p - '0');
+    }
+    if (*p == '\0' && number == record->type) {
+      return pair->value;
     }
   }
   return NULL;

@@ -17,7 +17,8 @@
 /// Records with more fields name them by position: looking for repeated keys would take the square of their number.
 enum { MOST_NAMED_FIELDS = 4096 };
 
-static const char *const own_columns[] = {"type", "seq", "time", "rank", "pid", "tid", "flags"};
+static const struct dit_record_text own_columns[] = {{"type", 4}, {"seq", 3}, {"time", 4}, {"rank", 4},
+                                                     {"pid", 3},  {"tid", 3}, {"flags", 5}};
 
 void dit_text_reset(struct dit_text *text) {
   dit_free(text->data);
@@ -56,30 +57,71 @@ void dit_text_append_format(struct dit_text *text, const char *format, ...) {
   }
 }
 
+void dit_text_append_unsigned(struct dit_text *text, uint64_t value) {
+  char buffer[20];
+  size_t at = sizeof(buffer);
+  do {
+    buffer[--at] = (char)('0' + value % 10);
+    value /= 10;
+  } while (value > 0);
+  dit_text_append(text, buffer + at, sizeof(buffer) - at);
+}
+
+void dit_text_append_signed(struct dit_text *text, int64_t value) {
+  if (value < 0) {
+    dit_text_append(text, "-", 1);
+  }
+  dit_text_append_unsigned(text, value < 0 ? (uint64_t)0 - (uint64_t)value : (uint64_t)value);
+}
+
+/// Bytes from `data` on that every view shows as they are: printable ASCII without quotes and backslash.
+static size_t count_plain(const char *data, size_t size) {
+  size_t count = 0;
+  while (count < size && data[count] >= 0x20 && data[count] < 0x7F && data[count] != '"' && data[count] != '\\') {
+    count++;
+  }
+  return count;
+}
+
 void dit_text_append_utf8(struct dit_text *text, const char *data, size_t size) {
   for (size_t at = 0; at < size;) {
-    int length = dit_utf8_get_length(data + at, size - at);
-    dit_text_append(text, length ? data + at : "\xEF\xBF\xBD", length ? (size_t)length : 3);
-    at += length ? (size_t)length : 1;
+    size_t plain = count_plain(data + at, size - at);
+    dit_text_append(text, data + at, plain);
+    at += plain;
+    if (at < size) {
+      int length = dit_utf8_get_length(data + at, size - at);
+      dit_text_append(text, length ? data + at : "\xEF\xBF\xBD", length ? (size_t)length : 3);
+      at += length ? (size_t)length : 1;
+    }
   }
 }
 
-void dit_text_append_json(struct dit_text *text, const char *data, size_t size) {
+/// One character that is not plain.
+static size_t append_json_special(struct dit_text *text, const char *data, size_t size) {
   static const char names[] = "btn.fr";  // 8 to 13
+  unsigned char c = (unsigned char)data[0];
+  int length = dit_utf8_get_length(data, size);
+  if (c == '"' || c == '\\') {
+    dit_text_append_format(text, "\\%c", c);
+  } else if (c >= 8 && c <= 13 && c != 11) {
+    dit_text_append_format(text, "\\%c", names[c - 8]);
+  } else if (c < 0x20 || c == 0x7F) {
+    dit_text_append_format(text, "\\u%04x", c);
+  } else {
+    dit_text_append(text, length ? data : "\xEF\xBF\xBD", length ? (size_t)length : 3);
+  }
+  return length ? (size_t)length : 1;
+}
+
+void dit_text_append_json(struct dit_text *text, const char *data, size_t size) {
   dit_text_append(text, "\"", 1);
   for (size_t at = 0; at < size;) {
-    unsigned char c = (unsigned char)data[at];
-    int length = dit_utf8_get_length(data + at, size - at);
-    if (c == '"' || c == '\\') {
-      dit_text_append_format(text, "\\%c", c);
-    } else if (c >= 8 && c <= 13 && c != 11) {
-      dit_text_append_format(text, "\\%c", names[c - 8]);
-    } else if (c < 0x20 || c == 0x7F) {
-      dit_text_append_format(text, "\\u%04x", c);
-    } else {
-      dit_text_append(text, length ? data + at : "\xEF\xBF\xBD", length ? (size_t)length : 3);
+    size_t plain = count_plain(data + at, size - at);
+    dit_text_append(text, data + at, plain);
+    at += plain;
+    if (at < size) {
+      at += append_json_special(text, data + at, size - at);
     }
-    at += length ? (size_t)length : 1;
   }
   dit_text_append(text, "\"", 1);
 }
@@ -110,37 +152,48 @@ void dit_text_append_double(struct dit_text *text, double value) {
 static void append_numbers(struct dit_text *text, const int64_t *values, size_t count) {
   dit_text_append(text, "[", 1);
   for (size_t i = 0; i < count; i++) {
-    dit_text_append_format(text, i ? ",%lld" : "%lld", (long long)values[i]);
+    dit_text_append(text, ",", i > 0);
+    dit_text_append_signed(text, values[i]);
   }
   dit_text_append(text, "]", 1);
 }
 
 static void append_tensor(struct dit_text *text, const struct dit_record_field *field) {
   const struct dit_record_tensor *tensor = &field->v.tensor;
+  dit_text_append_literal(text, "{\"dtype\":");
   if (dit_dtype_is_valid(tensor->dtype)) {
-    dit_text_append_format(text, "{\"dtype\":\"%s\",\"shape\":", dit_dtype_get_name(tensor->dtype));
+    const char *name = dit_dtype_get_name(tensor->dtype);
+    dit_text_append_json(text, name, strlen(name));
   } else {
-    dit_text_append_format(text, "{\"dtype\":%d,\"shape\":", (int)tensor->dtype);
+    dit_text_append_signed(text, tensor->dtype);
   }
+  dit_text_append_literal(text, ",\"shape\":");
   append_numbers(text, tensor->sizes, (size_t)tensor->ndim);
-  dit_text_append_format(text, ",\"stride\":");
+  dit_text_append_literal(text, ",\"stride\":");
   if (tensor->strides) {
     append_numbers(text, tensor->strides, (size_t)tensor->ndim);
   } else {
-    dit_text_append_format(text, "null");
+    dit_text_append_literal(text, "null");
   }
-  dit_text_append_format(text, ",\"device\":");
+  dit_text_append_literal(text, ",\"device\":");
   dit_text_append_json(text, field->device_name.data, field->device_name.size);
-  dit_text_append_format(text, ",\"device_index\":%d,\"storage\":%llu,\"offset\":%lld,", (int)tensor->device_index,
-                         (unsigned long long)tensor->storage_id, (long long)tensor->storage_offset);
-  dit_text_append_format(text, "\"version\":%lld,\"requires_grad\":%s}", (long long)tensor->version,
-                         tensor->requires_grad ? "true" : "false");
+  dit_text_append_literal(text, ",\"device_index\":");
+  dit_text_append_signed(text, tensor->device_index);
+  dit_text_append_literal(text, ",\"storage\":");
+  dit_text_append_unsigned(text, tensor->storage_id);
+  dit_text_append_literal(text, ",\"offset\":");
+  dit_text_append_signed(text, tensor->storage_offset);
+  dit_text_append_literal(text, ",\"version\":");
+  dit_text_append_signed(text, tensor->version);
+  dit_text_append_literal(text, tensor->requires_grad ? ",\"requires_grad\":true}" : ",\"requires_grad\":false}");
 }
 
 static void append_hex(struct dit_text *text, const char *data, size_t size) {
+  static const char digits[] = "0123456789abcdef";
   dit_text_append(text, "\"", 1);
   for (size_t i = 0; i < size; i++) {
-    dit_text_append_format(text, "%02x", (unsigned char)data[i]);
+    unsigned char byte = (unsigned char)data[i];
+    dit_text_append(text, (char[]){digits[byte >> 4], digits[byte & 15]}, 2);
   }
   dit_text_append(text, "\"", 1);
 }
@@ -148,10 +201,10 @@ static void append_hex(struct dit_text *text, const char *data, size_t size) {
 void dit_text_append_value(struct dit_text *text, const struct dit_record_field *field) {
   switch (field->type) {
     case DIT_RECORD_I64:
-      dit_text_append_format(text, "%lld", (long long)field->v.i64);
+      dit_text_append_signed(text, field->v.i64);
       break;
     case DIT_RECORD_U64:
-      dit_text_append_format(text, "%llu", (unsigned long long)field->v.u64);
+      dit_text_append_unsigned(text, field->v.u64);
       break;
     case DIT_RECORD_F64:
       if (isfinite(field->v.f64)) {
@@ -163,7 +216,7 @@ void dit_text_append_value(struct dit_text *text, const struct dit_record_field 
       }
       break;
     case DIT_RECORD_BOOL:
-      dit_text_append_format(text, field->v.boolean ? "true" : "false");
+      dit_text_append_literal(text, field->v.boolean ? "true" : "false");
       break;
     case DIT_RECORD_BYTES:
       append_hex(text, field->v.text.data, field->v.text.size);
@@ -180,14 +233,14 @@ void dit_text_append_value(struct dit_text *text, const struct dit_record_field 
 }
 
 static bool is_same(const struct dit_record_text *a, const char *data, size_t size) {
-  return a->size == size && memcmp(a->data, data, size) == 0;
+  return a->size == size && (a->data == data || memcmp(a->data, data, size) == 0);
 }
 
 void dit_text_append_column(struct dit_text *text, const struct dit_record *record, size_t index) {
   const struct dit_record_text *key = &record->fields[index].key;
   size_t before = 0;
   for (size_t i = 0; i < sizeof(own_columns) / sizeof(*own_columns); i++) {
-    before += is_same(key, own_columns[i], strlen(own_columns[i]));
+    before += is_same(key, own_columns[i].data, own_columns[i].size);
   }
   if (record->field_count > MOST_NAMED_FIELDS) {
     before = index + 1;

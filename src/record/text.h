@@ -2,6 +2,8 @@
 #ifndef DIT_RECORD_TEXT_H
 #define DIT_RECORD_TEXT_H
 
+#include <string.h>
+
 #include "dit/record.h"
 
 /// Start with zeros; end with dit_text_reset. After a failed allocation `failed` stays set and appends do nothing.
@@ -13,6 +15,11 @@ struct dit_text {
 
 void dit_text_reset(struct dit_text *text);
 void dit_text_append(struct dit_text *text, const char *data, size_t size);
+static inline void dit_text_append_literal(struct dit_text *text, const char *literal) {
+  dit_text_append(text, literal, strlen(literal));
+}
+void dit_text_append_unsigned(struct dit_text *text, uint64_t value);
+void dit_text_append_signed(struct dit_text *text, int64_t value);
 void dit_text_append_format(struct dit_text *text, const char *format, ...) DIT_PRINTF(2, 3);
 /// UTF-8 as it is, anything else as U+FFFD.
 void dit_text_append_utf8(struct dit_text *text, const char *data, size_t size);

@@ -82,20 +82,6 @@ static int open_temp(int folder, unsigned pid, char temp[TEMP_NAME]) {
   return fd;
 }
 
-/// Close a written temporary file and give it its name, or remove it. 0 or errno.
-static int finish_temp(int folder, int fd, const char *temp, const char *name, int error) {
-  if (close(fd) != 0 && !error && errno != EINTR) {
-    error = errno;
-  }
-  if (!error && renameat(folder, temp, folder, name) != 0) {
-    error = errno;
-  }
-  if (error) {
-    unlinkat(folder, temp, 0);
-  }
-  return error;
-}
-
 /// What one file is made of: the archive of `item`, or `text`.
 struct content {
   const struct dit_store_item *item;
@@ -105,9 +91,9 @@ struct content {
   size_t text_size;
 };
 
-/// 0 or errno; ENOMEM stands for DIT_ERR_NOMEM too.
-static int write_one(struct dit_files *files, const char *name, const struct content *content, uint64_t *bytes) {
-  char temp[TEMP_NAME];
+/// Write a temporary file of the folder; its name into `temp`. 0 or errno (ENOMEM stands for DIT_ERR_NOMEM too); after
+/// a failure there is no file.
+static int write_temp(struct dit_files *files, const struct content *content, char temp[TEMP_NAME], uint64_t *bytes) {
   struct dit_sink sink;
   int folder = files->folder.fd, fd = open_temp(folder, files->pid, temp);
   if (fd < 0) {
@@ -120,13 +106,58 @@ static int write_one(struct dit_files *files, const char *name, const struct con
     sink.error = ENOMEM;
   }
   dit_sink_flush(&sink);
+  int error = sink.error;
+  if (close(fd) != 0 && !error && errno != EINTR) {
+    error = errno;
+  }
+  if (error) {
+    unlinkat(folder, temp, 0);
+  }
   *bytes += sink.written;
-  return finish_temp(folder, fd, temp, name, sink.error);
+  return error;
 }
 
-/// Both files into the folder that was entered.
-static int write_both(struct dit_files *files, const char *name, const struct dit_store_item *item, uint64_t *bytes) {
+/// Give a temporary file its name, or remove it. 0 or errno.
+static int publish(int folder, const char *temp, const char *name) {
+  if (renameat(folder, temp, folder, name) == 0) {
+    return 0;
+  }
+  int error = errno;
+  unlinkat(folder, temp, 0);
+  return error;
+}
+
+/// The companion and the archive: both are complete before either gets its name.
+static int write_pair(struct dit_files *files, const char *name, const struct content *archive,
+                      const struct dit_store_item *item, uint64_t *bytes) {
+  char companion[DIT_STORE_MAX_PATH + 8], temps[2][TEMP_NAME];
+  struct content text = {.text = item->json, .text_size = item->json_size};
+  int folder = files->folder.fd, error = write_temp(files, &text, temps[0], bytes);
+  if (error) {
+    return error;
+  }
+  snprintf(companion, sizeof(companion), "%s.json", name);
+  error = write_temp(files, archive, temps[1], bytes);
+  if (error) {
+    unlinkat(folder, temps[0], 0);
+    return error;
+  }
+  error = publish(folder, temps[0], companion);
+  if (error) {
+    unlinkat(folder, temps[1], 0);
+    return error;
+  }
+  error = publish(folder, temps[1], name);
+  if (error) {
+    unlinkat(folder, companion, 0);
+  }
+  return error;
+}
+
+/// The item's files into the folder that was entered.
+static int write_item(struct dit_files *files, const char *name, const struct dit_store_item *item, uint64_t *bytes) {
   const char *dot = strrchr(name, '.');
+  char temp[TEMP_NAME];
   struct content archive = {.item = item, .stem = name, .stem_size = dot ? (size_t)(dot - name) : strlen(name)};
   if (archive.stem_size == 0) {
     archive.stem = "archive";
@@ -134,31 +165,21 @@ static int write_both(struct dit_files *files, const char *name, const struct di
   }
   *bytes = 0;
   if (item->json) {
-    char companion[DIT_STORE_MAX_PATH];
-    struct content text = {.text = item->json, .text_size = item->json_size};
-    int length = snprintf(companion, sizeof(companion), "%s.json", name);
-    int error = length >= (int)sizeof(companion) ? ENAMETOOLONG : write_one(files, companion, &text, bytes);
-    if (error) {
-      return error;
-    }
-    error = write_one(files, name, &archive, bytes);
-    if (error) {
-      unlinkat(files->folder.fd, companion, 0);
-    }
-    return error;
+    return write_pair(files, name, &archive, item, bytes);
   }
-  return write_one(files, name, &archive, bytes);
+  int error = write_temp(files, &archive, temp, bytes);
+  return error ? error : publish(files->folder.fd, temp, name);
 }
 
 enum dit_status dit_files_write(struct dit_files *files, const char *path, const struct dit_store_item *item,
                                 uint64_t *bytes, int *error, struct dit_error *err) {
   const char *name = dit_path_get_name(path);
   int failed = dit_folder_enter(&files->folder, path);
-  failed = failed ? failed : write_both(files, name, item, bytes);
+  failed = failed ? failed : write_item(files, name, item, bytes);
   if (failed == ENOENT || failed == ESTALE) {  // the folder was removed meanwhile
     dit_folder_leave(&files->folder);
     failed = dit_folder_enter(&files->folder, path);
-    failed = failed ? failed : write_both(files, name, item, bytes);
+    failed = failed ? failed : write_item(files, name, item, bytes);
   }
   *error = failed;
   if (failed) {

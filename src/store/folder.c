@@ -198,6 +198,7 @@ int dit_folder_enter(struct dit_folder *folder, const char *path) {
     folder->root_fd = -1;
   }
   int error = folder->root_fd < 0 ? open_root(folder) : 0;
+  folder->lost = error != 0;
   if (error) {
     return error;
   }

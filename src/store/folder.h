@@ -11,6 +11,7 @@ struct dit_folder {
   /// Folders of links are entered in a store that the program fills itself (the user may have linked its results to
   /// another disk), never when the paths come from a file.
   bool follow;
+  bool lost;  ///< the root was removed and cannot be made again
   size_t size;
   char path[DIT_STORE_MAX_PATH];  ///< of the folder entered last, relative to the root
 };

@@ -20,8 +20,11 @@ struct batch {
 
 enum { BATCH_BYTES = 4 << 20, NOT_TRIED = -1 };
 
-/// Problems of one path; all others are problems of the disk.
-static bool is_item_error(int error) {
+/// Problems of one path; all others, and a root that is gone, are problems of the disk.
+static bool is_item_error(const struct dit_store *store, int error) {
+  if (store->files.folder.lost) {
+    return false;
+  }
   return error == ENAMETOOLONG || error == EISDIR || error == ENOTDIR || error == ELOOP || error == EEXIST ||
          error == ENOTEMPTY || error == EILSEQ || error == EINVAL || error == EOVERFLOW;
 }
@@ -88,7 +91,7 @@ static void take_failure(struct dit_store *store, const char *problem, bool of_i
 
 /// The batch's outcome; frees its nodes. `error` is errno, `problem` its text; NOT_TRIED: lost without an attempt.
 static void finish_batch(struct dit_store *store, struct batch *batch, int error, const char *problem) {
-  bool of_item = is_item_error(error);
+  bool of_item = is_item_error(store, error);
   if (error > 0) {
     say_failure(store, problem, of_item);
   }

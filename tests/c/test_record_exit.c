@@ -26,10 +26,14 @@ static struct dit_record_writer *create(int linger_ms, uint64_t rotate) {
   return writer;
 }
 
+static size_t padding;
+
 static bool put(struct dit_record_writer *writer, int64_t value) {
+  static const char blanks[4096];
   struct dit_record_builder *builder = dit_record_builder_get_local();
   dit_record_begin(builder, TEST_TYPE, 0, 0);
   dit_record_field_i64(builder, key, value);
+  dit_record_field_bytes(builder, key, blanks, padding);
   return dit_record_commit(builder, writer, NULL);
 }
 
@@ -79,7 +83,7 @@ static int run_busy(void) {
   struct dit_record_writer *writer = create(LONG_LINGER_MS, 0);
   put_many(writer);
   for (int i = 0; i < 3; i++) {
-    CHECK(pthread_create(&thread, NULL, produce, writer) == 0);
+    CHECK(pthread_create(&thread, NULL, produce, writer) == 0 && pthread_detach(thread) == 0);
   }
   exit(0);
 }
@@ -96,6 +100,7 @@ static void *destroy(void *pointer) {
 static int run_destroy(void) {
   pthread_t thread;
   struct dit_record_writer *writers[4];
+  padding = 3500;  // so that writing takes longer than exiting
   for (int i = 0; i < 4; i++) {
     writers[i] = create(LONG_LINGER_MS, 0);
   }
@@ -103,7 +108,7 @@ static int run_destroy(void) {
     put_many(writers[i]);
   }
   for (int i = 0; i < 3; i++) {
-    CHECK(pthread_create(&thread, NULL, destroy, writers[i]) == 0);
+    CHECK(pthread_create(&thread, NULL, destroy, writers[i]) == 0 && pthread_detach(thread) == 0);
   }
   while (!atomic_load(&destroying)) {
   }
@@ -280,7 +285,9 @@ static uint64_t run_case(const char *name) {
     exit(1);
   }
   uint64_t records = read_folder(&counts);
-  CHECK(counts.damages == 0 && counts.truncated_bytes == 0 && counts.unresolved == 0);
+  CHECK(counts.damages == 0 && counts.unresolved == 0);
+  // threads that still commit when the process dies may leave a torn end
+  CHECK(counts.truncated_bytes == 0 || strcmp(name, "busy") == 0);
   return records;
 }
 
@@ -350,6 +357,7 @@ int main(int count, char **arguments) {
     }
     return 8;
   }
+  setenv("TSAN_OPTIONS", "atexit_sleep_ms=0 report_thread_leaks=0", 0);  // of the children
   make_folder();
   RUN(test_return_from_main);
   RUN(test_handler_commits);

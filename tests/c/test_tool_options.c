@@ -111,7 +111,7 @@ static void test_schema(void) {
     for (size_t i = 0; (value = dit_tool_options_get(options, i)); i++) {
       CHECK(value->source == DIT_SOURCE_DEFAULT && dit_tool_option_get_info(value->option)->tools & 1u << tool);
     }
-    CHECK(find_value(options, "console", NULL));
+    CHECK((find_value(options, "console", NULL) != NULL) == (tool != DIT_TOOL_PROCESS_MONITOR));
     dit_tool_options_destroy(options);
   }
 }
@@ -168,6 +168,7 @@ static void test_i15_defaults_per_tool(void) {
   CHECK(setenv("OP_TOOLS_MAX_CACHE_SIZE", "7", 1) == 0);
   check_value(DIT_TOOL_AUTOCOMPARE, NULL, "max_cache_size", "7", DIT_SOURCE_ENVIRONMENT);
   check_value(DIT_TOOL_TIME_MEASURE, NULL, "max_cache_size", "7", DIT_SOURCE_ENVIRONMENT);
+  check_value(DIT_TOOL_PROCESS_MONITOR, NULL, "max_cache_size", "7", DIT_SOURCE_ENVIRONMENT);
 }
 
 static void test_precedence(void) {
@@ -219,6 +220,7 @@ static void test_unknown_variables(void) {
       {"OP_OBSERVE_LISTS", "did you mean OP_OBSERVE_LIST?"},
       {"OP_OBSERVE_LAYOUT", "is not an option of the operator tools"},
       {"OP_TOOLS_LAYOUT", "is not an option of the operator tools"},
+      {"OP_PROCESS_MONITOR_CONSOLE", "is not an option of the operator tools"},
       {"OP_CAPTURE_SYNC", "is not an option of the operator tools"},
       {"OP_AUTOCOMPARE_ERROR_TOLERANCE_FLOAT16", "did you mean AUTOCOMPARE_ERROR_TOLERANCE_FLOAT16?"}};
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -287,14 +289,16 @@ static void test_file(void) {
   check_value(DIT_TOOL_OBSERVE, "[ditorch]\nbackend = 'host'\n[other]\nx = 1\n", "every", "1", DIT_SOURCE_DEFAULT);
   check_value(DIT_TOOL_AUTOCOMPARE, "[op_tools.autocompare]\nstd_op_dtype_cast_dict = 'a->b'\n", "list", ".*",
               DIT_SOURCE_DEFAULT);
-  check_refused(DIT_TOOL_OBSERVE, "[op_tools]\nevry = 3\n", NULL, NULL,
-                ":2:1: 'evry' is not an option of the operator tools; did you mean 'every'?");
+  check_refused(DIT_TOOL_OBSERVE, "[op_tools]\neveryy = 3\n", NULL, NULL,
+                ":2:1: 'everyy' is not an option of the operator tools; did you mean 'every'?");
   check_refused(DIT_TOOL_OBSERVE, "[op_tools]\nlayout = 'files'\n", NULL, NULL,
                 "'layout' is an option of capture alone");
   check_refused(DIT_TOOL_OBSERVE, "[op_tools.capture]\nsync = true\n", NULL, NULL,
                 "'sync' is an option of time_measure, not of capture");
   check_refused(DIT_TOOL_OBSERVE, "[op_tools.captur]\nlayout = 'files'\n", NULL, NULL,
                 "'captur.layout' is not an option");
+  check_refused(DIT_TOOL_OBSERVE, "[op_tools.process_monitor]\nlabel = 'x'\n", NULL, NULL,
+                "'process_monitor.label' is not");
   check_refused(DIT_TOOL_OBSERVE, "[op_tools]\ncpu = 'maybe'\n", NULL, NULL, ":2:1: option 'cpu' is 'maybe'");
   check_refused(DIT_TOOL_OBSERVE, "[op_tools]\nlevel = 3\n", NULL, NULL, "is an integer; it must be a string");
   check_refused(DIT_TOOL_OBSERVE, "[op_tools]\nlevel = ['torch']\n", NULL, NULL, "is an array; it must be a string");

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)\)")
 
@@ -17,13 +17,13 @@ def list_blocks() -> list:
     found = []
     for page in PAGES:
         for number, match in enumerate(BLOCK.finditer(page.read_text())):
-            found.append(pytest.param(match[1], id=f"{page.name}-{number}"))
+            found.append(pytest.param(match[1], id=f"{page.stem}-{number}"))
     return found
 
 
 @pytest.mark.parametrize("code", list_blocks())
-def test_python_block_runs(code: str, python) -> None:
-    python(code)
+def test_python_block_runs(code: str, python, tmp_path) -> None:
+    python(code, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

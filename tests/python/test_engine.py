@@ -607,12 +607,15 @@ def test_many_threads_hammer(x):
 
 # ---- cost of memory
 
+sanitized = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer keeps freed memory")
+
 
 def rss():
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@sanitized
 def test_a_million_hooked_calls_do_not_grow():
     run("""
     import os, torch, ditorch
@@ -636,6 +639,7 @@ def test_a_million_hooked_calls_do_not_grow():
     """)
 
 
+@sanitized
 def test_tools_do_not_leak_objects(x):
     def once():
         with Probe(names={"torch.Tensor.add"}):

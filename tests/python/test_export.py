@@ -5,6 +5,8 @@ The logs come from record_log.py, which writes the documented format by itself. 
 
 import ast
 import csv
+import ctypes
+import gc
 import io
 import json
 import os
@@ -15,8 +17,9 @@ import sys
 import time
 
 import pytest
+import torch
 from conftest import HERE, child_environment, run_python
-from ditorch import _C, export
+from ditorch import _C, export, library
 from record_log import Log, Tensor, Unsigned
 
 GOLDEN = os.path.join(HERE, "golden", "export")
@@ -253,6 +256,10 @@ def test_choice(words, expected, logs, tmp_path):
     assert len(exported(tmp_path, logs, "--format", "jsonl", *words).splitlines()) == expected
 
 
+def test_read_nothing(tmp_path):
+    assert list(export.read([])) == list(export.read(tmp_path)) == []
+
+
 def test_read_choice(logs):
     names = [r["name"] for r in export.read([logs], types=["call"], steps="4", name=".*(cat|sort)")]
     assert names == ["torch.cat", "torch.sort"]
@@ -424,6 +431,120 @@ def test_reader_object_rules(logs):
     nested = _C.LogReader([path], None, None, lambda name: next(nested) is None)
     with pytest.raises(RuntimeError, match="in use"):
         list(nested)
+
+
+def test_readers_leak_nothing(logs):
+    """Complete, abandoned, failing and refused readers: memory stays flat (one lost reader would be 256 KiB)."""
+    path = os.path.join(logs, "ops-r0-p100.dlog")
+
+    def fail(name):
+        raise ValueError(name)
+
+    def use(out):
+        for _ in export.read(logs, types=["call"], steps="3-4", name=".*"):
+            pass
+        next(export.read(path))
+        for view in ("csv", "trace", "legacy-csv"):
+            _C.LogReader([path]).export(view, out)
+        for arguments in (([path], None, None, fail), ([path, "/absent"],), ([path], None, [1]), ([path, 3],)):
+            with pytest.raises((ValueError, OSError, TypeError)):
+                list(_C.LogReader(*arguments))
+
+    def resident():
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    with open(os.devnull, "wb") as null:
+        for _ in range(100):
+            use(null.fileno())
+        gc.collect()
+        objects, memory = len(gc.get_objects()), resident()
+        for _ in range(400):
+            use(null.fileno())
+        gc.collect()
+    assert len(gc.get_objects()) - objects < 50
+    assert resident() - memory < 2 << 20
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise KeyError", "threading.Thread(target=sys.exit).start()"])
+def test_a15_records_survive_the_end_of_python(end, tmp_path):
+    """A process that ends by itself keeps what was queued, although nobody closed the log."""
+    program = f"""
+import ctypes, struct, sys, threading
+options = struct.pack("NiiiiQiiPN", 0, 0, 0, 0, 60000, 0, 0, 0, 0, 0)  # dit_record_options: a minute of linger_ms
+lib = ctypes.CDLL({os.path.join(library.DIRECTORY, "libdit.so")!r})
+lib.dit_record_builder_get_local.restype = ctypes.c_void_p
+writer, key = ctypes.c_void_p(), ctypes.c_uint32()
+builder = ctypes.c_void_p(lib.dit_record_builder_get_local())
+assert lib.dit_record_intern(b"text", ctypes.c_size_t(4), ctypes.byref(key), None) == 0
+assert lib.dit_record_writer_create({str(tmp_path)!r}.encode(), options, ctypes.byref(writer), None) == 0
+for number in range(2000):
+    lib.dit_record_begin(builder, 22, 0, ctypes.c_int64(0))
+    lib.dit_record_field_i64(builder, key, ctypes.c_int64(number))
+    lib.dit_record_commit(builder, writer, None)
+{end}
+"""
+    subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    assert [record["text"] for record in export.read(tmp_path)] == list(range(2000))
+
+
+class StoreItem(ctypes.Structure):
+    """struct dit_store_item of dit/store.h."""
+
+    _fields_ = (
+        ("path", ctypes.c_char_p),
+        ("pickle", ctypes.c_char_p),
+        ("pickle_size", ctypes.c_size_t),
+        ("json", ctypes.c_char_p),
+        ("json_size", ctypes.c_size_t),
+        ("blobs", ctypes.c_void_p),
+        ("blob_count", ctypes.c_size_t),
+    )
+
+
+class StoreOptions(ctypes.Structure):
+    """struct dit_store_options of dit/store.h."""
+
+    _fields_ = (
+        ("layout", ctypes.c_int),
+        ("container", ctypes.c_char_p),
+        ("rank", ctypes.c_int32),
+        ("pressure", ctypes.c_int),
+        ("block_ms", ctypes.c_int),
+        ("queue_bytes", ctypes.c_int64),
+        ("cap_bytes", ctypes.c_int64),
+        ("cap_items", ctypes.c_int64),
+    )
+
+
+def write_container(root):
+    lib = ctypes.CDLL(os.path.join(library.DIRECTORY, "libdit.so"))
+    store = ctypes.c_void_p()
+    options = StoreOptions(layout=1, rank=3)
+    assert lib.dit_store_create(str(root).encode(), ctypes.byref(options), ctypes.byref(store), None) == 0
+    for number in range(3):
+        text = json.dumps({"number": number}).encode()
+        pickle = b"\x80\x02K" + bytes([number]) + b"."
+        item = StoreItem(f"torch.add/{number}/input.pth".encode(), pickle, len(pickle), text, len(text))
+        assert lib.dit_store_put(store, ctypes.byref(item), False, None, None) == 0
+    assert lib.dit_store_destroy(store, 30000, None) == 0
+
+
+def test_files_unpacks_containers(tmp_path, capsys):
+    write_container(tmp_path / "packed")
+    out = tmp_path / "out"
+    assert run_export(tmp_path / "packed", "--format", "files", "-o", out) == 0
+    assert "3 items unpacked below" in capsys.readouterr().out
+    for number in range(3):
+        path = out / "torch.add" / str(number) / "input.pth"
+        assert torch.load(path, weights_only=True) == number
+        assert json.loads((path.parent / "input.pth.json").read_text()) == {"number": number}
+    (pack,) = (tmp_path / "packed").glob("*.dpack")
+    assert run_export(pack, "-o", tmp_path / "again") == 0  # a container means files
+    assert (tmp_path / "again" / "torch.add" / "2" / "input.pth").exists()
+    pack.write_bytes(b"something else")
+    assert run_export(pack) == 1
+    assert "nothing could be read" in capsys.readouterr().err
 
 
 def test_many_files_beyond_the_limit_of_open_files(tmp_path):

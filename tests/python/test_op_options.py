@@ -1,14 +1,13 @@
-"""Options of the operator tools: sources and their precedence, refusals that name the remedy, the watch of os.environ."""
+"""Options of the operator tools: sources and their precedence, refusals, the watch of os.environ."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import ditorch  # noqa: F401
 import pytest
 import torch
-
-import ditorch  # noqa: F401
 from ditorch import _C, settings
 from op_tools import OpObserve, console, results, tool
 
@@ -109,7 +108,7 @@ def test_bad_variable_is_refused_at_start(variable, text, parts, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        ({"evry": 1}, "'evry' is not an option of observe; did you mean 'every'?"),
+        ({"everyy": 1}, "'everyy' is not an option of observe; did you mean 'every'?"),
         ({"layout": "files"}, "'layout' is an option of capture, not of observe"),
         ({"level": "cuda"}, "option 'level' is 'cuda'; valid values are torch|aten"),
         ({"numel_min": 10, "numel_max": 5}, "more than numel_max"),
@@ -134,7 +133,7 @@ def test_foreign_variables_are_left_alone(monkeypatch):
 
 def test_i15_environment_is_never_written():
     before = dict(os.environ)
-    with OpObserve(cpu=True, max_cache_size=None):
+    with OpObserve(cpu=True, first=None):
         torch.ones(2) + 1
     settings.resolve_tool("time_measure")
     assert dict(os.environ) == before

@@ -158,6 +158,7 @@ def test_i9_tensors_without_memory(device):
     meta = torch.empty(2, device="meta")
     assert is_cpu_op(meta) == (True, torch.device("cpu"))
     assert is_cpu_op(torch.ones(2), device="meta") == (True, torch.device("cpu"))
+    assert is_cpu_op(torch.ones(2), torch.device("meta"), "meta") == (True, torch.device("cpu"))
     with FakeTensorMode():
         fake = torch.empty(2)
     assert is_cpu_op(fake) == (True, torch.device("cpu"))

@@ -401,6 +401,13 @@ def test_a16_inplace_operator_finds_the_plain_variable(monkeypatch):
     assert get_error_tolerance(torch.float32, "torch.Tensor.mul_") == (7e-2, 8e-2)
 
 
+def test_tolerance_is_relative_to_the_reference(monkeypatch):
+    monkeypatch.setenv(TOLERANCE, "0,0.6")
+    for make in (torch.tensor, lambda value: torch.tensor(value).double()):
+        assert compare_result("t", make([1.0]), make([2.0]))["allclose"]
+        assert not compare_result("t", make([2.0]), make([1.0]))["allclose"]
+
+
 def test_bad_tolerance_names_the_variable(monkeypatch):
     monkeypatch.setenv(TOLERANCE, "1e-2")
     with pytest.raises(ValueError, match=r"AUTOCOMPARE_ERROR_TOLERANCE='1e-2'.*atol,rtol"):

@@ -98,6 +98,17 @@ def test_columns_and_file(monitor, sleeper):
     assert lines[11] == lines[0] and lines[12:15] == ["", "", ""] and lines[15] == lines[0]
 
 
+def test_table_is_that_of_prettytable():
+    from prettytable import PrettyTable
+
+    for width in range(1, 12):
+        info = {"a" * width: "1", "bcd": "22" * width, "efgh": "", "xyz" * 3: "12345"}
+        wanted = PrettyTable()
+        wanted.field_names = ["key", "value"]
+        wanted.add_rows(list(info.items()))
+        assert process_monitor.table(info) == str(wanted)
+
+
 def test_original_columns_alone(monitor, sleeper):
     monitor.run(sleeper.pid, "--count", "1", "--no-children", "--probe", "none")
     assert monitor.rows()[1] == ORIGINAL
@@ -131,7 +142,7 @@ def test_p1_clean_end_with_the_process(monitor, sleeper):
     sleeper.stdin.close()  # its input ends, and so does it; nobody waits for it yet
     output = running.communicate(timeout=60)[0]
     assert running.returncode == 0 and f"process {sleeper.pid} has ended" in output
-    assert len(monitor.rows()[2]) == output.count("| runningtime") + 2
+    assert len(monitor.rows()[2]) == output.count("runningtime(Seconds)") + 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -161,6 +172,17 @@ def test_unwritable_folder(monitor, sleeper):
     assert "can not be saved" in monitor.run(sleeper.pid, "--count", "2", "--probe", "none").stderr
 
 
+def test_rows_are_kept_until_the_disk_takes_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "op_tools_results").write_text("a file")
+    result = process_monitor.ResultFile(7, "x", 0)
+    result.append({"a": "1"})
+    assert "can not be saved" in capsys.readouterr().err
+    (tmp_path / "op_tools_results").unlink()
+    result.append({"a": "2"})
+    assert (tmp_path / result.path).read_text() == "a\n1\n2\n"
+
+
 def test_a_number_that_belongs_to_another_process(sleeper):
     sampler = process_monitor.Sampler(sleeper.pid, None)
     assert sampler.sample() is not None
@@ -173,17 +195,19 @@ def test_a_number_that_belongs_to_another_process(sleeper):
 
 
 def test_p3_children_are_followed(monitor):
-    program = (
-        "import subprocess, sys; "
-        'inner = \'import subprocess, sys; subprocess.run([sys.executable, "-c", "x = bytes(60 << 20); input()"])\'; '
-        "p = subprocess.Popen([sys.executable, '-c', inner]); print('up', flush=True); p.wait()"
-    )
+    grandchild = "x = b'x' * (60 << 20); input()"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {grandchild!r}])"
+    program = f"import subprocess, sys; print('up', flush=True); subprocess.run([sys.executable, '-c', {child!r}])"
     parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         parent.stdout.readline()
         sampler = process_monitor.Sampler(parent.pid, None)
-        while (row := sampler.sample())["children"] != "2" or int(row["tree_rss(MB)"]) < 60:
+        for _ in range(500):  # until the grandchild has its memory
+            row = sampler.sample()
+            if row["children"] == "2" and int(row["tree_rss(MB)"]) >= int(row["rss(MB)"]) + 60:
+                break
             time.sleep(0.02)
+        assert row["children"] == "2"
         assert int(row["tree_rss(MB)"]) >= int(row["rss(MB)"]) + 60
     finally:
         parent.stdin.close()
@@ -373,6 +397,17 @@ def test_a_column_that_appears_later(tmp_path, monkeypatch):
     result.append({"b": "3"})
     with open(result.path, newline="", encoding="utf-8") as file:
         assert file.read() == 'a,b\r\n1,\r\n2,"x,y"\r\n,3\r\n'
+
+
+def test_two_monitors_in_one_second(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(time, "strftime", lambda form: "now")
+    one, two = process_monitor.ResultFile(7, "x", 0), process_monitor.ResultFile(7, "x", 0)
+    for result in (one, two, one):
+        result.append({"a": "1"})
+    assert one.path != two.path and two.path.endswith("_now_2.csv")
+    texts = [(tmp_path / result.path).read_text() for result in (one, two)]
+    assert texts == ["a\n1\n1\n", "a\n1\n"]
 
 
 def test_embedded_device(monitor, tmp_path):

@@ -223,3 +223,31 @@ def test_more_entries_than_a_short_directory_counts(library, tmp_path):
         assert len(archive.namelist()) == count + 6
         assert archive.read(f"wide/data/{count - 1}") == bytes(range(4))
     assert torch.load(path, weights_only=True).equal(torch.arange(16.0))
+
+
+@pytest.mark.full
+def test_more_than_four_gibibytes(library, tmp_path):
+    """Sizes and offsets beyond 32 bits: ZIP64 as torch writes it. Takes twice the size on disk for a moment."""
+    large = torch.empty((4 << 30) + 100, dtype=torch.uint8)
+    large[-3:] = torch.tensor([7, 8, 9], dtype=torch.uint8)
+    data = [large, torch.arange(5, dtype=torch.uint8)]
+    ours, theirs = tmp_path / "a" / "huge.pth", tmp_path / "huge.pth"
+    torch.save(data, theirs)
+    with zipfile.ZipFile(theirs) as archive:
+        pickle = archive.read("huge/data.pkl")
+    blobs = (Blob * 2)(*[Blob(tensor.data_ptr(), tensor.numel()) for tensor in data])
+    item = Item(b"unused", pickle, len(pickle), None, 0, blobs, 2)
+    call(library.dit_store_write_file, os.fsencode(ours), ctypes.byref(item))
+    different = 0
+    with open(ours, "rb") as a, open(theirs, "rb") as b:
+        for x in iter(lambda: a.read(1 << 24), b""):
+            y = b.read(1 << 24)
+            assert len(x) == len(y)
+            different += 0 if x == y else sum(i != j for i, j in zip(x, y, strict=True))
+        assert not b.read(1)
+    assert different <= 40 + 4 + 4  # the serialization id and its checksum, twice
+    theirs.unlink()
+    first, second = torch.load(ours, weights_only=True, mmap=True)
+    assert first.numel() == large.numel() and first[-3:].tolist() == [7, 8, 9] and second.tolist() == [0, 1, 2, 3, 4]
+    with zipfile.ZipFile(ours) as archive:
+        assert archive.testzip() is None

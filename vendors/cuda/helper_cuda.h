@@ -29,8 +29,10 @@ enum dit_status cuda_slots_read(void *slots, size_t first, size_t count, void *s
 enum dit_status cuda_staging_allocate(size_t size, void **memory, struct dit_error *err);
 void cuda_staging_free(void *memory);
 enum dit_status cuda_copy_to_host(void *host, const void *device, size_t size, void *stream, struct dit_error *err);
-/// Device memory filled with zeros, in the current context; allowed while another thread captures a graph.
-DIT_NODISCARD enum dit_status cuda_memory_allocate(size_t size, driver_pointer *memory, struct dit_error *err);
+/// Device memory in the current context, filled with zeros in the order of `stream`; allowed while another thread
+/// captures a graph.
+DIT_NODISCARD enum dit_status cuda_memory_allocate(size_t size, void *stream, driver_pointer *memory,
+                                                   struct dit_error *err);
 
 // ---- helper_module.c
 

@@ -57,7 +57,7 @@ typedef uint64_t driver_pointer;  ///< CUdeviceptr
   X(event_get_elapsed, cuEventElapsedTime, (float *milliseconds, void *start, void *end))                   \
   X(memory_allocate, cuMemAlloc_v2, (driver_pointer * memory, size_t size))                                 \
   X(memory_free, cuMemFree_v2, (driver_pointer memory))                                                     \
-  X(memory_set, cuMemsetD8_v2, (driver_pointer memory, unsigned char value, size_t size))                   \
+  X(memory_set, cuMemsetD8Async, (driver_pointer memory, unsigned char value, size_t size, void *stream))   \
   X(host_allocate, cuMemHostAlloc, (void **memory, size_t size, unsigned flags))                            \
   X(host_free, cuMemFreeHost, (void *memory))                                                               \
   X(copy_to_host, cuMemcpyDtoHAsync_v2, (void *host, driver_pointer device, size_t size, void *stream))     \

@@ -16,9 +16,11 @@
 #define HELPER_INLINE static inline
 #endif
 
+#if !defined(HELPER_THREADS)  // tests on the CPU have smaller blocks
 #define HELPER_THREADS 256
+#define HELPER_BLOCK_BYTES 32768  ///< of a tensor, before another block takes part
+#endif
 #define HELPER_BLOCKS 512           ///< of one tensor, at most: the cut does not depend on the device
-#define HELPER_BLOCK_BYTES 32768    ///< of a tensor, before another block takes part
 #define HELPER_POOL_DIMS 200        ///< dimensions of all strided tensors of one launch together
 #define HELPER_CHUNK 1024           ///< elements of a block of the hash (src/numerics/walk.h: WALK_CHUNK)
 #define HELPER_HASH_SLOTS 64        ///< WALK_SLOTS

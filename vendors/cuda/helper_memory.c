@@ -3,13 +3,13 @@
 #include "helper/pool.h"
 #include "helper_cuda.h"
 
-enum dit_status cuda_memory_allocate(size_t size, driver_pointer *memory, struct dit_error *err) {
+enum dit_status cuda_memory_allocate(size_t size, void *stream, driver_pointer *memory, struct dit_error *err) {
   driver_pointer fresh = 0;
   int mode = DRIVER_CAPTURE_RELAXED;
   (void)driver.capture_exchange(&mode);
   int error = driver.memory_allocate(&fresh, size);
   if (error == DRIVER_SUCCESS) {
-    error = driver.memory_set(fresh, 0, size);
+    error = driver.memory_set(fresh, 0, size, stream);
     if (error != DRIVER_SUCCESS) {
       (void)driver.memory_free(fresh);
     }
@@ -37,7 +37,13 @@ enum dit_status cuda_slots_create(int device, size_t size, size_t count, void **
   *fresh = (struct cuda_slots){.device = device, .size = size, .count = count};
   enum dit_status status = context_enter(&guard, device, err);
   if (status == DIT_OK) {
-    status = cuda_memory_allocate(size * (count > 0 ? count : 1), &fresh->memory, err);
+    status = cuda_memory_allocate(size * (count > 0 ? count : 1), NULL, &fresh->memory, err);
+    if (status == DIT_OK) {  // any stream may use it from now on
+      status = driver_check(driver.stream_synchronize(NULL), "cuStreamSynchronize", err);
+    }
+    if (status != DIT_OK && fresh->memory) {
+      (void)driver.memory_free(fresh->memory);
+    }
     context_leave(&guard);
   }
   if (status != DIT_OK) {

@@ -116,18 +116,19 @@ static uint64_t stream_get_id(void *stream) {
   return (uintptr_t)stream == 2 ? (uint64_t)(uintptr_t)&thread : (uint64_t)(uintptr_t)stream;
 }
 
-static enum dit_status scratch_create(int device, uint64_t stream, struct stream_scratch **out, struct dit_error *err) {
+static enum dit_status scratch_create(int device, void *stream, uint64_t id, struct stream_scratch **out,
+                                      struct dit_error *err) {
   driver_pointer memory = 0;
   struct stream_scratch *fresh = dit_calloc(1, sizeof *fresh);
   if (!fresh) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no host memory to keep track of scratch memory");
   }
-  enum dit_status status = cuda_memory_allocate(sizeof(struct kernel_scratch), &memory, err);
+  enum dit_status status = cuda_memory_allocate(sizeof(struct kernel_scratch), stream, &memory, err);
   if (status != DIT_OK) {
     dit_free(fresh);
     return status;
   }
-  *fresh = (struct stream_scratch){scratches[device], stream, (struct kernel_scratch *)(uintptr_t)memory};
+  *fresh = (struct stream_scratch){scratches[device], id, (struct kernel_scratch *)(uintptr_t)memory};
   scratches[device] = fresh;
   *out = fresh;
   return DIT_OK;
@@ -142,7 +143,7 @@ enum dit_status cuda_scratch_get(int device, void *stream, struct kernel_scratch
     found = found->next;
   }
   if (!found) {
-    status = scratch_create(device, id, &found, err);
+    status = scratch_create(device, stream, id, &found, err);
   }
   if (status == DIT_OK) {
     *scratch = found->memory;

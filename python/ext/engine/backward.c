@@ -1,10 +1,7 @@
 // Windows: hooks on the autograd nodes that a call made, for the tools that want its backward.
 //
-// A hook is a C callable that owns its window. It is called before its node runs with (grad_outputs) when an output of the
-// call leaves there, and after it with (grad_inputs, grad_outputs) when an input's gradient does.
-//
-// torch registers a hook through a Python function that makes an OrderedDict and a handle, 1.7 us. While a tool is active
-// `hook_register` stands in its place: for our hooks a dictionary and no handle, for all others the original.
+// A hook is a C callable that owns its window. It is called before its node runs with (grad_outputs) when an output of
+// the call leaves there, and after it with (grad_inputs, grad_outputs) when an input's gradient does.
 #include "engine/backward.h"
 
 #include <string.h>
@@ -19,16 +16,6 @@ struct hook {
   int output_count, input_count;
   struct backward_pair pair[];  // of outputs, then of inputs
 };
-
-// A dictionary as torch's handles need it: with weak references.
-struct hook_dict {
-  PyDictObject dict;
-  PyObject *weak_references;
-};
-
-static PyTypeObject hook_type, hook_dict_type;
-static PyObject *py_hook_key;
-static PyObject *py_register_original;  // while ours is in its place
 
 // ---- windows
 
@@ -90,6 +77,7 @@ static int keepers_ask(struct backward_window *window, struct engine_call *call,
     }
     Py_INCREF((PyObject *)tool);
     window->keeper[window->keeper_count++] = (struct backward_keeper){.tool = tool, .data = data};
+    window->begins |= tool->vtable->backward_begin != NULL;
     window->sums |= !(tool->vtable->needs & ENGINE_NEED_SHAPES_ONLY) || tool->py_console;
   }
   return 0;
@@ -104,7 +92,8 @@ static bool twins_exist(const struct engine_window_start *start) {
   return false;
 }
 
-static struct backward_window *window_create(const struct backward_walk *walk, struct engine_call *call, uint32_t tools) {
+static struct backward_window *window_create(const struct backward_walk *walk, struct engine_call *call,
+                                             uint32_t tools) {
   int slots[ENGINE_MAX_TOOLS];
   int count = slots_sort(tools, slots);
   int inputs = call->in.tensor_count + walk->base_count;
@@ -199,7 +188,7 @@ static void hook_dealloc(PyObject *self) {
   PyObject_Free(self);
 }
 
-static PyTypeObject hook_type = {
+PyTypeObject backward_hook_type = {
     .ob_base = {PyObject_HEAD_INIT(NULL) 0},
     .tp_name = "ditorch._C.BackwardHook",
     .tp_basicsize = sizeof(struct hook),
@@ -232,7 +221,7 @@ static PyObject *hook_create(const struct backward_walk *walk, int index, struct
   if (!hook) {
     return PyErr_NoMemory();
   }
-  PyObject_Init((PyObject *)hook, &hook_type);
+  PyObject_Init((PyObject *)hook, &backward_hook_type);
   hook->vectorcall = hook_call;
   hook->window = window;
   hook->exit = walk->node[index].exit;
@@ -249,7 +238,8 @@ static int node_hook(const struct backward_walk *walk, int index, struct backwar
   const struct backward_node *node = &walk->node[index];
   PyObject *py_hook = hook_create(walk, index, window);
   int status = py_hook ? 0 : -1;
-  if (status == 0 && node->exit) {
+  // The one after the node has the gradients of the outputs, too: enough when nobody is to be told before.
+  if (status == 0 && node->exit && (window->begins || !node->frontier)) {
     PyObject *py_handle = node->type.register_prehook(node->py_node, py_hook);
     status = py_handle ? 0 : -1;
     Py_XDECREF(py_handle);
@@ -263,75 +253,15 @@ static int node_hook(const struct backward_walk *walk, int index, struct backwar
   return status;
 }
 
-// ---- the dictionary of hooks
-
-static void hook_dict_dealloc(PyObject *self) {
-  if (((struct hook_dict *)(void *)self)->weak_references) {
-    PyObject_ClearWeakRefs(self);
-  }
-  PyDict_Type.tp_dealloc(self);
-}
-
-static PyTypeObject hook_dict_type = {
-    .ob_base = {PyObject_HEAD_INIT(NULL) 0},
-    .tp_name = "ditorch._C.BackwardHooks",
-    .tp_basicsize = sizeof(struct hook_dict),
-    .tp_weaklistoffset = offsetof(struct hook_dict, weak_references),
-    .tp_dealloc = hook_dict_dealloc,
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_doc = "The hooks of one node.",
-};
-
-static PyObject *hook_dict_create(void) {
-  static PyObject *py_none;
-  if (!py_none && !(py_none = PyTuple_New(0))) {
-    return NULL;
-  }
-  PyObject *py_dict = PyDict_Type.tp_new(&hook_dict_type, py_none, NULL);
-  if (py_dict) {
-    PyObject_GC_UnTrack(py_dict);  // no cycle through our hooks; the dictionary tracks itself when others come
-  }
-  return py_dict;
-}
-
-// (dictionary or None, hook) -> (dictionary, handle), as torch.autograd.Function._register_hook.
-static PyObject *hook_register(PyObject *module, PyObject *const *words, Py_ssize_t count) {
-  (void)module;
-  if (count != 2 || !Py_IS_TYPE(words[1], &hook_type)) {
-    return PyObject_Vectorcall(py_register_original, words, (size_t)count, NULL);
-  }
-  PyObject *py_dict = words[0] == Py_None ? hook_dict_create() : Py_NewRef(words[0]);
-  PyObject *py_pair = py_dict ? PyTuple_New(2) : NULL;
-  int status = py_pair ? 0 : -1;
-  if (status == 0 && words[0] == Py_None) {
-    status = PyDict_SetItem(py_dict, py_hook_key, words[1]);
-  } else if (status == 0) {
-    status = PyObject_SetItem(py_dict, words[1], words[1]);
-  }
-  if (status < 0) {
-    Py_XDECREF(py_dict);
-    Py_XDECREF(py_pair);
-    return NULL;
-  }
-  PyTuple_SET_ITEM(py_pair, 0, py_dict);
-  PyTuple_SET_ITEM(py_pair, 1, Py_NewRef(Py_None));
-  return py_pair;
-}
-
 // ---- the engine's door
 
-// Types and what torch offers; once.
-static int backward_load(void) {
-  if (py_hook_key) {
-    return 0;
+int backward_load(void) {
+  static bool loaded;
+  if (!loaded) {
+    loaded = PyType_Ready(&backward_hook_type) == 0 && backward_hooks_load() == 0 && backward_round_load() == 0 &&
+             backward_torch_load() == 0;
   }
-  hook_dict_type.tp_base = &PyDict_Type;
-  if (PyType_Ready(&hook_type) < 0 || PyType_Ready(&hook_dict_type) < 0 || backward_round_add_types() < 0 ||
-      backward_torch_load() < 0) {
-    return -1;
-  }
-  py_hook_key = PyUnicode_InternFromString("ditorch");
-  return py_hook_key ? 0 : -1;
+  return loaded ? 0 : -1;
 }
 
 static int edge_take(struct engine_window_start *start, PyObject *tensor, int input) {
@@ -365,8 +295,9 @@ int engine_window_begin(struct engine_window_start *start, struct engine_call *c
   if (wanted == 0) {
     return 0;
   }
-  if (backward_load() < 0) {
-    return -1;
+  int enabled = backward_load() < 0 ? -1 : backward_grad_is_enabled();
+  if (enabled <= 0) {
+    return enabled;
   }
   if (wanted > ENGINE_INLINE_EDGES && !(start->edges = PyMem_Malloc((size_t)wanted * sizeof *start->edges))) {
     start->edges = start->inline_edges;
@@ -441,52 +372,3 @@ void engine_window_drop(struct engine_window_start *start) {
   start->edge_count = 0;
   start->wanted = false;
 }
-
-// ---- bindings
-
-#define FAST(function) (PyCFunction)(void (*)(void)) function
-static PyMethodDef register_method = {"_register_hook", FAST(hook_register), METH_FASTCALL, "Register an autograd hook."};
-
-PyDoc_STRVAR(hooks_install_doc,
-             "backward_hooks_install()\n\nRegister the tools' own autograd hooks without Python code: takes the place of "
-             "torch.autograd.Function._register_hook. Nothing when it has it already.");
-static PyObject *py_hooks_install(PyObject *module, PyObject *unused) {
-  (void)module;
-  (void)unused;
-  if (backward_load() < 0) {
-    return NULL;
-  }
-  if (py_register_original) {
-    Py_RETURN_NONE;
-  }
-  PyObject *function = backward_function_class_get();
-  PyObject *py_original = PyObject_GetAttrString(function, "_register_hook");
-  PyObject *py_ours = py_original ? PyCFunction_New(&register_method, NULL) : NULL;
-  if (!py_ours || PyObject_SetAttrString(function, "_register_hook", py_ours) < 0) {
-    Py_XDECREF(py_original);
-    Py_XDECREF(py_ours);
-    return NULL;
-  }
-  Py_DECREF(py_ours);
-  py_register_original = py_original;
-  Py_RETURN_NONE;
-}
-
-static PyObject *py_hooks_remove(PyObject *module, PyObject *unused) {
-  (void)module;
-  (void)unused;
-  if (!py_register_original) {
-    Py_RETURN_NONE;
-  }
-  if (PyObject_DelAttrString(backward_function_class_get(), "_register_hook") < 0) {
-    return NULL;
-  }
-  Py_CLEAR(py_register_original);
-  Py_RETURN_NONE;
-}
-
-PyMethodDef py_backward_methods[] = {
-    {"backward_hooks_install", py_hooks_install, METH_NOARGS, hooks_install_doc},
-    {"backward_hooks_remove", py_hooks_remove, METH_NOARGS, "backward_hooks_remove()\n\nUndo backward_hooks_install."},
-    {NULL, NULL, 0, NULL},
-};

@@ -3,8 +3,9 @@
 ///   engine_window_end -> backward_walk.c: the nodes of the call -> backward.c: a window and its hooks on those nodes
 ///   the autograd engine -> the hooks -> backward_round.c: gradients of one round, handed to the tools
 ///
-/// Ownership goes one way: node -> hook -> window -> tools and their data. Nothing below a node refers back to a node, an
-/// output or an input, so the graph's own life decides: when it dies, run or not, all of this is released without gc.
+/// Ownership goes one way: node -> hook -> window -> tools and their data. Nothing below a node refers back to a node,
+/// an output or an input, so the graph's own life decides: when it dies, run or not, all of this is released without
+/// gc.
 #ifndef DIT_EXT_BACKWARD_H
 #define DIT_EXT_BACKWARD_H
 
@@ -41,7 +42,7 @@ struct backward_walk {
   int output_count, output_capacity;
   int base_at, base_count;  ///< the last of them: bases of views that were changed
   struct backward_pairs outputs, inputs;
-  int cursor;  ///< where the search for an input's edge begins
+  int cursor;      ///< where the search for an input's edge begins
   int32_t *table;  ///< hash table of nodes, once they are many
   int table_size;
   struct backward_node inline_node[4];
@@ -52,6 +53,14 @@ struct backward_walk {
 DIT_NODISCARD int backward_walk_run(struct backward_walk *walk, const struct engine_window_start *start,
                                     const struct engine_call *call);
 void backward_walk_reset(struct backward_walk *walk);
+
+// ---- hooks
+
+/// What sits on a node; owns its window.
+extern PyTypeObject backward_hook_type;
+DIT_NODISCARD int backward_hooks_load(void);
+/// Types, and what torch offers; once. 0 or -1.
+DIT_NODISCARD int backward_load(void);
 
 // ---- the window
 
@@ -69,13 +78,14 @@ struct backward_window {
   uint64_t id;
   uint32_t location, module;
   unsigned flags;
-  int32_t rounds;                ///< begun so far
-  int64_t done_task;             ///< of the round that was told last
-  struct backward_round *open;   ///< of graph tasks that are running
+  int32_t rounds;               ///< begun so far
+  int64_t done_task;            ///< of the round that was told last
+  struct backward_round *open;  ///< of graph tasks that are running
   int output_count, input_count;
   int frontier_count;
-  bool sums;           ///< some tool wants the values of gradients
-  const int32_t *twin; ///< per input: the first input that is the same tensor; NULL when all differ
+  bool sums;            ///< some tool wants the values of gradients
+  bool begins;          ///< some tool has a backward_begin
+  const int32_t *twin;  ///< per input: the first input that is the same tensor; NULL when all differ
   int keeper_count;
   struct backward_keeper keeper[];
 };
@@ -93,8 +103,6 @@ DIT_NODISCARD int backward_round_put_input(struct backward_round *round, int to,
 DIT_NODISCARD int backward_round_begin(struct backward_round *round, int64_t now);
 /// One frontier node has run; the last one ends the round. 0 or -1.
 DIT_NODISCARD int backward_round_leave(struct backward_round *round, int64_t now);
-int backward_round_add_types(void);
-
-
+DIT_NODISCARD int backward_round_load(void);
 
 #endif

@@ -1,4 +1,5 @@
-// A tool for tests and measurements: hands every event to a Python function, the backward's begin and completeness included.
+// A tool for tests and measurements: hands every event to a Python function, the backward's begin and completeness
+// included.
 #include "engine/backward.h"
 #include "engine/internal.h"
 
@@ -24,12 +25,13 @@ static int probe_after(struct engine_tool *tool, struct engine_call *call) {
   for (int i = 0; py_tensors && i < call->in.tensor_count; i++) {
     PyTuple_SET_ITEM(py_tensors, i, Py_NewRef(call->in.tensor[i].py_tensor));
   }
-  return told(tool, "call",
-              Py_BuildValue("{s:K,s:O,s:O,s:O,s:O,s:O,s:N,s:O,s:O}", "id", (unsigned long long)call->id, "name",
-                            call->op->py_name, "func", call->func, "args", call->args, "kwargs",
-                            call->kwargs ? call->kwargs : Py_None, "result", call->result ? call->result : Py_None, "tensors",
-                            py_tensors, "recompute", call->flags & ENGINE_CALL_RECOMPUTE ? Py_True : Py_False, "failed",
-                            call->flags & ENGINE_CALL_FAILED ? Py_True : Py_False));
+  return told(
+      tool, "call",
+      Py_BuildValue("{s:K,s:O,s:O,s:O,s:O,s:O,s:N,s:O,s:O}", "id", (unsigned long long)call->id, "name",
+                    call->op->py_name, "func", call->func, "args", call->args, "kwargs",
+                    call->kwargs ? call->kwargs : Py_None, "result", call->result ? call->result : Py_None, "tensors",
+                    py_tensors, "recompute", call->flags & ENGINE_CALL_RECOMPUTE ? Py_True : Py_False, "failed",
+                    call->flags & ENGINE_CALL_FAILED ? Py_True : Py_False));
 }
 
 static void *probe_keep(struct engine_tool *tool, struct engine_call *call) {
@@ -100,8 +102,9 @@ static const struct engine_tool_vtable probe_vtable = {
     .describe = probe_describe,
 };
 
-PyDoc_STRVAR(probe_doc, "backward_probe(callback) -> Tool\n\nA tool for tests: callback(kind, event) with kind 'call', 'begin' or "
-                        "'end' gets every event, CPU operators included; None: nothing is told, describe() counts windows.");
+PyDoc_STRVAR(probe_doc,
+             "backward_probe(callback) -> Tool\n\nA tool for tests: callback(kind, event) with kind 'call', 'begin' or "
+             "'end' gets every event, CPU operators included; None: nothing is told, describe() counts windows.");
 static PyObject *py_probe(PyObject *module, PyObject *callback) {
   (void)module;
   if (engine_torch_load() < 0) {

@@ -1,9 +1,10 @@
 // Rounds: one graph task (a run of the autograd engine) passing through one window, and their end.
 //
-// A round is complete when every frontier node of its window has run; it is told right then. Rounds that do not get so far
-// (autograd.grad for some inputs only, an output that was not used, an exception, a checkpoint that stops early) are told
-// when their graph task ends: a task object is queued as the task's callback, and its death, which also comes after an
-// exception, tells what is left. A round belongs to a task by the task's number, so nested and concurrent tasks do not mix.
+// A round is complete when every frontier node of its window has run; it is told right then. Rounds that do not get so
+// far (autograd.grad for some inputs only, an output that was not used, an exception, a checkpoint that stops early)
+// are told when their graph task ends: a task object is queued as the task's callback, and its death, which also comes
+// after an exception, tells what is left. A round belongs to a task by the task's number, so nested and concurrent
+// tasks do not mix.
 #include <string.h>
 
 #include "dit/record.h"
@@ -174,7 +175,7 @@ static PyTypeObject task_type = {
     .tp_doc = "Tells the tools, at the end of a run of the autograd engine, what it left unfinished.",
 };
 
-int backward_round_add_types(void) {
+int backward_round_load(void) {
   return PyType_Ready(&task_type);
 }
 
@@ -228,7 +229,8 @@ struct backward_round *backward_round_get(struct backward_window *window) {
   int64_t id = backward_task_get_id();
   if (id < 0) {
     if (id == -1) {
-      PyErr_SetString(PyExc_RuntimeError, "an autograd hook of the tools was called outside a run of the autograd engine");
+      PyErr_SetString(PyExc_RuntimeError,
+                      "an autograd hook of the tools was called outside a run of the autograd engine");
     }
     return NULL;
   }

@@ -1,8 +1,8 @@
 // Autograd nodes and graph tasks, reached through the C functions behind their Python attributes.
 //
-// The node types of PyTorch's own operators are static and share a handful of C functions: their table entries are cached by
-// type and called directly. The types of custom functions (torch.autograd.Function) come and go: they are looked up each
-// time.
+// The node types of PyTorch's own operators are static and share a handful of C functions: their table entries are
+// cached by type and called directly. The types of custom functions (torch.autograd.Function) come and go: they are
+// looked up each time.
 #include "engine/backward_torch.h"
 
 #include <string.h>
@@ -74,8 +74,9 @@ int backward_torch_load(void) {
     return -1;
   }
   torch.py_set_grad_enabled = path_get("torch", PATH("_C", "_set_grad_enabled"));
-  torch.py_queue_callback =
-      torch.py_set_grad_enabled ? path_get("torch.autograd", PATH("Variable", "_execution_engine", "queue_callback")) : NULL;
+  torch.py_queue_callback = torch.py_set_grad_enabled
+                                ? path_get("torch.autograd", PATH("Variable", "_execution_engine", "queue_callback"))
+                                : NULL;
   torch.py_function_class = torch.py_queue_callback ? path_get("torch.autograd", PATH("Function")) : NULL;
   torch.loaded = torch.py_function_class != NULL;
   return torch.loaded ? 0 : -1;
@@ -130,10 +131,11 @@ static int type_load(PyTypeObject *type, struct backward_node_type *out) {
     return 0;
   }
   out->type = NULL;
-  PyErr_Format(PyExc_NotImplementedError,
-               "autograd node %s has no C functions _sequence_nr, register_hook, register_prehook and next_functions: this "
-               "PyTorch is not supported by the tools' backward side",
-               type->tp_name);
+  PyErr_Format(
+      PyExc_NotImplementedError,
+      "autograd node %s has no C functions _sequence_nr, register_hook, register_prehook and next_functions: this "
+      "PyTorch is not supported by the tools' backward side",
+      type->tp_name);
   return -1;
 }
 
@@ -171,6 +173,13 @@ int backward_sequence_get(uint64_t *sequence) {
   *sequence = PyLong_AsUnsignedLongLong(py_number);
   Py_DECREF(py_number);
   return *sequence == UINT64_MAX && PyErr_Occurred() ? -1 : 0;
+}
+
+int backward_grad_is_enabled(void) {
+  PyObject *py_enabled = quick_call(&torch.is_grad_enabled);
+  int enabled = py_enabled ? py_enabled == Py_True : -1;
+  Py_XDECREF(py_enabled);
+  return enabled;
 }
 
 int64_t backward_task_get_id(void) {

@@ -1,7 +1,8 @@
 /// What the backward side asks of PyTorch: autograd nodes, graph tasks, grad mode.
 ///
-/// Nodes are handled as Python objects; of one node at most one object lives at a time, so two held objects are the same
-/// node exactly when they are the same pointer. All functions need the GIL; failure is -1 or NULL with an exception.
+/// Nodes are handled as Python objects; of one node at most one object lives at a time, so two held objects are the
+/// same node exactly when they are the same pointer. All functions need the GIL; failure is -1 or NULL with an
+/// exception.
 #ifndef DIT_EXT_BACKWARD_TORCH_H
 #define DIT_EXT_BACKWARD_TORCH_H
 
@@ -31,6 +32,8 @@ uint64_t backward_node_get_sequence(PyObject *node, const struct backward_node_t
 
 /// The next sequence number of this thread. 0 or -1.
 DIT_NODISCARD int backward_sequence_get(uint64_t *sequence);
+/// 1 while this thread records operations, 0 when not, -1 with an exception.
+int backward_grad_is_enabled(void);
 /// The running graph task of this thread, -1 for none; -2 with an exception.
 int64_t backward_task_get_id(void);
 /// Have `callable` called at the end of the running graph task, and released when the task dies. 0 or -1.

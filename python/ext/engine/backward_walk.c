@@ -1,13 +1,14 @@
 // Which autograd nodes belong to a call, and which of their gradients are those of its outputs and inputs.
 //
-// Nodes are numbered by their thread in the order of creation. A node is the call's own when an output reaches it without
-// passing an input's edge and its number is not below the one taken before the call. Numbers of other threads mean nothing
-// here: the edges of the inputs are therefore tested first.
+// Nodes are numbered by their thread in the order of creation. A node is the call's own when an output reaches it
+// without passing an input's edge and its number is not below the one taken before the call. Numbers of other threads
+// mean nothing here: the edges of the inputs are therefore tested first.
 //
 //   output tensors --exit nodes--> own nodes --frontier nodes--> edges of the inputs, taken before the call
 //
-// Changed in place: the tensor's node is a new one, its old edge was taken before. Changed through a view: autograd rewrites
-// the base's history (CopySlices, whose first edge is the base's old one), so the base is an output and an input, too.
+// Changed in place: the tensor's node is a new one, its old edge was taken before. Changed through a view: autograd
+// rewrites the base's history (CopySlices, whose first edge is the base's old one), so the base is an output and an
+// input, too.
 #include <string.h>
 
 #include "engine/backward.h"
@@ -53,8 +54,8 @@ static int pairs_add(struct backward_pairs *pairs, int node, int at, int to) {
 // Takes a reference of its own.
 static int output_add(struct backward_walk *walk, PyObject *tensor) {
   void *items = walk->py_output;
-  if (array_grow(&items, walk->output_count, &walk->output_capacity, sizeof *walk->py_output, walk->py_inline_output, 4) <
-      0) {
+  if (array_grow(&items, walk->output_count, &walk->output_capacity, sizeof *walk->py_output, walk->py_inline_output,
+                 4) < 0) {
     return -1;
   }
   walk->py_output = items;
@@ -389,7 +390,8 @@ static int base_match(struct backward_walk *walk, int base) {
   return 0;
 }
 
-int backward_walk_run(struct backward_walk *walk, const struct engine_window_start *start, const struct engine_call *call) {
+int backward_walk_run(struct backward_walk *walk, const struct engine_window_start *start,
+                      const struct engine_call *call) {
   memset(walk, 0, offsetof(struct backward_walk, inline_node));
   walk->start = start;
   walk->call = call;

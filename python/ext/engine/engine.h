@@ -248,6 +248,7 @@ struct engine_tool {
   PyObject ob_base;
   const struct engine_tool_vtable *vtable;
   int kind;                      ///< number of the vtable
+  uint32_t key;                  ///< interned name for the record log
   int slot;                      ///< while active; -1 otherwise
   bool due;                      ///< this step and rank are selected (set by Python at start and at each step)
   bool aten;                     ///< level "aten"

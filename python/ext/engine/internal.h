@@ -47,6 +47,9 @@ extern struct engine_state engine_state;
 extern _Atomic uint64_t engine_environ_generation;
 DIT_NODISCARD int engine_environ_refresh(void);
 
+/// Lower the guard for the operator, and raise it again afterwards; cheaper than lower and raise.
+void engine_guard_pause(int token);
+int engine_guard_resume(int token);
 /// Switch torch-function dispatch off (modes and subclasses); new reference for engine_dispatch_enable, which takes it.
 PyObject *engine_dispatch_disable(void);
 void engine_dispatch_enable(PyObject *py_disabled);

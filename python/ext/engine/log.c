@@ -33,15 +33,11 @@ static void keys_intern(void) {
 
 // ---- fields
 
-static uint32_t tool_key(const struct engine_tool *tool) {
-  return key_intern(tool->vtable->name);
-}
-
 static void common_add(struct dit_record_builder *builder, const struct engine_tool *tool, const struct engine_op *op,
                        uint64_t id, int64_t step) {
   dit_record_field_u64(builder, engine_key_id, id);
   dit_record_field_interned(builder, engine_key_name, op->key);
-  dit_record_field_interned(builder, engine_key_tool, tool_key(tool));
+  dit_record_field_interned(builder, engine_key_tool, tool->key);
   dit_record_field_i64(builder, engine_key_step, step);
 }
 

@@ -350,7 +350,7 @@ static PyObject *call_apply(struct engine_call *call, uint32_t mask, int *token)
     engine_window_drop(&window);
     return NULL;
   }
-  engine_guard_lower(*token);
+  engine_guard_pause(*token);
   call->begin_ns = dit_record_get_time();
   PyObject *py_result = call_plain(call->func, call->args, call->kwargs);
   call->end_ns = dit_record_get_time();
@@ -359,7 +359,7 @@ static PyObject *call_apply(struct engine_call *call, uint32_t mask, int *token)
     call->error = failure.value;
     call->flags |= ENGINE_CALL_FAILED;
   }
-  *token = engine_guard_raise();
+  *token = engine_guard_resume(*token);
   call->result = py_result;
   int status = py_result ? engine_leaves_add(&call->out, py_result, "out") : 0;
   effects_find(call, versions);
@@ -380,7 +380,7 @@ static PyObject *call_apply(struct engine_call *call, uint32_t mask, int *token)
 // A call without any tensor argument: only its result tells whether it was a device operator (default devices below
 // us). When the operator fails the guard stays down (`*token` is -1).
 static PyObject *call_apply_late(struct engine_call *call, uint32_t mask, int *token) {
-  engine_guard_lower(*token);
+  engine_guard_pause(*token);
   call->begin_ns = dit_record_get_time();
   PyObject *py_result = call_plain(call->func, call->args, call->kwargs);
   call->end_ns = dit_record_get_time();
@@ -388,7 +388,7 @@ static PyObject *call_apply_late(struct engine_call *call, uint32_t mask, int *t
     *token = -1;
     return NULL;
   }
-  *token = engine_guard_raise();
+  *token = engine_guard_resume(*token);
   call->result = py_result;
   uint32_t applied = 0;
   int status = engine_leaves_add(&call->out, py_result, "out");

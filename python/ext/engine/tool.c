@@ -296,6 +296,9 @@ static PyObject *tool_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   if (tool) {
     tool->vtable = kinds[kind];
     tool->kind = kind;
+    if (dit_record_intern(name, strlen(name), &tool->key, NULL) != DIT_OK) {
+      tool->key = 0;
+    }
     tool->slot = -1;
     tool->due = true;
     tool->numel_max = tool->first = INT64_MAX;

@@ -3,8 +3,8 @@
 //
 // Nothing here links libtorch. Getters are reached through the descriptors of torch._C.TensorBase, whose C functions
 // are called directly: no attribute lookup, no torch-function dispatch (the guard sees to that).
-#include "engine/engine.h"
 #include "engine/exchange.h"
+#include "engine/internal.h"
 
 struct engine_torch engine_torch;
 
@@ -119,6 +119,7 @@ int engine_torch_load(void) {
 static _Thread_local struct {
   int depth;
   bool functorch;
+  bool looked;                         // the guard is up, or was when it was paused, and found no modes
   PyObject *py_disabled[GUARD_DEPTH];  // owned; an entered DisableTorchFunction per level, or NULL
 } guard;
 
@@ -149,6 +150,26 @@ PyObject *engine_dispatch_disable(void) {
   return py_context;
 }
 
+// Between pause and resume the operator itself runs. What the guard found out when it went up still holds, except that
+// an operator may have been a mode's own enter or exit: with modes around, everything is looked at again.
+void engine_guard_pause(int token) {
+  guard.depth = token;
+  if (token < GUARD_DEPTH && guard.py_disabled[token]) {
+    PyObject *py_disabled = guard.py_disabled[token];
+    guard.py_disabled[token] = NULL;
+    engine_dispatch_enable(py_disabled);
+    guard.looked = false;
+  }
+}
+
+int engine_guard_resume(int token) {
+  if (!guard.looked || guard.depth != token) {
+    return engine_guard_raise();
+  }
+  guard.depth = token + 1;
+  return token;
+}
+
 int engine_guard_raise(void) {
   int token = guard.depth++;
   if (token >= GUARD_DEPTH) {
@@ -160,7 +181,8 @@ int engine_guard_raise(void) {
     guard.functorch = py_active == Py_True;
     Py_XDECREF(py_active);
     PyErr_Clear();
-    if (modes_are_left()) {
+    guard.looked = !modes_are_left();
+    if (!guard.looked) {
       guard.py_disabled[token] = engine_dispatch_disable();
     }
   }

@@ -1,10 +1,10 @@
-// OpCapture: the inputs of a call before it runs, its result, and the gradients of its backward, as files that torch.load
-// reads or packed into a container.
+// OpCapture: the inputs of a call before it runs, its result, and the gradients of its backward, as files that
+// torch.load reads or packed into a container.
 //
 // A call's key is "<id>/<local time>", fixed before the operator runs; everything of the call lies in
 //   [rank<R>/]op_capture_results/<operator>/<pid>/<key>/{input,output,grad_outputs,grad_inputs,error}.pth
-// below the results folder. `rank<R>/` is there only when the job has several ranks, which may share the folder and have
-// equal process ids. What cannot be saved never fails the program: it is counted, and said once per kind.
+// below the results folder. `rank<R>/` is there only when the job has several ranks, which may share the folder and
+// have equal process ids. What cannot be saved never fails the program: it is counted, and said once per kind.
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,9 +16,11 @@
 #include "engine/log.h"
 #include "tools/capture_item.h"
 #include "tools/capture_memory.h"
+#include "tools/capture_reuse.h"
 #include "tools/capture_store.h"
 
 #define FLUSH_MS (10 * 60 * 1000)  // a stop() waits for the disk, but not for ever
+#define KEPT_BYTES (64u << 20)     // of snapshot memory, from one start to the next
 #define NAME_MAX_BYTES 200         // of an operator's name as a folder
 #define PATH_BYTES 1024
 
@@ -94,7 +96,8 @@ static long environ_number(const char *name) {
   return errno == 0 && number >= 0 && number <= INT32_MAX && end && !*end ? number : -1;
 }
 
-// Option `name` with "/rank<R>" behind it when the job has several ranks; owned by the caller, or NULL with an exception.
+// Option `name` with "/rank<R>" behind it when the job has several ranks; owned by the caller, or NULL with an
+// exception.
 static char *folder_read(PyObject *options, const char *name, const char *otherwise, long rank) {
   const char *folder = otherwise;
   PyObject *value;
@@ -171,6 +174,7 @@ static int capture_configure(struct engine_tool *tool, PyObject *options) {
 
 static int capture_start(struct engine_tool *tool) {
   struct state *state = tool->state;
+  state->step = engine_step_get();
   if (state->store && state->pid == getpid()) {
     return 0;
   }
@@ -303,9 +307,9 @@ struct job {
 };
 
 static void record_write(const struct job *job, const char *path, int64_t bytes, bool kept) {
-  struct dit_record_builder *builder = job->call ? engine_log_begin(job->tool, job->call, ENGINE_RECORD_CAPTURE)
-                                                 : engine_log_begin_backward(job->tool, job->backward,
-                                                                             ENGINE_RECORD_CAPTURE);
+  struct dit_record_builder *builder = job->call
+                                           ? engine_log_begin(job->tool, job->call, ENGINE_RECORD_CAPTURE)
+                                           : engine_log_begin_backward(job->tool, job->backward, ENGINE_RECORD_CAPTURE);
   if (!builder) {
     return;
   }
@@ -414,8 +418,7 @@ static int capture_before(struct engine_tool *tool, struct engine_call *call) {
     return 0;
   }
   state->calls++;
-  const struct job job = {
-      .tool = tool, .call = call, .what = "input", .second = time(NULL), .now = state->write_ahead};
+  const struct job job = {.tool = tool, .call = call, .what = "input", .second = time(NULL), .now = state->write_ahead};
   struct capture_source source = {
       .args = ((PyTupleObject *)call->args)->ob_item,
       .count = PyTuple_GET_SIZE(call->args),
@@ -472,7 +475,7 @@ static int capture_after(struct engine_tool *tool, struct engine_call *call) {
 
 struct kept {
   time_t second;
-  int32_t round;          // of `saved`
+  int32_t round;         // of `saved`
   bool outputs, inputs;  // saved in that round
 };
 
@@ -533,8 +536,7 @@ static int capture_backward_end(struct engine_tool *tool, struct engine_backward
   if (!kept) {
     return 0;
   }
-  bool inputs =
-      gradients_save(tool, backward, "grad_inputs", backward->grad_inputs, backward->grad_input_count, false);
+  bool inputs = gradients_save(tool, backward, "grad_inputs", backward->grad_inputs, backward->grad_input_count, false);
   bool outputs =
       gradients_save(tool, backward, "grad_outputs", backward->grad_outputs, backward->grad_output_count, false);
   kept->round = backward->round;
@@ -574,14 +576,15 @@ static int capture_flush(struct state *state) {
 // A new step waits for nothing; asked again for the same one, it is a flush.
 static int capture_step(struct engine_tool *tool, int64_t step) {
   struct state *state = tool->state;
-  bool flush = state->step == step;
+  bool flush = tool->slot < 0 || state->step == step;
   state->step = step;
   return flush ? capture_flush(state) : 0;
 }
 
 static int capture_stop(struct engine_tool *tool) {
   int status = capture_flush(tool->state);
-  capture_memory_trim();
+  capture_reuse_clear();
+  capture_memory_trim(KEPT_BYTES);
   return status;
 }
 
@@ -592,14 +595,14 @@ static PyObject *capture_describe(struct engine_tool *tool) {
     dit_store_get_counts(state->store->store, &counts);
   }
   bool packed = state->store_options.layout == DIT_STORE_PACKED;
-  return Py_BuildValue(
-      "{s:s,s:s,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:O,s:s}", "root", state->root, "layout",
-      packed ? "packed" : "files", "calls", (unsigned long long)state->calls, "items", (unsigned long long)state->items,
-      "bytes", (unsigned long long)state->bytes, "errors", (unsigned long long)state->errors, "failed",
-      (unsigned long long)state->failed, "capped", (unsigned long long)state->capped, "refused",
-      (unsigned long long)state->refused, "written", (unsigned long long)counts.written, "lost",
-      (unsigned long long)(counts.lost + counts.dropped), "shared", (unsigned long long)counts.shared, "failing",
-      counts.failing ? Py_True : Py_False, "problem", counts.problem);
+  return Py_BuildValue("{s:s,s:s,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:O,s:s}", "root", state->root, "layout",
+                       packed ? "packed" : "files", "calls", (unsigned long long)state->calls, "items",
+                       (unsigned long long)state->items, "bytes", (unsigned long long)state->bytes, "errors",
+                       (unsigned long long)state->errors, "failed", (unsigned long long)state->failed, "capped",
+                       (unsigned long long)state->capped, "refused", (unsigned long long)state->refused, "written",
+                       (unsigned long long)counts.written, "lost", (unsigned long long)(counts.lost + counts.dropped),
+                       "shared", (unsigned long long)counts.shared, "failing", counts.failing ? Py_True : Py_False,
+                       "problem", counts.problem);
 }
 
 // ---- the full console
@@ -656,8 +659,7 @@ static PyObject *capture_extra_backward(struct engine_tool *tool, struct engine_
   for (int i = 0; py_saved && this_round && i < 2; i++) {
     char what[40];
     what_print(what, kinds[i].what, backward->round);
-    if (kinds[i].saved &&
-        saved_add(py_saved, tool->state, backward->op, backward->id, kept->second, what) < 0) {
+    if (kinds[i].saved && saved_add(py_saved, tool->state, backward->op, backward->id, kept->second, what) < 0) {
       Py_CLEAR(py_saved);
     }
   }

@@ -6,6 +6,7 @@
 
 #include "dit/runtime.h"
 #include "tools/capture_memory.h"
+#include "tools/capture_reuse.h"
 
 #define COPY_WITHOUT_GIL (256 << 10)  // bytes from which a copy lets other threads run
 #define INSERTION_MAX 24              // tensors that are sorted by insertion
@@ -45,19 +46,36 @@ static int groups_grow(struct capture_blobs *blobs) {
 
 // ---- spans
 
-// Types that the engine's exchange does not know: by name.
-static int16_t dtype_find(const struct engine_tensor *tensor) {
-  if (tensor->dtype >= 0) {
+// By the name of torch's object.
+static int16_t dtype_read(PyObject *dtype) {
+  PyObject *py_text = dtype ? PyObject_Str(dtype) : NULL;
+  const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
+  int16_t number = text ? (int16_t)dit_dtype_find(text) : -1;
+  Py_XDECREF(py_text);
+  PyErr_Clear();
+  return number;
+}
+
+int16_t capture_dtype_find(const struct engine_tensor *tensor) {
+  // The exchange calls torch.int1 to int7 "int8" and their unsigned kin "uint8", and has no name for some others.
+  static PyObject *plain[2];  // torch.int8, torch.uint8: live for ever
+  bool doubtful = tensor->dtype == DIT_DTYPE_I8 || tensor->dtype == DIT_DTYPE_U8;
+  if (tensor->dtype >= 0 && !doubtful) {
     return tensor->dtype;
   }
   PyObject *py_dtype = PyObject_GetAttrString(tensor->py_tensor, "dtype");
-  PyObject *py_text = py_dtype ? PyObject_Str(py_dtype) : NULL;
-  const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
-  int16_t dtype = text ? (int16_t)dit_dtype_find(text) : -1;
-  Py_XDECREF(py_text);
+  int slot = tensor->dtype == DIT_DTYPE_U8;
+  int16_t found = tensor->dtype;
+  if (py_dtype && (tensor->dtype < 0 || py_dtype != plain[slot])) {
+    int16_t number = dtype_read(py_dtype);
+    if (doubtful && number == tensor->dtype) {
+      plain[slot] = py_dtype;
+    }
+    found = number >= 0 ? number : found;
+  }
   Py_XDECREF(py_dtype);
   PyErr_Clear();
-  return dtype;
+  return found;
 }
 
 // The whole storage: operators such as as_strided reach beyond the tensor they are given.
@@ -79,7 +97,7 @@ static void span_widen(struct capture_span *span) {
 }
 
 static void span_set(struct capture_span *span, const struct engine_tensor *tensor, int index) {
-  *span = (struct capture_span){.tensor = tensor, .group = -1, .same = index, .dtype = dtype_find(tensor)};
+  *span = (struct capture_span){.tensor = tensor, .group = -1, .same = index, .dtype = capture_dtype_find(tensor)};
   span->element = (uint8_t)dit_dtype_get_size(span->dtype);
   bool readable = (tensor->flags & ENGINE_TENSOR_STRIDED) && tensor->place != ENGINE_PLACE_NONE && span->element > 0;
   if (!readable) {
@@ -153,8 +171,8 @@ static void order_sort(struct capture_blobs *blobs, int count) {
 
 static bool group_takes(const struct capture_group *group, const struct capture_span *span) {
   const struct engine_tensor *a = group->tensor, *b = span->tensor;
-  bool overlaps = a->place == b->place && a->device_index == b->device_index && span->low < group->high &&
-                  group->low < span->high;
+  bool overlaps =
+      a->place == b->place && a->device_index == b->device_index && span->low < group->high && group->low < span->high;
   // Elements of both must lie on whole offsets of one storage; foreign memory may break that.
   uint8_t narrow = span->element < group->widest ? span->element : group->widest;
   return overlaps && (span->low - group->widest_low) % narrow == 0;
@@ -270,41 +288,96 @@ static int device_wait(const struct engine_tensor *tensor) {
   return 0;
 }
 
-static void bytes_copy(struct capture_blobs *blobs, int begin, int end, unsigned char *to) {
-  for (int i = begin; i < end; i++) {
-    size_t size = blobs->group[i].high - blobs->group[i].low;
-    if (size) {
-      memcpy(to, (const void *)blobs->group[i].low, size);
-    }
-    to += (size + 15) & ~(size_t)15;
+// The last snapshot of the same bytes when they are still the same; else a copy. One reference for the caller.
+static struct capture_memory *bytes_take(uintptr_t low, size_t size) {
+  struct capture_memory *last = capture_reuse_find(low, size), *fresh = NULL;
+  bool large = size >= COPY_WITHOUT_GIL;
+  PyThreadState *state = large ? PyEval_SaveThread() : NULL;
+  bool same = last && memcmp((const void *)low, last->data, size) == 0;
+  if (!same && (fresh = capture_memory_create(size))) {
+    memcpy(fresh->data, (const void *)low, size);
   }
+  if (large) {
+    PyEval_RestoreThread(state);
+  }
+  if (same) {
+    return last;
+  }
+  if (last) {
+    capture_memory_release(last);
+  }
+  if (fresh) {
+    capture_reuse_keep(low, size, fresh);
+  }
+  return fresh;
+}
+
+static size_t group_size(const struct capture_group *group) {
+  return group->high - group->low;
+}
+
+// Small storages of the run share one block.
+static int small_copy(struct capture_blobs *blobs, int begin, int end) {
+  size_t total = 0;
+  int count = 0;
+  for (int i = begin; i < end; i++) {
+    size_t size = group_size(&blobs->group[i]);
+    if (size < CAPTURE_REUSE_LEAST) {
+      total += (size + 15) & ~(size_t)15;
+      count++;
+    }
+  }
+  if (count == 0) {
+    return 0;
+  }
+  struct capture_memory *memory = capture_memory_create(total);
+  if (!memory) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  atomic_store_explicit(&memory->references, count, memory_order_relaxed);
+  unsigned char *to = memory->data;
+  for (int i = begin; i < end; i++) {
+    size_t size = group_size(&blobs->group[i]);
+    if (size < CAPTURE_REUSE_LEAST) {
+      if (size) {
+        memcpy(to, (const void *)blobs->group[i].low, size);
+      }
+      blob_set(blobs, i, memory, to);
+      to += (size + 15) & ~(size_t)15;
+    }
+  }
+  return 0;
 }
 
 static int host_copy(struct capture_blobs *blobs, int begin, int end) {
   if (device_wait(blobs->group[begin].tensor) < 0) {
     return -1;
   }
-  size_t total = groups_measure(blobs, begin, end);
-  struct capture_memory *memory = capture_memory_create(total);
-  if (!memory) {
-    PyErr_NoMemory();
-    return -1;
-  }
-  if (total >= COPY_WITHOUT_GIL) {
-    Py_BEGIN_ALLOW_THREADS;
-    bytes_copy(blobs, begin, end, memory->data);
-    Py_END_ALLOW_THREADS;
-  } else {
-    bytes_copy(blobs, begin, end, memory->data);
-  }
-  atomic_store_explicit(&memory->references, end - begin, memory_order_relaxed);
-  size_t at = 0;
   for (int i = begin; i < end; i++) {
-    blob_set(blobs, i, memory, memory->data + at);
-    at += (blobs->blob[i].size + 15) & ~(size_t)15;
+    blobs->blob[i].release = NULL;
   }
-  blobs->copied = end;
-  return 0;
+  int status = small_copy(blobs, begin, end);
+  for (int i = begin; status == 0 && i < end; i++) {
+    size_t size = group_size(&blobs->group[i]);
+    if (size < CAPTURE_REUSE_LEAST) {
+      continue;
+    }
+    struct capture_memory *memory = bytes_take(blobs->group[i].low, size);
+    if (!memory) {
+      PyErr_NoMemory();
+      status = -1;
+      break;
+    }
+    blob_set(blobs, i, memory, memory->data);
+  }
+  for (int i = begin; status < 0 && i < end; i++) {
+    if (blobs->blob[i].release) {
+      blobs->blob[i].release(blobs->blob[i].context);
+    }
+  }
+  blobs->copied = status < 0 ? begin : end;
+  return status;
 }
 
 // A copy inside a CUDA graph's capture would become part of the graph and write to memory that is long gone.
@@ -395,11 +468,10 @@ static PyObject *bytes_view(const struct capture_group *group) {
   PyObject *py_bytes = py_options ? PyObject_Call(py_empty, py_args, py_options) : NULL;
   PyObject *py_view = NULL;
   if (py_bytes) {
-    int16_t dtype = dtype_find(tensor);
-    long long begin = offset * (long long)dit_dtype_get_size(dtype) -
-                      (long long)((uintptr_t)tensor->data - group->low);
-    py_view = PyObject_CallMethod(py_bytes, "set_", "OL(n)(i)", py_storage, begin,
-                                  (Py_ssize_t)(group->high - group->low), 1);
+    int16_t dtype = capture_dtype_find(tensor);
+    long long begin = offset * (long long)dit_dtype_get_size(dtype) - (long long)((uintptr_t)tensor->data - group->low);
+    py_view =
+        PyObject_CallMethod(py_bytes, "set_", "OL(n)(i)", py_storage, begin, (Py_ssize_t)(group->high - group->low), 1);
   }
   PyObject *owned[] = {py_torch, py_type, py_plain, py_storage, py_device, py_empty, py_args, py_options, py_bytes};
   for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
@@ -515,11 +587,8 @@ int capture_blobs_join(struct capture_blobs *blobs, PyObject *tensor) {
 
 int capture_blobs_join_bytes(struct capture_blobs *blobs, const void *data, size_t size) {
   static const struct engine_tensor host = {.place = ENGINE_PLACE_CPU, .device_index = -1};
-  const struct capture_span span = {.tensor = &host,
-                                    .low = (uintptr_t)data,
-                                    .high = (uintptr_t)data + size,
-                                    .dtype = DIT_DTYPE_U8,
-                                    .element = 1};
+  const struct capture_span span = {
+      .tensor = &host, .low = (uintptr_t)data, .high = (uintptr_t)data + size, .dtype = DIT_DTYPE_U8, .element = 1};
   int index = group_open(blobs, &span);
   if (index < 0 || capture_blobs_copy(blobs) < 0) {
     blobs->group_count = blobs->copied;

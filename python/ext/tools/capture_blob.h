@@ -1,12 +1,14 @@
 /// The storages of one captured item: which bytes its tensors cover, and a copy of them taken now.
 ///
-/// A tensor is stored as the smallest run of bytes that covers it. Tensors whose runs overlap share one storage, so that
-/// views keep their strides and what aliases before the capture aliases after loading; tensors that only belong to the
-/// same storage without touching the same bytes are stored apart. Storage number i of the pickle stream is `blob[i]`.
+/// A tensor is stored as the smallest run of bytes that covers it. Tensors whose runs overlap share one storage, so
+/// that views keep their strides and what aliases before the capture aliases after loading; tensors that only belong to
+/// the same storage without touching the same bytes are stored apart. Storage number i of the pickle stream is
+/// `blob[i]`.
 ///
 /// The copy is the snapshot: after capture_blobs_copy the program may overwrite, resize or free its tensors. Memory of
-/// the host and of the embedded device (once its current stream is idle) is copied at once; CUDA memory is copied on the
-/// current stream into pinned memory, and the store waits for the event behind it. Needs the GIL and the engine's guard.
+/// the host and of the embedded device (once its current stream is idle) is copied at once; CUDA memory is copied on
+/// the current stream into pinned memory, and the store waits for the event behind it. Needs the GIL and the engine's
+/// guard.
 #ifndef DIT_EXT_CAPTURE_BLOB_H
 #define DIT_EXT_CAPTURE_BLOB_H
 
@@ -52,6 +54,8 @@ struct capture_blobs {
   } *late;
 };
 
+/// The tensor's element type (enum dit_dtype), also where the engine's record does not tell it exactly; -1 unknown.
+int16_t capture_dtype_find(const struct engine_tensor *tensor);
 /// Sort `count` tensors into storages. The records must outlive the item. 0 or -1.
 DIT_NODISCARD int capture_blobs_collect(struct capture_blobs *blobs, const struct engine_tensor *tensors, int count);
 /// One more tensor, with a storage of its own, copied at once; the object is kept alive until capture_blobs_clear.

@@ -154,8 +154,8 @@ static PyObject *py_capture_write(PyObject *module, PyObject *args) {
     }
     status = dit_store_write_file(PyBytes_AS_STRING(py_path), &view, &err);
     Py_END_ALLOW_THREADS;
-    py_size = status == DIT_OK ? PyLong_FromLongLong(capture_item_get_size(item))
-                               : py_status_raise(module, status, &err);
+    py_size =
+        status == DIT_OK ? PyLong_FromLongLong(capture_item_get_size(item)) : py_status_raise(module, status, &err);
   }
   capture_item_give(item);
   Py_DECREF(py_path);

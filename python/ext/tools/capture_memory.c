@@ -5,15 +5,27 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#define CACHE_SLOTS 64
+// Four sizes per power of two: at most a quarter of a block is unused.
+#define CLASSES (4 * 48)
 
-// Blocks that wait for reuse, in no order. A block fits when it is not more than twice as large as asked for.
+// Blocks that wait for reuse, the last one first: its bytes are probably still in the processor's cache.
 static struct {
   pthread_mutex_t lock;
-  struct capture_memory *block[CACHE_SLOTS];
-  int count;
+  struct capture_memory *free[CLASSES];
   size_t bytes;
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+// The class of blocks that hold `size` bytes, and how many they hold. -1: none.
+static int class_find(size_t size, size_t *capacity) {
+  if (size < CAPTURE_MEMORY_LEAST || size > (size_t)1 << 46) {
+    return -1;
+  }
+  int top = 63 - __builtin_clzll((unsigned long long)(size - 1));  // 2^top < size <= 2^(top + 1)
+  size_t quarter = (size_t)1 << (top - 2);
+  size_t count = (size + quarter - 1) / quarter;  // 5 to 8
+  *capacity = count * quarter;
+  return 4 * top + (int)(count - 5);
+}
 
 // A fork must not catch another thread inside the lock.
 static void cache_lock(void) {
@@ -26,49 +38,45 @@ static void cache_guard_fork(void) {
   (void)pthread_atfork(cache_lock, cache_unlock, cache_unlock);
 }
 
-static struct capture_memory *cache_take(size_t size) {
-  struct capture_memory *found = NULL;
-  int best = -1;
+static struct capture_memory *cache_take(int class, size_t capacity) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, cache_guard_fork);
   pthread_mutex_lock(&cache.lock);
-  for (int i = 0; i < cache.count; i++) {
-    size_t have = cache.block[i]->size;
-    if (have >= size && have / 2 <= size && (best < 0 || have < cache.block[best]->size)) {
-      best = i;
-    }
-  }
-  if (best >= 0) {
-    found = cache.block[best];
-    cache.bytes -= found->size;
-    cache.block[best] = cache.block[--cache.count];
+  struct capture_memory *found = cache.free[class];
+  if (found) {
+    cache.free[class] = found->next;
+    cache.bytes -= capacity;
   }
   pthread_mutex_unlock(&cache.lock);
   return found;
 }
 
 static bool cache_put(struct capture_memory *memory) {
+  size_t capacity = 0;
+  int class = class_find(memory->size, &capacity);
+  if (class < 0) {
+    return false;
+  }
   pthread_mutex_lock(&cache.lock);
-  bool kept = cache.count < CACHE_SLOTS && cache.bytes + memory->size <= CAPTURE_MEMORY_KEPT;
+  bool kept = cache.bytes + capacity <= CAPTURE_MEMORY_KEPT;
   if (kept) {
-    cache.block[cache.count++] = memory;
-    cache.bytes += memory->size;
+    memory->next = cache.free[class];
+    cache.free[class] = memory;
+    cache.bytes += capacity;
   }
   pthread_mutex_unlock(&cache.lock);
   return kept;
 }
 
 struct capture_memory *capture_memory_create(size_t size) {
-  struct capture_memory *memory = NULL;
-  if (size >= CAPTURE_MEMORY_LARGE) {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, cache_guard_fork);
-    memory = cache_take(size);
-  }
+  size_t header = (sizeof(struct capture_memory) + 63) & ~(size_t)63, capacity = size;
+  int class = class_find(size, &capacity);
+  struct capture_memory *memory = class >= 0 ? cache_take(class, capacity) : NULL;
   if (!memory) {
-    size_t header = (sizeof *memory + 63) & ~(size_t)63;
-    if (size > SIZE_MAX - header || !(memory = malloc(header + size))) {
+    if (capacity > SIZE_MAX - header || !(memory = malloc(header + capacity))) {
       return NULL;
     }
-    *memory = (struct capture_memory){.size = size, .data = (unsigned char *)memory + header};
+    *memory = (struct capture_memory){.size = capacity, .data = (unsigned char *)memory + header};
   }
   atomic_init(&memory->references, 1);
   return memory;
@@ -114,17 +122,20 @@ void capture_memory_release(void *context) {
     free(memory);
     return;
   }
-  if (memory->size < CAPTURE_MEMORY_LARGE || !cache_put(memory)) {
+  if (!cache_put(memory)) {
     free(memory);
   }
 }
 
-void capture_memory_trim(void) {
+void capture_memory_trim(size_t keep) {
   pthread_mutex_lock(&cache.lock);
-  for (int i = 0; i < cache.count; i++) {
-    free(cache.block[i]);
+  for (int class = CLASSES - 1; class >= 0; class --) {  // the largest first
+    while (cache.free[class] && cache.bytes > keep) {
+      struct capture_memory *memory = cache.free[class];
+      cache.free[class] = memory->next;
+      cache.bytes -= memory->size;
+      free(memory);
+    }
   }
-  cache.count = 0;
-  cache.bytes = 0;
   pthread_mutex_unlock(&cache.lock);
 }

@@ -1,7 +1,7 @@
 /// Memory of snapshots: blocks that several blobs share and that the store's thread gives back.
 ///
-/// Large blocks are kept for reuse (at most CAPTURE_MEMORY_KEPT bytes): fresh pages cost more than copying into them.
-/// Thread safe; no Python.
+/// Blocks are kept for reuse by size (at most CAPTURE_MEMORY_KEPT bytes in all): fresh pages cost more than copying
+/// into them, and memory that one thread takes and another frees is what malloc does worst. Thread safe; no Python.
 #ifndef DIT_EXT_CAPTURE_MEMORY_H
 #define DIT_EXT_CAPTURE_MEMORY_H
 
@@ -11,7 +11,7 @@
 
 #include "dit/helper.h"
 
-#define CAPTURE_MEMORY_LARGE (128u << 10)  ///< blocks from this size on are kept
+#define CAPTURE_MEMORY_LEAST (1u << 6)  ///< smaller blocks come from malloc
 #define CAPTURE_MEMORY_KEPT (256u << 20)
 
 struct capture_memory {
@@ -20,6 +20,7 @@ struct capture_memory {
   unsigned char *data;
   const struct dit_helper_vtable *helper;  ///< of pinned memory; NULL: malloc
   void *event;                             ///< passed once the bytes are there; NULL: they are
+  struct capture_memory *next;             ///< while it waits for reuse
 };
 
 /// One reference; NULL when memory is exhausted.
@@ -29,6 +30,7 @@ struct capture_memory *capture_memory_create_pinned(size_t size, const struct di
 /// For dit_store_blob: `context` is the block.
 bool capture_memory_wait(void *context);
 void capture_memory_release(void *context);
-void capture_memory_trim(void);
+/// Give back what waits for reuse beyond `keep` bytes.
+void capture_memory_trim(size_t keep);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IDLE_STORES 4        // kept open without a user
+#define IDLE_STORES 4         // kept open without a user
 #define CLOSE_MS (60 * 1000)  // to write out what is queued
 
 static struct capture_store *stores;

@@ -1,5 +1,6 @@
 /// A growing run of bytes for the streams of a capture (pickle and JSON). It is reused from item to item, so that the
-/// steady state allocates nothing; running out of memory or passing the limit is remembered, not reported at each append.
+/// steady state allocates nothing; running out of memory or passing the limit is remembered, not reported at each
+/// append.
 #ifndef DIT_EXT_CAPTURE_TEXT_H
 #define DIT_EXT_CAPTURE_TEXT_H
 

@@ -113,29 +113,36 @@ static void tensor_fill(struct overflow_state *state, struct overflow_tensor *ou
 
 // ---- one call, taken apart
 
+/// A call and what is known of its arguments.
+struct parts {
+  const struct engine_call *call;
+  const struct overflow_op *info;
+  int out_top;  // index of the top-level argument "out", -1 when there is none
+};
+
 /// How a leaf of the arguments takes part.
 enum part {
-  PART_NONE,     // not a tensor, or the mere target of out=
+  PART_NONE,     // not a tensor
   PART_INPUT,    // read, not written
   PART_CHANGED,  // read and written
   PART_TARGET,   // only written: out=
 };
 
-// Index of the top-level argument "out", -1 when there is none.
-static int out_get_top(const struct engine_call *call) {
+static void parts_set(struct parts *parts, const struct engine_call *call, const struct overflow_op *info) {
+  *parts = (struct parts){.call = call, .info = info, .out_top = -1};
   if (!call->kwargs || !PyDict_GET_SIZE(call->kwargs)) {
-    return -1;
+    return;
   }
   Py_ssize_t at = 0;
   PyObject *key, *value;
   int top = (int)PyTuple_GET_SIZE(call->args);
   while (PyDict_Next(call->kwargs, &at, &key, &value)) {
     if (PyUnicode_CompareWithASCIIString(key, "out") == 0) {
-      return value == Py_None ? -1 : top;
+      parts->out_top = value == Py_None ? -1 : top;
+      return;
     }
     top++;
   }
-  return -1;
 }
 
 static bool kwargs_say_inplace(const struct engine_call *call) {
@@ -144,22 +151,17 @@ static bool kwargs_say_inplace(const struct engine_call *call) {
   return value == Py_True;
 }
 
-static bool leaf_is_changed(const struct engine_call *call, const struct engine_leaf *leaf) {
-  const struct engine_tensor *tensor = &call->in.tensor[leaf->tensor];
-  if (leaf->tensor < 64 && tensor->version >= 0) {
-    return call->changed >> leaf->tensor & 1;
-  }
-  return call->op->flags & ENGINE_OP_INPLACE && leaf->top == 0;  // no version to go by
-}
-
-static enum part leaf_get_part(const struct engine_call *call, const struct engine_leaf *leaf, int out_top) {
+static enum part part_get(const struct parts *parts, const struct engine_leaf *leaf) {
+  const struct engine_call *call = parts->call;
   if (leaf->tensor < 0) {
     return PART_NONE;
   }
-  if (leaf->top == out_top) {
+  if (leaf->top == parts->out_top) {
     return PART_TARGET;
   }
-  return leaf_is_changed(call, leaf) ? PART_CHANGED : PART_INPUT;
+  bool versioned = leaf->tensor < 64 && call->in.tensor[leaf->tensor].version >= 0;
+  bool changed = versioned ? call->changed >> leaf->tensor & 1 : parts->info->inplace && leaf->top == 0;
+  return changed ? PART_CHANGED : PART_INPUT;
 }
 
 // An input that is also a result, or came earlier among the arguments, is looked at once.
@@ -179,16 +181,18 @@ static bool input_is_seen(const struct engine_call *call, int input) {
 }
 
 // A result that shows an untouched input's memory, with the same type, from the same address, and not more of it.
-static bool result_is_old(const struct engine_call *call, int index, int out_top) {
+static bool result_is_old(const struct parts *parts, int index) {
+  const struct engine_call *call = parts->call;
   const struct engine_tensor *result = &call->out.tensor[index];
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    if (leaf_get_part(call, leaf, out_top) == PART_INPUT) {
-      const struct engine_tensor *input = &call->in.tensor[leaf->tensor];
-      if (result->data && input->data == result->data && input->dtype == result->dtype &&
-          result->numel <= input->numel && result->place == input->place) {
-        return true;
-      }
+    if (leaf->tensor < 0 || call->in.tensor[leaf->tensor].data != result->data || !result->data) {
+      continue;
+    }
+    const struct engine_tensor *input = &call->in.tensor[leaf->tensor];
+    if (input->dtype == result->dtype && result->numel <= input->numel && result->place == input->place &&
+        part_get(parts, leaf) == PART_INPUT) {
+      return true;
     }
   }
   return false;
@@ -197,19 +201,19 @@ static bool result_is_old(const struct engine_call *call, int index, int out_top
 /// Called for each tensor that the call wrote.
 typedef void (*written_visit)(void *context, const struct engine_tensor *tensor, enum overflow_role role, int index);
 
-static void call_visit_written(const struct engine_call *call, written_visit visit, void *context) {
-  int out_top = out_get_top(call);
+static void parts_visit_written(const struct parts *parts, written_visit visit, void *context) {
+  const struct engine_call *call = parts->call;
   for (int i = 0; i < call->out.tensor_count; i++) {
-    if (!result_is_old(call, i, out_top)) {
+    if (!result_is_old(parts, i)) {
       visit(context, &call->out.tensor[i], OVERFLOW_OUT, i);
     }
   }
-  if (!call->changed && !(call->op->flags & ENGINE_OP_INPLACE)) {
+  if (!call->changed && !parts->info->inplace) {
     return;
   }
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    if (leaf_get_part(call, leaf, out_top) == PART_CHANGED && !input_is_seen(call, leaf->tensor)) {
+    if (part_get(parts, leaf) == PART_CHANGED && !input_is_seen(call, leaf->tensor)) {
       visit(context, &call->in.tensor[leaf->tensor], OVERFLOW_IN_AFTER, leaf->tensor);
     }
   }
@@ -243,12 +247,12 @@ static void scan_visit(void *context, const struct engine_tensor *tensor, enum o
 }
 
 // Flags of what went in; what was overwritten is known from before the call, or not at all.
-static uint8_t call_scan_inputs(struct overflow_state *state, const struct engine_call *call, uintptr_t note) {
+static uint8_t parts_scan_inputs(struct overflow_state *state, const struct parts *parts, uintptr_t note) {
+  const struct engine_call *call = parts->call;
   uint8_t flags = 0;
-  int out_top = out_get_top(call);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    switch (leaf_get_part(call, leaf, out_top)) {
+    switch (part_get(parts, leaf)) {
       case PART_INPUT:
         flags |= tensor_scan(state, &call->in.tensor[leaf->tensor]);
         break;
@@ -264,7 +268,7 @@ static uint8_t call_scan_inputs(struct overflow_state *state, const struct engin
 
 struct fill {
   struct overflow_state *state;
-  const struct engine_call *call;
+  const struct parts *parts;
   const struct engine_backward *backward;
   uint8_t before_flags;
   struct overflow_event *event;
@@ -280,15 +284,14 @@ static void fill_visit(void *context, const struct engine_tensor *tensor, enum o
 
 static void call_fill(struct overflow_event *event) {
   struct fill *fill = (struct fill *)event->source;
-  const struct engine_call *call = fill->call;
-  int out_top = out_get_top(call);
+  const struct engine_call *call = fill->parts->call;
   event->tensor = PyMem_Calloc(2 * OVERFLOW_TENSORS, sizeof *event->tensor);
   if (!event->tensor) {
     return;
   }
   for (int i = 0; i < call->in.leaf_count && event->in_count < OVERFLOW_TENSORS; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    enum part part = leaf_get_part(call, leaf, out_top);
+    enum part part = part_get(fill->parts, leaf);
     if (part == PART_INPUT || part == PART_CHANGED) {
       struct overflow_tensor *tensor = &event->tensor[event->in_count++];
       bool changed = part == PART_CHANGED;
@@ -298,7 +301,7 @@ static void call_fill(struct overflow_event *event) {
     }
   }
   fill->event = event;
-  call_visit_written(call, fill_visit, fill);
+  parts_visit_written(fill->parts, fill_visit, fill);
 }
 
 static void call_event_set(struct overflow_event *event, const struct engine_call *call) {
@@ -319,18 +322,20 @@ static int call_check_now(struct engine_tool *tool, struct engine_call *call, st
   struct overflow_state *state = tool->state;
   uintptr_t note = (uintptr_t)call->data[tool->slot] | NOTE_TAG;
   struct scan scan = {.state = state};
-  call_visit_written(call, scan_visit, &scan);
+  struct parts parts;
+  parts_set(&parts, call, info);
+  parts_visit_written(&parts, scan_visit, &scan);
   if (scan.flags & OVERFLOW_BAD) {
     struct overflow_event event;
     call_event_set(&event, call);
     event.out_flags = scan.flags;
-    event.in_flags = call_scan_inputs(state, call, note);
+    event.in_flags = parts_scan_inputs(state, &parts, note);
     if (event.in_flags & OVERFLOW_UNKNOWN && call->changed && !(note & NOTE_BEFORE)) {
       info->mutates = true;
     }
     struct fill fill = {
         .state = state,
-        .call = call,
+        .parts = &parts,
         .before_flags = note & NOTE_BEFORE ? (uint8_t)(note >> NOTE_BEFORE_SHIFT & 7) : OVERFLOW_UNKNOWN};
     event.fill = call_fill;
     event.source = &fill;
@@ -381,10 +386,11 @@ static int call_check_later(struct engine_tool *tool, struct engine_call *call, 
   }
   overflow_pending_renew(state, pending);
   pending = overflow_pending_grow(pending, call_get_capacity(call));
-  int out_top = out_get_top(call);
+  struct parts parts;
+  parts_set(&parts, call, info);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    enum part part = leaf_get_part(call, leaf, out_top);
+    enum part part = part_get(&parts, leaf);
     if (part == PART_INPUT) {
       overflow_pending_add(state, pending, &call->in.tensor[leaf->tensor], OVERFLOW_IN, leaf->tensor);
     } else if (part == PART_CHANGED && !before) {
@@ -393,7 +399,7 @@ static int call_check_later(struct engine_tool *tool, struct engine_call *call, 
     }
   }
   struct add add = {.state = state, .pending = pending};
-  call_visit_written(call, add_visit, &add);
+  parts_visit_written(&parts, add_visit, &add);
   overflow_pending_launch(state, pending);
   struct overflow_event *event = overflow_pending_get_event(pending), facts;
   call_event_set(&facts, call);
@@ -415,7 +421,7 @@ static bool is_deferred(const struct overflow_state *state, const struct tools_s
 }
 
 static bool call_may_change(const struct engine_call *call, const struct overflow_op *info) {
-  return call->op->flags & ENGINE_OP_INPLACE || info->mutates || kwargs_say_inplace(call);
+  return info->inplace || info->mutates || kwargs_say_inplace(call);
 }
 
 static int overflow_before(struct engine_tool *tool, struct engine_call *call) {
@@ -434,10 +440,11 @@ static int overflow_before(struct engine_tool *tool, struct engine_call *call) {
   }
   tools_site_settle(&site);
   uint8_t flags = 0;
-  int out_top = out_get_top(call);
+  struct parts parts;
+  parts_set(&parts, call, info);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    if (leaf->tensor < 0 || leaf->top == out_top || (leaf->top != 0 && !info->mutates)) {
+    if (leaf->tensor < 0 || leaf->top == parts.out_top || (leaf->top != 0 && !info->mutates)) {
       continue;
     }
     const struct engine_tensor *tensor = &call->in.tensor[leaf->tensor];
@@ -526,7 +533,12 @@ static void *overflow_keep(struct engine_tool *tool, struct engine_call *call) {
   kept->references = 1;
   uintptr_t note = (uintptr_t)call->data[tool->slot];
   if (note & NOTE_TAG) {
-    kept->flags = note & NOTE_KNOWN ? (uint8_t)(note >> NOTE_FLAGS_SHIFT & 7) : call_scan_inputs(state, call, note);
+    struct overflow_op *info = overflow_op_find(state, call->op);
+    struct parts parts;
+    parts_set(&parts, call, info);
+    kept->flags = note & NOTE_KNOWN ? (uint8_t)(note >> NOTE_FLAGS_SHIFT & 7)
+                  : info            ? parts_scan_inputs(state, &parts, note)
+                                    : 0;
   } else if (state->recent && state->recent_id == call->id) {
     overflow_pending_attach(state->recent, kept);
   } else if (state->recent_id == call->id) {
@@ -580,6 +592,14 @@ static void backward_fill(struct overflow_event *event) {
                                     event->tensor + event->in_count, OVERFLOW_OUT);
 }
 
+static PyObject *gradients_pack(PyObject *const *gradients, int count) {
+  PyObject *py_tuple = PyTuple_New(count);
+  for (int i = 0; py_tuple && i < count; i++) {
+    PyTuple_SET_ITEM(py_tuple, i, Py_NewRef(gradients[i] ? gradients[i] : Py_None));
+  }
+  return py_tuple;
+}
+
 static void backward_event_set(struct overflow_event *event, const struct engine_backward *backward) {
   *event = (struct overflow_event){.op = backward->op,
                                    .id = backward->id,
@@ -605,7 +625,17 @@ static int backward_check_now(struct engine_tool *tool, const struct engine_back
   event.forward_flags = kept ? kept->flags : 0;
   event.fill = backward_fill;
   event.source = &fill;
-  int status = overflow_judge(tool, &event);
+  PyObject *py_in = gradients_pack(backward->grad_outputs, backward->grad_output_count);
+  PyObject *py_out = gradients_pack(backward->grad_inputs, backward->grad_input_count);
+  int status = -1;
+  if (py_in && py_out) {
+    event.func = Py_None;
+    event.args = py_in;
+    event.result = py_out;
+    status = overflow_judge(tool, &event);
+  }
+  Py_XDECREF(py_in);
+  Py_XDECREF(py_out);
   PyMem_Free(event.tensor);
   return status;
 }
@@ -693,15 +723,20 @@ static int overflow_configure(struct engine_tool *tool, PyObject *options) {
   tool->state = state;
   state->inf_step = -1;
   state->every = DEFAULT_EVERY;
-  state->backward = state->stats = true;
+  state->backward = state->stats = state->log = true;
   const struct {
     const char *name;
     PyObject **object;
     bool *flag;
-  } slots[] = {{"allow", &state->py_allow, NULL},       {"report", &state->py_report, NULL},
-               {"torch_flags", &state->py_flags, NULL}, {"torch_stats", &state->py_stats, NULL},
-               {"stats", NULL, &state->stats},          {"deferred", NULL, &state->deferred},
-               {"stop", NULL, &state->eager_backward},  {"backward", NULL, &state->backward}};
+  } slots[] = {{"allow", &state->py_allow, NULL},
+               {"report", &state->py_report, NULL},
+               {"torch_flags", &state->py_flags, NULL},
+               {"torch_stats", &state->py_stats, NULL},
+               {"stats", NULL, &state->stats},
+               {"deferred", NULL, &state->deferred},
+               {"eager", NULL, &state->eager_backward},
+               {"backward", NULL, &state->backward},
+               {"log", NULL, &state->log}};
   for (size_t i = 0; options && i < sizeof slots / sizeof *slots; i++) {
     PyObject *value = PyDict_GetItemString(options, slots[i].name);
     if (!value || value == Py_None) {

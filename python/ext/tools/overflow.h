@@ -84,6 +84,7 @@ struct overflow_op {
   struct engine_op *op;
   uint8_t allowed;  ///< flags that the list lets pass
   bool asked;
+  bool inplace;  ///< its name says that it overwrites its first argument
   bool mutates;  ///< was seen to change an input although its name does not say so
   bool scaler;   ///< the check of a gradient scaler
 };
@@ -115,6 +116,7 @@ struct overflow_state {
   int64_t every;        ///< read the slots at least so often (calls)
   bool stats;           ///< numbers with every finding
   bool backward;        ///< check the gradients too
+  bool log;             ///< write findings to the log
   bool deferred;        ///< slots for host memory too, as on a device
   bool eager_backward;  ///< tell backward findings at once
   bool scaler_seen, producer_seen, orphan_seen;

@@ -30,6 +30,25 @@ static const char *const roles[] = {"in", "in", "out", "in"};
 
 // ---- operators
 
+// "add_", "_foreach_add_", "__iadd__", "__setitem__", but not "__int__".
+static bool name_is_inplace(const char *name) {
+  static const char *const operators[] = {"add", "sub", "mul", "truediv", "floordiv", "mod",   "pow",
+                                          "and", "or",  "xor", "lshift",  "rshift",   "matmul"};
+  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
+  const char *last = dot ? dot + 1 : colon ? colon + 1 : name;
+  size_t size = strlen(last);
+  if (size > 1 && last[size - 1] == '_' && last[size - 2] != '_') {
+    return true;
+  }
+  for (size_t i = 0; strncmp(last, "__i", 3) == 0 && i < sizeof operators / sizeof *operators; i++) {
+    size_t length = strlen(operators[i]);
+    if (strncmp(last + 3, operators[i], length) == 0 && strcmp(last + 3 + length, "__") == 0) {
+      return true;
+    }
+  }
+  return strcmp(last, "__setitem__") == 0;
+}
+
 struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine_op *op) {
   struct overflow_op **bucket = &state->ops[((uintptr_t)op >> 5) & 255];
   for (struct overflow_op *info = *bucket; info; info = info->next) {
@@ -40,6 +59,7 @@ struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine
   struct overflow_op *info = PyMem_Calloc(1, sizeof *info);
   if (info) {
     info->op = op;
+    info->inplace = op->flags & ENGINE_OP_INPLACE || name_is_inplace(op->name);
     info->scaler = strstr(op->name, "_amp_foreach_non_finite_check_and_unscale_") != NULL;
     info->next = *bucket;
     *bucket = info;
@@ -317,9 +337,10 @@ static void stats_write(struct dit_record_builder *builder, const struct overflo
 
 static void finding_write(const struct engine_tool *tool, const struct overflow_finding *finding) {
   const struct overflow_event *event = &finding->event;
+  const struct overflow_state *state = tool->state;
   const struct engine_call call = {
       .op = event->op, .id = event->id, .step = event->step, .location = event->location, .module = event->module};
-  struct dit_record_builder *builder = engine_log_begin(tool, &call, ENGINE_RECORD_FINDING);
+  struct dit_record_builder *builder = state->log ? engine_log_begin(tool, &call, ENGINE_RECORD_FINDING) : NULL;
   if (!builder) {
     return;
   }

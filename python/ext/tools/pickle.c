@@ -36,8 +36,8 @@ int pickle_types_load(void) {
       return -1;
     }
     if (!PyType_Check(py_type)) {
-      PyErr_Format(PyExc_TypeError, "%s.%s is not a type: this PyTorch is not supported by OpCapture",
-                   wanted[i].module, wanted[i].name);
+      PyErr_Format(PyExc_TypeError, "%s.%s is not a type: this PyTorch is not supported by OpCapture", wanted[i].module,
+                   wanted[i].name);
       Py_DECREF(py_type);
       return -1;
     }
@@ -194,11 +194,21 @@ static const char *const global_texts[PICKLE_STORAGE_CLASS] = {
 
 // Types with a typed storage class of their own; the others are stored untyped.
 static const char *const storage_classes[DIT_DTYPE_COUNT] = {
-    [DIT_DTYPE_F64] = "Double", [DIT_DTYPE_F32] = "Float",          [DIT_DTYPE_F16] = "Half",
-    [DIT_DTYPE_I64] = "Long",   [DIT_DTYPE_I32] = "Int",            [DIT_DTYPE_I16] = "Short",
-    [DIT_DTYPE_I8] = "Char",    [DIT_DTYPE_U8] = "Byte",            [DIT_DTYPE_BOOL] = "Bool",
-    [DIT_DTYPE_BF16] = "BFloat16", [DIT_DTYPE_C128] = "ComplexDouble", [DIT_DTYPE_C64] = "ComplexFloat",
-    [DIT_DTYPE_QU8] = "QUInt8", [DIT_DTYPE_QI8] = "QInt8",          [DIT_DTYPE_QI32] = "QInt32",
+    [DIT_DTYPE_F64] = "Double",
+    [DIT_DTYPE_F32] = "Float",
+    [DIT_DTYPE_F16] = "Half",
+    [DIT_DTYPE_I64] = "Long",
+    [DIT_DTYPE_I32] = "Int",
+    [DIT_DTYPE_I16] = "Short",
+    [DIT_DTYPE_I8] = "Char",
+    [DIT_DTYPE_U8] = "Byte",
+    [DIT_DTYPE_BOOL] = "Bool",
+    [DIT_DTYPE_BF16] = "BFloat16",
+    [DIT_DTYPE_C128] = "ComplexDouble",
+    [DIT_DTYPE_C64] = "ComplexFloat",
+    [DIT_DTYPE_QU8] = "QUInt8",
+    [DIT_DTYPE_QI8] = "QInt8",
+    [DIT_DTYPE_QI32] = "QInt32",
 };
 
 static void global_write(struct pickle *p, int global) {
@@ -209,7 +219,8 @@ static void global_write(struct pickle *p, int global) {
     } else if (global == PICKLE_STORAGE) {
       pickle_text(p, "storage", 7);
     } else {
-      pickle_text(p, global == PICKLE_TAG_TEXT ? PICKLE_TAG : "cpu", global == PICKLE_TAG_TEXT ? strlen(PICKLE_TAG) : 3);
+      pickle_text(p, global == PICKLE_TAG_TEXT ? PICKLE_TAG : "cpu",
+                  global == PICKLE_TAG_TEXT ? strlen(PICKLE_TAG) : 3);
     }
     return;
   }

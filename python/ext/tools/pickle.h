@@ -2,8 +2,8 @@
 ///
 /// Only opcodes and globals that torch's restricted loader allows are written. Values that have no such form become
 /// dictionaries with the key "__ditorch__", the tag; docs/tools/capture.md lists them. Tensors are
-/// torch._utils._rebuild_tensor_v2 over persistent ids ("storage", class, key, location, numel), key being the number of
-/// the blob in struct capture_blobs. Nothing here runs the loader's side. Needs the GIL and the engine's guard.
+/// torch._utils._rebuild_tensor_v2 over persistent ids ("storage", class, key, location, numel), key being the number
+/// of the blob in struct capture_blobs. Nothing here runs the loader's side. Needs the GIL and the engine's guard.
 #ifndef DIT_EXT_PICKLE_H
 #define DIT_EXT_PICKLE_H
 
@@ -11,8 +11,8 @@
 #include "tools/capture_blob.h"
 #include "tools/capture_text.h"
 
-#define PICKLE_MAX_DEPTH 64      ///< of nested containers; deeper ones are replaced by a tag
-#define PICKLE_MAX_TEXT 2000     ///< characters of an object that is only described
+#define PICKLE_MAX_DEPTH 64   ///< of nested containers; deeper ones are replaced by a tag
+#define PICKLE_MAX_TEXT 2000  ///< characters of an object that is only described
 #define PICKLE_TAG "__ditorch__"
 
 /// Things written once and fetched from the memo afterwards.
@@ -36,8 +36,8 @@ enum pickle_global {
   PICKLE_COMPLEX,
   PICKLE_TAG_TEXT,
   PICKLE_CPU_TEXT,
-  PICKLE_STORAGE_CLASS,                                             ///< plus enum dit_dtype
-  PICKLE_DTYPE = PICKLE_STORAGE_CLASS + DIT_DTYPE_COUNT,            ///< plus enum dit_dtype
+  PICKLE_STORAGE_CLASS,                                   ///< plus enum dit_dtype
+  PICKLE_DTYPE = PICKLE_STORAGE_CLASS + DIT_DTYPE_COUNT,  ///< plus enum dit_dtype
   PICKLE_GLOBALS = PICKLE_DTYPE + DIT_DTYPE_COUNT,
 };
 
@@ -54,7 +54,8 @@ struct pickle {
 };
 
 /// The stream of {"name": name, "args": (...), "kwargs": {...}, "identifier": identifier} appended to `out`. Entries of
-/// `args` may be NULL (None). The tensors known so far are in `blobs` (collected and copied). 0, or -1 with an exception.
+/// `args` may be NULL (None). The tensors known so far are in `blobs` (collected and copied). 0, or -1 with an
+/// exception.
 DIT_NODISCARD int pickle_item(struct capture_text *out, struct capture_blobs *blobs, const char *name,
                               PyObject *const *args, Py_ssize_t count, PyObject *kwargs, const char *identifier,
                               size_t identifier_size);
@@ -89,7 +90,8 @@ void pickle_tag_end(struct pickle *p);
 int pickle_enter(struct pickle *p, PyObject *container);
 void pickle_leave(struct pickle *p);
 
-/// A place in the stream to go back to when what follows cannot be written. The memo of what is cut off is forgotten too.
+/// A place in the stream to go back to when what follows cannot be written. The memo of what is cut off is forgotten
+/// too.
 struct pickle_mark {
   struct pickle state;
   size_t size;

@@ -1,8 +1,8 @@
 // The companion `.pth.json`: the arguments without their data, as json.dumps(..., indent=4) would print the mapping
 // {"args": [...], "kwargs": {...} (only if any), "op": name}.
 //
-// A tensor is a mapping of its metadata, lists and tuples are lists, mappings are mappings, everything else is its str()
-// as text (numbers and None too). Text is ASCII with \u escapes.
+// A tensor is a mapping of its metadata, lists and tuples are lists, mappings are mappings, everything else is its
+// str() as text (numbers and None too). Text is ASCII with \u escapes.
 #include <string.h>
 
 #include "tools/pickle.h"
@@ -106,10 +106,10 @@ static int text_write(struct json *j, PyObject *value) {
 
 // ---- tensors
 
-#define KEY(j, literal)                                        \
-  do {                                                         \
-    indent_write(j);                                           \
-    CAPTURE_TEXT_LITERAL((j)->out, "\"" literal "\": ");       \
+#define KEY(j, literal)                                  \
+  do {                                                   \
+    indent_write(j);                                     \
+    CAPTURE_TEXT_LITERAL((j)->out, "\"" literal "\": "); \
   } while (0)
 
 static void integer_write(struct json *j, int64_t value) {
@@ -186,8 +186,9 @@ static int tensor_write(struct json *j, const struct engine_tensor *tensor) {
   }
   capture_text_add_byte(j->out, ',');
   KEY(j, "dtype");
-  if (tensor->dtype >= 0) {
-    const char *dtype = dit_dtype_get_name(tensor->dtype);
+  int16_t number = capture_dtype_find(tensor);
+  if (number >= 0) {
+    const char *dtype = dit_dtype_get_name(number);
     plain_write(j, dtype, strlen(dtype));
   } else {
     (void)attribute_write(j, tensor->py_tensor, "dtype", strlen("torch."));

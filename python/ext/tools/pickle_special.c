@@ -430,8 +430,8 @@ static int object_kind_write(struct pickle *p, PyObject *value) {
   if (PyType_Check(value)) {
     return named_write(p, value, "class");
   }
-  if (PyFunction_Check(value) || PyCFunction_Check(value) || PyMethod_Check(value) ||
-      type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type) {
+  if (PyFunction_Check(value) || PyCFunction_Check(value) || PyMethod_Check(value) || type == &PyMethodDescr_Type ||
+      type == &PyWrapperDescr_Type) {
     return named_write(p, value, "function");
   }
   if (PyObject_TypeCheck(value, pickle_types.enumeration)) {

@@ -46,7 +46,7 @@ struct state {
   struct entry *head, *tail, *idle;
   int64_t pending, pending_max;
   struct tools_site last;  // the device seen last, for calls that have no tensor on it yet
-  bool sync, use_torch, leaves, backward;
+  bool sync, use_torch, leaves, backward, log;
   // share of the wall time
   int64_t mark_ns, wall_ns, steps;
   bool running, seen;
@@ -245,7 +245,7 @@ static void record_begin(struct dit_record_builder *builder, const struct engine
 }
 
 static void record_forward(struct state *state, struct entry *entry, const struct engine_call *call) {
-  if (!engine_log_get()) {
+  if (!state->log || !engine_log_get()) {
     return;
   }
   record_begin(&entry->builder, call->op, call->id, call->step, call->flags, entry);
@@ -257,7 +257,7 @@ static void record_forward(struct state *state, struct entry *entry, const struc
 }
 
 static void record_backward(struct state *state, struct entry *entry, const struct engine_backward *backward) {
-  if (!engine_log_get()) {
+  if (!state->log || !engine_log_get()) {
     return;
   }
   record_begin(&entry->builder, backward->op, backward->id, backward->step, backward->flags, entry);
@@ -509,7 +509,8 @@ static int time_configure(struct engine_tool *tool, PyObject *options) {
   int use_torch = sync < 0 ? -1 : option_flag(options, "torch_events", false);
   int leaves = use_torch < 0 ? -1 : option_flag(options, "leaves", true);
   int backward = leaves < 0 ? -1 : option_flag(options, "backward", true);
-  if (backward < 0) {
+  int log = backward < 0 ? -1 : option_flag(options, "log", true);
+  if (log < 0) {
     return -1;
   }
   state->pending_max = pending;
@@ -518,6 +519,7 @@ static int time_configure(struct engine_tool *tool, PyObject *options) {
   state->use_torch = use_torch;
   state->leaves = leaves;
   state->backward = backward;
+  state->log = log;
   return 0;
 }
 

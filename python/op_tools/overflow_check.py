@@ -1,0 +1,291 @@
+"""OpOverflowCheck: which operator made the first NaN or Inf."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from ditorch.table import Table
+
+from . import console, results
+from .selection import NameList
+from .tool import Tool
+
+FOLDER = "op_overflow_check_results"
+NAN, INF = 1, 2
+UNINITIALISED = {
+    *("torch.empty", "torch.empty_like", "torch.empty_strided", "torch.empty_permuted", "torch.Tensor.new_empty"),
+    *("torch.Tensor.new_empty_strided", "torch.Tensor.resize_", "torch.Tensor.resize_as_", "torch.Tensor.set_"),
+    *("torch.Tensor.new", "torch.Tensor.new_tensor_uninitialized"),
+    *("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"),
+    *("aten::resize_", "aten::set_", "aten::empty_permuted"),
+}
+"""Operators that hand out memory as it is: whatever is in it."""
+MASKS = {
+    *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where", "index_fill"),
+    *("index_fill_", "masked_scatter", "masked_scatter_", "fill_diagonal_", "__setitem__"),
+}
+"""Last parts of names: operators that put infinities where they are told to. Their NaN is never meant."""
+SHOWN_TENSORS = 3
+
+
+class OpOverflowCheck(Tool):
+    """Find the operator that makes the first NaN or Inf, forward or backward: one line per finding, not per call.
+
+    An operator is named when its result is not finite although its inputs were (producer); those that pass it on are
+    counted. Numbers given as arguments (a mask's -inf) and operators on `allow_list` are intended. `stop=True` raises
+    FloatingPointError at the first finding, `save=True` saves what the operator was given."""
+
+    kind = "overflow"
+    name = "overflow_check"
+    verb = "checked"
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self._allowed: NameList | None = None
+        self._told = 0
+        self._saved: list[str] = []
+        self._callbacks = {"report": _call_weakly(self._report), "allow": _call_weakly(self._allow)}
+
+    def engine_options(self, options: Any) -> dict[str, Any]:
+        at_once = options.get_value("stop") or options.get_value("save")
+        extra: dict[str, Any] = {"eager": at_once, "torch_flags": get_flags, "torch_stats": get_stats}
+        if at_once:
+            extra["read_every"] = 1
+        return {**super().engine_options(options), **self._callbacks, **extra}
+
+    def check(self, options: Any) -> None:
+        option = options["allow_list"]
+        self._allowed = NameList(option.text, option.origin)
+        if options.get_value("save"):
+            results.check_directory(options, self._title)
+
+    def started(self) -> None:
+        self._told = 0
+        self._saved = []
+
+    # ---- results
+
+    def findings(self, verdict: str | None = "producer") -> list[dict[str, Any]]:
+        """What was found since the last start, first one first. `verdict`: producer (with operators whose bad inputs
+        nobody was seen to make), propagator, allowed, or None for all."""
+        if verdict not in (None, "producer", "propagator", "allowed"):
+            raise ValueError(f"OpOverflowCheck: {verdict!r} is no verdict; valid: producer, propagator, allowed, None")
+        found = self.describe().get("findings", [])
+        if verdict == "producer":
+            return [finding for finding in found if _is_news(finding)]
+        return [finding for finding in found if verdict in (None, finding["verdict"])]
+
+    def saved(self) -> list[str]:
+        """Directories with what was saved."""
+        return list(self._saved)
+
+    def table(self) -> Table:
+        """The findings as a table that prints itself."""
+        columns = ("op", "dir", "made", "times", "first step", "last step", "why", "place")
+        return Table(columns, [_format_row(finding) for finding in self.findings()])
+
+    def summary(self) -> str:
+        facts = self.describe()
+        if not facts:
+            return ""
+        found = self.findings()
+        passed = sum(facts[kind]["propagator"] for kind in ("forward", "backward"))
+        allowed = sum(facts[kind]["allowed"] for kind in ("forward", "backward")) - facts["scaled"]
+        lines = [str(self.table())] if found else []
+        text = f"{console.count(len(found), 'finding')}" if found else "clean: no operator made a NaN or Inf"
+        text += f" in {console.count(facts['checked'], 'check')}"
+        text += f"; {console.count(passed)} passed on what they were given" if passed else ""
+        text += f"; {console.count(allowed)} intended (masks, constants, allow_list)" if allowed else ""
+        lines.append(f"OpOverflowCheck: {text}")
+        if facts["scaled"]:
+            lines.append(
+                f"OpOverflowCheck: {console.count(facts['scaled'], 'gradient overflow')} seen by the gradient scaler, "
+                "which skips such a step; expected while its scale adapts"
+            )
+        if facts["unchecked"]:
+            lines.append(f"OpOverflowCheck: {console.count(facts['unchecked'], 'tensor')} could not be read")
+        if facts["dropped"]:
+            lines.append(f"OpOverflowCheck: {console.count(facts['dropped'], 'more finding')} than the table holds")
+        return "\n".join(lines)
+
+    # ---- called by the engine
+
+    def _allow(self, name: str) -> int:
+        """Which of NaN and Inf an operator may make."""
+        if name in UNINITIALISED or (self._allowed is not None and self._allowed.match(name)):
+            return NAN | INF
+        return INF if name.replace("::", ".").rpartition(".")[2] in MASKS else 0
+
+    def _report(self, finding: dict[str, Any]) -> None:
+        """A new finding. An exception from here reaches the program: only `stop` wants that."""
+        objects = finding.pop("objects", None)
+        text = format_finding(finding)
+        if self._options.get_value("save"):
+            text += self._save(finding, objects)
+        limit = self._options.get_value("max_findings")
+        self._told += 1
+        if self._options.get_value("console") == "short" and (not limit or self._told <= limit):
+            console.say(f"OpOverflowCheck: {text}")
+            if self._told == 1 and not self._options.get_value("stop"):
+                console.say(f"OpOverflowCheck: next: {_advise(finding, self._options.get_value('save'))}")
+            if self._told == limit:
+                console.say(f"OpOverflowCheck: {limit} findings told; more are only counted (max_findings)")
+        if self._options.get_value("stop") and finding["verdict"] == "producer":
+            raise FloatingPointError(text)
+
+    def _save(self, finding: dict[str, Any], objects: tuple | None) -> str:
+        if objects is None:
+            return "; not saved: the call is over"
+        from .capture import save_item
+
+        _func, args, kwargs, result = objects
+        cap = self._options.get_value("cap_calls")
+        if cap and len(self._saved) >= cap:
+            return f"; not saved: {cap} calls are saved (cap_calls)"
+        root = os.path.join(results.get_directory(self._options), FOLDER)
+        folder = os.path.join(root, finding["name"], str(os.getpid()), f"{finding['id']}_{finding['kind']}")
+        forward = finding["kind"] == "forward"
+        names = ("input", "output") if forward else ("grad_outputs", "grad_inputs")
+        identifier = f"{finding['id']}"
+        try:
+            os.makedirs(folder, exist_ok=True)
+            for name, values, keywords in ((names[0], args, kwargs), (names[1], _as_tuple(result), None)):
+                item = {"name": finding["name"], "args": values, "kwargs": keywords or {}, "identifier": identifier}
+                save_item(os.path.join(folder, f"{name}.pth"), item)
+        except (OSError, ValueError, RuntimeError, TypeError) as error:
+            return f"; not saved: {error}"
+        self._saved.append(folder)
+        changed = any(tensor["when"] == "before" and "min" not in tensor for tensor in finding["in"] if tensor["numel"])
+        return f"; saved in {results.shorten(folder)}" + (" (inputs as the call left them)" if changed else "")
+
+
+# ---- text
+
+
+def format_finding(finding: dict[str, Any]) -> str:
+    """`step 3, forward_id 812: torch.Tensor.div made 12 Inf, 0 NaN of 4,096 (inputs finite); ...; at train.py:7`."""
+    backward = finding["kind"] == "backward"
+    name = f"the backward of {finding['name']}" if backward else finding["name"]
+    text = f"step {finding['step']}, forward_id {finding['id']}: {name} {_format_made(finding)}"
+    parts = [text, *(_format_tensor(tensor) for tensor in finding["in"][:SHOWN_TENSORS] if tensor["numel"])]
+    if len(finding["in"]) > SHOWN_TENSORS:
+        parts.append(f"{len(finding['in']) - SHOWN_TENSORS} more inputs")
+    parts += [_format_tensor(tensor) for tensor in finding["out"] if tensor["values"] != "finite"][:SHOWN_TENSORS]
+    if finding["location"]:
+        parts.append(f"at {finding['location']}")
+    if finding["module"]:
+        parts.append(f"module {finding['module']}")
+    return "; ".join(parts)
+
+
+def _format_made(finding: dict[str, Any]) -> str:
+    inputs = "gradients that came in" if finding["kind"] == "backward" else "inputs"
+    verb = "made" if finding["verdict"] == "producer" else "passed on"
+    if finding["numel"] >= 0:
+        what = f"{verb} {finding['inf']:,} Inf, {finding['nan']:,} NaN of {finding['numel']:,}"
+    else:
+        what = f"{verb} {finding['output_values'].replace('nan', 'NaN').replace('inf', 'Inf')}"
+    reason = {
+        "inputs finite": f"{inputs} finite",
+        "NaN from Inf": f"{inputs} hold Inf but no NaN",
+        "source not watched": f"{inputs} not finite, made by something that is not watched",
+    }.get(finding["reason"], finding["reason"])
+    if finding["input_values"] == "unknown":
+        reason = f"{inputs} that it overwrote were not seen before"
+    return f"{what} ({reason})"
+
+
+def _format_tensor(tensor: dict[str, Any]) -> str:
+    shape = ",".join(map(str, tensor["shape"]))
+    text = f"{tensor['tensor']} {tensor['dtype']}[{shape}]"
+    if "min" not in tensor:
+        return f"{text} {tensor['values'].replace('nan', 'NaN').replace('inf', 'Inf')} before"
+    return f"{text} min {tensor['min']:.3g} max {tensor['max']:.3g} mean {tensor['mean']:.3g}"
+
+
+def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
+    made = "" if finding["numel"] < 0 else f"{finding['inf']:,} Inf, {finding['nan']:,} NaN of {finding['numel']:,}"
+    return {
+        "op": finding["name"],
+        "dir": "fwd" if finding["kind"] == "forward" else "bwd",
+        "made": made or finding["output_values"],
+        "times": finding["count"],
+        "first step": finding["step"],
+        "last step": finding["last_step"],
+        "why": finding["reason"],
+        "place": finding["location"].split(" ", 1)[0],
+    }
+
+
+def _advise(finding: dict[str, Any], saves: bool) -> str:
+    name = finding["name"]
+    if finding["reason"] == "source not watched":
+        return "watch more (list, cpu=1, level=aten), or look at the data and the weights that were loaded"
+    wishes = ["OpOverflowCheck(stop=True) raises there"]
+    if not saves:
+        wishes.append("OpOverflowCheck(save=True) saves what it was given")
+    return ", ".join(wishes) + f'; if it is meant to be so: allow_list="{name}"'
+
+
+def _is_news(finding: dict[str, Any]) -> bool:
+    return finding["verdict"] == "producer" or finding["reason"] == "source not watched"
+
+
+def _as_tuple(result: Any) -> tuple:
+    return result if type(result) is tuple else (result,)
+
+
+def _call_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The engine's tool keeps this; it must not keep the Python object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        target = reference()
+        return target(*args) if target is not None else None
+
+    return call
+
+
+# ---- devices without a helper: torch's own operators
+
+
+def get_flags(tensor: torch.Tensor) -> int:
+    """1 for a NaN, 2 for an infinity, 3 for both. The sum of nothing but zeros and what is not finite tells them apart
+    in one reduction more than isfinite alone, and only for a tensor that is bad."""
+    with torch.no_grad():
+        values = _plain(tensor)
+        if bool(torch.isfinite(values).all()):
+            return 0
+        return (NAN if bool(torch.isnan(values).any()) else 0) | (INF if bool(torch.isinf(values).any()) else 0)
+
+
+def get_stats(tensor: torch.Tensor) -> dict[str, float]:
+    """Numbers of one tensor for a finding."""
+    with torch.no_grad():
+        values = _plain(tensor)
+        values = values.abs() if values.is_complex() else values
+        values = values.double() if values.device.type != "mps" else values.float()
+        known = values[~torch.isnan(values)]
+        empty = known.numel() == 0
+        return {
+            "nan": float(torch.isnan(values).sum()),
+            "pos_inf": float(torch.isposinf(values).sum()),
+            "neg_inf": float(torch.isneginf(values).sum()),
+            "zero": float((values == 0).sum()),
+            "min": float("nan") if empty else float(known.min()),
+            "max": float("nan") if empty else float(known.max()),
+            "mean": float(values.mean()),
+            "std": float(values.std()) if values.numel() > 1 else float("nan"),
+            "norm": float(values.norm()),
+        }
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    values = tensor.detach()
+    if values.dtype.is_floating_point and values.dtype.itemsize == 1:
+        values = values.float()  # float8 has few operators
+    return values

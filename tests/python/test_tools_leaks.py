@@ -1,0 +1,127 @@
+"""Every function of ditorch._C that belongs to the tools, called a thousand times: neither objects nor memory grow."""
+
+
+PREFIXES = ("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "EmptyMode",
+            "LogReader", "Tool", "log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair")  # fmt: skip
+
+CODE = """
+import gc, os, sys, torch, ditorch
+from ditorch import _C
+x = torch.ones(4, 4, device="cuda", requires_grad=True)
+y = torch.ones(4, 4, device="cuda")
+folder = os.getcwd()
+parts = None
+
+def quietly(call):
+    try:
+        call()
+    except Exception:
+        return
+    raise AssertionError("did not raise")
+
+def tool():
+    one = _C.Tool("observe", {})
+    one.set_matcher(lambda name: True)
+    one.set_condition(lambda *args, **kwargs: True)
+    one.set_modules(lambda path: True)
+    one.set_console(lambda kind, event: None)
+    one.set_limits(0, 100, 10)
+    one.set_due(True), one.set_cpu(False), one.set_aten(False)
+    one.start()
+    torch.mm(x, y).sum().backward()
+    one.flush()
+    one.stop()
+    one.counts(), one.describe(), one.active, one.kind
+
+def module():
+    _C.engine_module_push("a.b")
+    _C.engine_module_pop()
+
+def mode():
+    torch._C._push_on_torch_function_stack(_C.EmptyMode())
+    y + 1
+    torch._C._pop_torch_function_stack()
+
+def reader():
+    for record in _C.LogReader([closed]):
+        pass
+
+_C.log_open(folder, {"a": "b"}, {"pressure": "drop"})
+for kind in ("observe", "time"):
+    one = _C.Tool(kind, {})
+    one.start()
+    torch.mm(x, y).sum().backward()
+    one.stop()
+closed = _C.log_path()
+_C.log_close()
+
+def log():
+    _C.log_open(folder, {"a": "b"}, {})
+    _C.log_tool("observe", "start", "text")
+    _C.log_flush(), _C.log_path(), _C.log_counts()
+    path = _C.log_path()
+    _C.log_close()
+    os.unlink(path)
+
+CALLS = {
+    "Tool": (200, tool, [lambda: _C.Tool("x", {}), lambda: _C.Tool("observe", 3)]),
+    "EmptyMode": (1000, mode, []),
+    "LogReader": (200, reader, [lambda: _C.LogReader(["/nothere"])]),
+    "log_open log_close log_flush log_path log_counts log_tool": (50, log, [lambda: _C.log_open("/nothere", {}, {})]),
+    "log_repair": (200, lambda: _C.log_repair(closed), [lambda: _C.log_repair("/nothere")]),
+    "engine_step": (1000, _C.engine_step, []),
+    "engine_get_step": (1000, _C.engine_get_step, []),
+    "engine_invalidate": (1000, _C.engine_invalidate, []),
+    "engine_module_push engine_module_pop": (1000, module, [lambda: _C.engine_module_push(3)]),
+    "mode_push mode_pop mode_is_on": (1000, lambda: (_C.mode_push(), _C.mode_is_on(), _C.mode_pop()), []),
+    "backward_enter backward_leave": (1000, lambda: _C.backward_leave(_C.backward_enter()), []),
+    "backward_hooks_install backward_hooks_remove": (200, lambda: (_C.backward_hooks_install(), _C.backward_hooks_remove()), []),
+    "environ_generation environ_refresh": (1000, lambda: (_C.environ_generation(), _C.environ_refresh()), []),
+    "environ_watch": (200, lambda: _C.environ_watch(None), [lambda: _C.environ_watch(3)]),
+    "tool_options": (100, _C.tool_options, []),
+    "tool_options_resolve": (100, lambda: _C.tool_options_resolve("observe", {}), [lambda: _C.tool_options_resolve("x", {})]),
+    "helper_names": (500, _C.helper_names, []),
+    "helper_why_not": (500, lambda: _C.helper_why_not("cuda"), []),
+    "tensor_stats": (500, lambda: _C.tensor_stats(y), [lambda: _C.tensor_stats(3)]),
+    "tensor_nonfinite": (500, lambda: _C.tensor_nonfinite(y), [lambda: _C.tensor_nonfinite(3)]),
+    "tensor_hash": (500, lambda: _C.tensor_hash(y), [lambda: _C.tensor_hash(3)]),
+    "tensor_compare": (500, lambda: _C.tensor_compare(y, y, 1e-5, 1e-8, True), [lambda: _C.tensor_compare(y, 3, 0, 0, True)]),
+    "tensor_compare_detail": (500, lambda: _C.tensor_compare_detail(y, y, 1e-5, 1e-8, True), []),
+}
+ELSEWHERE = ELSEWHERE_NAMES
+names = {name for name in dir(_C) if callable(getattr(_C, name)) and name.startswith(PREFIXES_HERE)}
+rows = {name for key in CALLS for name in key.split()} | ELSEWHERE
+assert names <= rows, f"without a row: {names - rows}"
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4
+
+def counts():
+    gc.collect()
+    return sys.getallocatedblocks(), resident()
+
+for name, (rounds, good, bad) in CALLS.items():
+    if not all(hasattr(_C, part) for part in name.split()):
+        raise AssertionError(f"no function for {name}")
+    for call in [good, *[lambda wrong=wrong: quietly(wrong) for wrong in bad]]:
+        least = None
+        for window in range(5):
+            before = counts()
+            for _ in range(rounds):
+                call()
+            grown = [b - a for a, b in zip(before, counts())]
+            least = grown if least is None else list(map(min, least, grown))
+            if least[0] < max(20, rounds // 25) and least[1] < 512:
+                break
+        else:
+            raise AssertionError(f"{name}: {least} (Python blocks, KiB) in {rounds} calls")
+print("measured", len(CALLS))
+"""
+
+# Called by their own tests, which count too: they need items, containers or a whole graph.
+ELSEWHERE = {"capture_write", "capture_parts", "store_unpack", "backward_probe"}
+
+
+def test_no_function_of_the_tools_leaks(python, tmp_path):
+    code = CODE.replace("ELSEWHERE_NAMES", repr(ELSEWHERE)).replace("PREFIXES_HERE", repr(PREFIXES))
+    assert "measured" in python(code, cwd=tmp_path).stdout
