@@ -93,13 +93,13 @@ class Quiet:
     def __enter__(self):
         import op_tools
 
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self.tool = getattr(op_tools, self.kind)(**self.options)
             self.tool.start()
         return self
 
     def __exit__(self, *exc):
-        with contextlib.redirect_stdout(io.StringIO()):
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self.tool.stop()
 
     def step(self):
@@ -121,8 +121,8 @@ def sides(results):
         "observe": lambda: Quiet("OpObserve"),
         "time": lambda: Quiet("OpTimeMeasure"),
         "overflow": lambda: Quiet("OpOverflowCheck"),
-        "capture packed": lambda: Quiet("OpCapture", layout="packed", cap_bytes=-1, cap_calls=-1),
-        "capture files": lambda: Quiet("OpCapture", layout="files", cap_bytes=-1, cap_calls=-1),
+        "capture packed": lambda: Quiet("OpCapture", layout="packed", cap_bytes="100TiB", cap_calls=10**9),
+        "capture files": lambda: Quiet("OpCapture", layout="files", cap_bytes="100TiB", cap_calls=10**9),
         "torch.profiler": profiler,
         "DebugMode": debug_mode,
     }

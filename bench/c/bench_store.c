@@ -18,8 +18,8 @@
 #include "dit/store.h"
 #include "store/crc32.c"  // internal: not exported by libdit
 
-enum { ROUNDS = 7, SMALL_ITEMS = 2000, FLUSH_MS = 600000 };
-#define LARGE_BYTES ((size_t)1 << 30)
+enum { ROUNDS = 5, SMALL_ITEMS = 500, FLUSH_MS = 600000 };
+#define LARGE_BYTES ((size_t)1 << 29)
 
 static char root[4000];
 static unsigned char *bytes;
@@ -68,7 +68,6 @@ static int remove_one(const char *path, const struct stat *info, int flag, struc
 
 static void clear_folder(void) {
   nftw(root, remove_one, 32, FTW_DEPTH | FTW_PHYS);
-  sync();  // the next part does not pay for this one
 }
 
 static struct dit_store *open_store(enum dit_store_layout layout) {
@@ -225,15 +224,35 @@ static void run_files_part(void) {
          get_median(put), alone, alone / base);
 }
 
+/// Microseconds per write-ahead put: it returns when the item is with the kernel.
+static double run_ahead(void) {
+  enum { COUNT = 300 };
+  struct dit_error err = {0};
+  struct dit_store *store = open_store(DIT_STORE_PACKED);
+  char path[200];
+  struct dit_store_item item;
+  struct dit_store_blob blobs[3];
+  double begin = now();
+  for (size_t i = 0; i < COUNT; i++) {
+    fill_small(&item, blobs, path, i);
+    check(dit_store_put(store, &item, true, NULL, &err), &err);
+  }
+  double each = (now() - begin) / COUNT * 1e6;
+  close_store(store);
+  return each;
+}
+
 static void run_put_part(void) {
-  double cpu[ROUNDS], put[ROUNDS], all[ROUNDS];
+  double cpu[ROUNDS], put[ROUNDS], all[ROUNDS], ahead[ROUNDS];
   for (int round = 0; round < ROUNDS; round++) {
     run_small(DIT_STORE_PACKED, &cpu[round], &put[round], &all[round]);
     clear_folder();
+    ahead[round] = run_ahead();
+    clear_folder();
   }
-  printf(
-      "small items packed (3 x 1 KiB, 600, 800 bytes), us per item: caller %.2f (processor time %.2f), in all %.2f\n",
-      get_median(put), get_median(cpu), get_median(all));
+  printf("small items packed (3 x 1 KiB, 600, 800 bytes), us per item:\n");
+  printf("  caller %.2f (processor time %.2f), in all %.2f; write-ahead %.1f\n", get_median(put), get_median(cpu),
+         get_median(all), get_median(ahead));
 }
 
 /// GB/s of write() in pieces of 1 MiB into one file, as a program would that has nothing else to do.
@@ -249,6 +268,21 @@ static double run_raw(void) {
     }
   }
   close(fd);
+  return (double)LARGE_BYTES / (now() - begin) / 1e9;
+}
+
+/// The same bytes as one file per item, each in its own folder, as a program would without the store.
+static double run_raw_files(size_t size) {
+  double begin = now();
+  mkdir(root, 0777);
+  for (size_t at = 0; at < LARGE_BYTES; at += size) {
+    char path[4200];
+    snprintf(path, sizeof(path), "%s/%zu", root, at / size);
+    mkdir(path, 0777);
+    size_t length = strlen(path);
+    snprintf(path + length, sizeof(path) - length, "/input.pth");
+    write_plain(path, bytes + at, size);
+  }
   return (double)LARGE_BYTES / (now() - begin) / 1e9;
 }
 
@@ -272,9 +306,11 @@ static double run_large(enum dit_store_layout layout, size_t size) {
 static void run_large_part(void) {
   static const size_t sizes[] = {1 << 20, 16 << 20, 256 << 20};
   for (int k = 0; k < 3; k++) {
-    double raw[ROUNDS], files[ROUNDS], packed[ROUNDS];
+    double raw[ROUNDS], plain[ROUNDS], files[ROUNDS], packed[ROUNDS];
     for (int round = 0; round < ROUNDS; round++) {
       raw[round] = run_raw();
+      clear_folder();
+      plain[round] = run_raw_files(sizes[k]);
       clear_folder();
       files[round] = run_large(DIT_STORE_FILES, sizes[k]);
       clear_folder();
@@ -282,8 +318,9 @@ static void run_large_part(void) {
       clear_folder();
     }
     double base = get_median(raw), f = get_median(files), p = get_median(packed);
-    printf("blobs of %3zu MiB, GB/s: raw %.2f (%.2f to %.2f)   files %.2f (%.0f %%)   packed %.2f (%.0f %%)\n",
-           sizes[k] >> 20, base, raw[0], raw[ROUNDS - 1], f, 100 * f / base, p, 100 * p / base);
+    printf("blobs of %3zu MiB, GB/s: raw %.2f (%.2f to %.2f), as plain files %.2f;", sizes[k] >> 20, base, raw[0],
+           raw[ROUNDS - 1], get_median(plain));
+    printf(" store: files %.2f (%.0f %%), packed %.2f (%.0f %%)\n", f, 100 * f / base, p, 100 * p / base);
   }
 }
 
@@ -319,6 +356,7 @@ static bool wants(int count, char **parts, const char *part) {
 }
 
 int main(int count, char **arguments) {
+  setvbuf(stdout, NULL, _IOLBF, 0);
   snprintf(root, sizeof(root), "%s/dit-bench-store-%d", count > 1 ? arguments[1] : "/tmp", (int)getpid());
   bytes = malloc(LARGE_BYTES + (1 << 20));
   if (!bytes) {

@@ -24,9 +24,11 @@ DIT_EXTERN_C_BEGIN
 #define DIT_STORE_CAP_BYTES (10LL << 30)     ///< default of dit_store_options.cap_bytes
 #define DIT_STORE_CAP_ITEMS (4LL * 100000)   ///< default of dit_store_options.cap_items
 
-/// Bytes of one storage. The store owns it from dit_store_put on, whatever that returns: `release` is called exactly
-/// once, on any thread. `wait` (nullable) is called on the writer's thread before the bytes are read: a copy from a
-/// device may still be under way; false gives the item up.
+/// Bytes of one storage. The store owns it from dit_store_put on, whatever that returns: `release` (nullable) is called
+/// exactly once, on any thread. `wait` (nullable) is called on the writer's thread before the bytes are read: a copy
+/// from a device may still be under way; false gives the item up. An item that is refused or given up is released
+/// without waiting. What a process had queued when it forked is released in the parent alone. Neither may call the
+/// store, nor need a lock that a thread holds while it puts, flushes or destroys (an interpreter's).
 struct dit_store_blob {
   const void *data;
   size_t size;
@@ -37,8 +39,8 @@ struct dit_store_blob {
 
 /// All pointers are borrowed for the call only (blob bytes: until release).
 struct dit_store_item {
-  const char
-      *path;  ///< relative to the root, with '/', without "..": "op_capture_results/torch.add/71/1/.../input.pth"
+  /// Relative to the root, with '/', without "..": "op_capture_results/torch.add/71/1/.../input.pth".
+  const char *path;
   const void *pickle;
   size_t pickle_size;
   const char *json;  ///< NULL: no companion

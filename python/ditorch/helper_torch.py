@@ -191,8 +191,10 @@ def _describe(piece: torch.Tensor) -> torch.Tensor:
     nan = re.isnan() | im.isnan()
     infinite = (re.isinf() | im.isinf()) & ~nan
     finite = ~nan & ~infinite
-    size = _get_size(re, im, piece.dtype) if is_complex else re
-    size = torch.where(infinite, INF, size) if is_complex else size
+    size = re
+    if is_complex:  # squares, where they are exact enough: torch.sqrt does not always round to nearest
+        size = torch.hypot(re, im) if piece.dtype == torch.complex128 else re * re + im * im
+        size = torch.where(infinite, INF, size)
     count = finite.sum().to(re.dtype)
     exponent = torch.zeros_like(count)
     if piece.dtype in (torch.float64, torch.complex128):
@@ -212,9 +214,9 @@ def _make_row(values: list[torch.Tensor], dtype: torch.dtype) -> torch.Tensor:
     return torch.stack([value.to(dtype) for value in values])
 
 
-def _get_size(re: torch.Tensor, im: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Magnitude; squares of complex64 and complex32 are exact enough in float64."""
-    return torch.hypot(re, im) if dtype == torch.complex128 else torch.sqrt(re * re + im * im)
+def _get_size(re: torch.Tensor, im: torch.Tensor, careful: bool) -> torch.Tensor:
+    """Magnitude; `careful` where squares may leave the range."""
+    return torch.hypot(re, im) if careful else torch.sqrt(re * re + im * im)
 
 
 def _describe_ints(piece: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
@@ -284,8 +286,10 @@ def _finish(total: dict[str, float], numel: int, dtype: torch.dtype) -> dict[str
     result: dict[str, Any] = {"numel": numel, "finite": count}
     result |= {key: int(total[key]) for key in ("zero", "nan", "pos_inf", "neg_inf")}
     known = result["nan"] < numel
-    result["min"] = total["min"] + 0.0 if known else NAN
-    result["max"] = total["max"] + 0.0 if known else NAN
+    low, high = total["min"] + 0.0, total["max"] + 0.0
+    if known and dtype.is_complex and dtype != torch.complex128:
+        low, high = math.sqrt(low), math.sqrt(high)
+    result |= {"min": low if known else NAN, "max": high if known else NAN}
     result["abs_max"] = result["max"] if dtype.is_complex else max(abs(result["min"]), abs(result["max"]))
     mean = _leave(total["mean"], exponent) if count else NAN
     mean_imag = (_leave(total["mean_imag"], exponent) if count else NAN) if dtype.is_complex else 0.0
@@ -370,7 +374,7 @@ _PAIR += ["exponent_a", "exponent_b", "dot", "square_a", "square_b", "abs_diff"]
 def _compare(a: torch.Tensor, b: torch.Tensor, rtol: float, atol: float, equal_nan: bool) -> torch.Tensor:
     """One row of _PAIR; sums in units of the exponents, abs_diff in that of the larger one."""
     is_complex = a.dtype.is_complex or b.dtype.is_complex
-    wide = torch.complex128 if torch.complex128 in (a.dtype, b.dtype) else a.dtype
+    careful = any(dtype in (torch.float64, torch.complex128) for dtype in (a.dtype, b.dtype))
     (re_a, rest_a, im_a), (re_b, rest_b, im_b) = _take_apart(a), _take_apart(b)
     nan_a, nan_b = re_a.isnan() | im_a.isnan(), re_b.isnan() | im_b.isnan()
     finite = re_a.isfinite() & im_a.isfinite() & re_b.isfinite() & im_b.isfinite()
@@ -379,14 +383,14 @@ def _compare(a: torch.Tensor, b: torch.Tensor, rtol: float, atol: float, equal_n
     equal = equal | both if equal_nan else equal
     zeros = torch.zeros_like(re_a)
     re_a, im_a, re_b, im_b = (torch.where(finite, part, zeros) for part in (re_a, im_a, re_b, im_b))
-    size_a = _get_size(re_a, im_a, wide) if is_complex else re_a.abs()
-    size_b = _get_size(re_b, im_b, wide) if is_complex else re_b.abs()
+    size_a = _get_size(re_a, im_a, careful) if is_complex else re_a.abs()
+    size_b = _get_size(re_b, im_b, careful) if is_complex else re_b.abs()
     # Huge numbers are quartered, so that their difference is finite; small ones would lose digits.
     quarter = torch.where(
         torch.maximum(size_a, size_b) > 2.0 ** (1000 if re_a.dtype == torch.float64 else 100), 0.25, 1.0
     )
     diff = (re_a * quarter - re_b * quarter) + torch.where(finite, rest_a - rest_b, zeros)
-    diff = _get_size(diff, im_a * quarter - im_b * quarter, wide) if is_complex else diff.abs()
+    diff = _get_size(diff, im_a * quarter - im_b * quarter, careful) if is_complex else diff.abs()
     close = diff / quarter <= atol + rtol * size_b
     exponent_a, exponent_b = _get_exponent(size_a.amax()), _get_exponent(size_b.amax())
     exponent = torch.maximum(exponent_a, exponent_b)

@@ -35,6 +35,7 @@ extern PyMethodDef py_backward_probe_methods[];
 extern PyMethodDef py_engine_methods[];
 extern PyMethodDef py_capture_methods[];
 extern PyMethodDef py_helper_methods[];
+extern PyMethodDef py_helper_device_methods[];
 
 /// Adds LogReader. 0 or -1.
 DIT_NODISCARD int py_log_read_add_types(PyObject *module);

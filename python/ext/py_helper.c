@@ -4,13 +4,11 @@
 // libdit_cuda, everything else (another accelerator, a library without kernels, lazy conjugates, sparse layouts) by
 // ditorch.helper_torch, with torch's own operators or after making a plain copy. Results are dictionaries with the
 // fields of the C structs. The GIL is dropped while numbers are computed; the tensors are held by the caller.
+#include "py_helper.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
-
-#include "dit/helper.h"
-#include "dit/runtime.h"
-#include "engine/internal.h"
 
 // ---- results as dictionaries
 
@@ -108,8 +106,6 @@ static PyObject *result_describe(const void *result, const struct field *fields,
 
 // ---- kinds of questions
 
-enum number_kind { NUMBER_NONFINITE, NUMBER_STATS, NUMBER_HASH, NUMBER_COMPARE };
-
 static const struct {
   const char *name;  // of the function in ditorch.helper_torch
   size_t size;
@@ -137,18 +133,6 @@ static PyObject *number_describe(enum number_kind kind, const union number *numb
   }
   return result_describe(number, kinds[kind].fields, kinds[kind].count, dtype);
 }
-
-/// One question about one or two tensors that C can read.
-struct question {
-  enum number_kind kind;
-  const struct dit_helper_vtable *helper;
-  struct dit_tensor_view views[2];
-  int64_t sizes[2][DIT_MAX_DIMS], strides[2][DIT_MAX_DIMS];  ///< of the views
-  struct dit_compare_options options;
-  int device;
-  void *stream;
-  bool settle;  ///< wait for a side stream of the embedded device first
-};
 
 static enum dit_status question_enqueue(const struct question *q, void *slots, struct dit_error *err) {
   switch (q->kind) {
@@ -193,8 +177,7 @@ static const struct dit_helper_vtable *helper_choose(const struct engine_tensor 
   return helper;
 }
 
-/// 1: the question is ready for C; 0: it is one for torch.
-static int question_prepare(struct question *q, PyObject *const *tensors, int count, const char *forced) {
+int question_prepare(struct question *q, PyObject *const *tensors, int count, const char *forced) {
   const struct dit_helper_vtable *helpers[2] = {NULL, NULL};
   int ready = 1;
   for (int i = 0; i < count && ready; i++) {
@@ -246,7 +229,7 @@ static int helper_check(const char *forced) {
   return -1;
 }
 
-static int tensor_check(PyObject *object, const char *what) {
+int question_check_tensor(PyObject *object, const char *what) {
   if (engine_torch_load() < 0) {
     return -1;
   }
@@ -291,7 +274,7 @@ static PyObject *single_ask(PyObject *module, PyObject *args, PyObject *kwargs, 
   PyObject *tensor = NULL;
   const char *forced = NULL;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|z", names, &tensor, &forced) || helper_check(forced) < 0 ||
-      tensor_check(tensor, "tensor") < 0) {
+      question_check_tensor(tensor, "tensor") < 0) {
     return NULL;
   }
   return numbers_ask(module, kind, &tensor, 1, NULL, forced);
@@ -324,7 +307,10 @@ static int pair_parse(PyObject *args, PyObject *kwargs, const char *format, PyOb
     return -1;
   }
   options->equal_nan = equal_nan != 0;
-  return tensor_check(tensors[0], "a") < 0 || tensor_check(tensors[1], "b") < 0 || helper_check(*forced) < 0 ? -1 : 0;
+  return question_check_tensor(tensors[0], "a") < 0 || question_check_tensor(tensors[1], "b") < 0 ||
+                 helper_check(*forced) < 0
+             ? -1
+             : 0;
 }
 
 PyDoc_STRVAR(compare_doc,
@@ -515,7 +501,7 @@ static PyObject *py_tensor_batch(PyObject *module, PyObject *args) {
   batch.count = PySequence_Fast_GET_SIZE(py_fast);
   PyObject **tensors = PySequence_Fast_ITEMS(py_fast);
   for (Py_ssize_t i = 0; i < batch.count; i++) {
-    if (tensor_check(tensors[i], "every tensor") < 0) {
+    if (question_check_tensor(tensors[i], "every tensor") < 0) {
       goto done;
     }
   }
@@ -546,156 +532,9 @@ done:
   return py_result;
 }
 
-// ---- events and copies
-
-/// The helper and stream of a plain tensor; -1 with an exception.
-static int site_find(PyObject *tensor, struct question *q) {
-  if (tensor_check(tensor, "tensor") < 0) {
-    return -1;
-  }
-  int token = engine_guard_raise();
-  int ready = question_prepare(q, &tensor, 1, NULL);
-  engine_guard_lower(token);
-  if (!ready) {
-    PyErr_SetString(PyExc_ValueError, "no helper in C serves the device of this tensor");
-    return -1;
-  }
-  return 0;
-}
-
-PyDoc_STRVAR(time_doc,
-             "helper_time(tensor, function) -> float\n\nMilliseconds between two events around function() on the "
-             "current stream of the tensor's device.");
-static PyObject *py_helper_time(PyObject *module, PyObject *args) {
-  PyObject *tensor = NULL, *function = NULL, *py_value = NULL, *py_result = NULL;
-  struct question q = {.kind = NUMBER_STATS};
-  struct dit_error err = {0};
-  void *events[2] = {NULL, NULL};
-  double milliseconds = 0;
-  if (!PyArg_ParseTuple(args, "OO:helper_time", &tensor, &function) || site_find(tensor, &q) < 0) {
-    return NULL;
-  }
-  enum dit_status status = q.helper->event_create(q.device, &events[0], &err);
-  if (status == DIT_OK) {
-    status = q.helper->event_create(q.device, &events[1], &err);
-  }
-  if (status == DIT_OK) {
-    status = q.helper->event_record(events[0], q.stream, &err);
-  }
-  if (status == DIT_OK && !(py_value = PyObject_CallNoArgs(function))) {
-    goto done;
-  }
-  if (status == DIT_OK) {
-    status = q.helper->event_record(events[1], q.stream, &err);
-  }
-  if (status == DIT_OK) {
-    Py_BEGIN_ALLOW_THREADS;
-    status = q.helper->event_wait(events[1], &err);
-    Py_END_ALLOW_THREADS;
-  }
-  if (status == DIT_OK) {
-    status = q.helper->event_get_elapsed(events[0], events[1], &milliseconds, &err);
-  }
-  py_result = status == DIT_OK ? PyFloat_FromDouble(milliseconds) : py_status_raise(module, status, &err);
-done:
-  Py_XDECREF(py_value);
-  q.helper->event_destroy(events[0]);
-  q.helper->event_destroy(events[1]);
-  return py_result;
-}
-
-// Without the GIL: into staging memory, then wait by an event.
-static enum dit_status copy_run(const struct question *q, size_t size, void **memory, struct dit_error *err) {
-  void *event = NULL;
-  if (q->settle) {
-    DIT_RETURN_IF_NOT_OK(dit_runtime_get_vtable()->stream_synchronize(q->device, q->stream, err));
-  }
-  DIT_RETURN_IF_NOT_OK(q->helper->staging_allocate(size, memory, err));
-  enum dit_status status = q->helper->event_create(q->device, &event, err);
-  if (status == DIT_OK) {
-    status = q->helper->copy_to_host(*memory, q->views[0].data, size, q->stream, err);
-  }
-  if (status == DIT_OK) {
-    status = q->helper->event_record(event, q->stream, err);
-  }
-  if (status == DIT_OK) {
-    status = q->helper->event_wait(event, err);
-  }
-  q->helper->event_destroy(event);
-  return status;
-}
-
-PyDoc_STRVAR(copy_doc,
-             "helper_copy(tensor) -> bytes\n\nThe span of memory that a tensor covers, through staging memory.");
-static PyObject *py_helper_copy(PyObject *module, PyObject *tensor) {
-  struct question q = {.kind = NUMBER_STATS};
-  struct dit_error err = {0};
-  void *memory = NULL;
-  int64_t low, high;
-  if (site_find(tensor, &q) < 0) {
-    return NULL;
-  }
-  dit_tensor_get_span(&q.views[0], &low, &high);
-  enum dit_status status;
-  Py_BEGIN_ALLOW_THREADS;
-  status = copy_run(&q, (size_t)high, &memory, &err);
-  Py_END_ALLOW_THREADS;
-  PyObject *py_result =
-      status == DIT_OK ? PyBytes_FromStringAndSize(memory, (Py_ssize_t)high) : py_status_raise(module, status, &err);
-  q.helper->staging_free(memory);
-  return py_result;
-}
-
-// ---- what is here
-
-PyDoc_STRVAR(names_doc, "helper_names() -> list of str\n\nThe device helpers that work here: 'host', 'cuda'.");
-static PyObject *py_helper_names(PyObject *module, PyObject *unused) {
-  (void)module;
-  (void)unused;
-  static const char *const names[] = {"host", "cuda"};
-  PyObject *py_list = PyList_New(0);
-  for (size_t i = 0; py_list && i < sizeof names / sizeof *names; i++) {
-    const struct dit_helper_vtable *helper;
-    if (dit_helper_get(names[i], &helper, NULL) == DIT_OK) {
-      PyObject *py_name = PyUnicode_FromString(names[i]);
-      if (!py_name || PyList_Append(py_list, py_name) < 0) {
-        Py_CLEAR(py_list);
-      }
-      Py_XDECREF(py_name);
-    }
-  }
-  return py_list;
-}
-
-PyDoc_STRVAR(why_not_doc,
-             "helper_why_not(name) -> str or None\n\nWhy a helper does not work here, or why it computes no numbers.");
-static PyObject *py_helper_why_not(PyObject *module, PyObject *args) {
-  const struct dit_helper_vtable *helper;
-  struct dit_error err = {0};
-  const char *name = NULL;
-  if (!PyArg_ParseTuple(args, "s:helper_why_not", &name)) {
-    return NULL;
-  }
-  enum dit_status status = dit_helper_get(name, &helper, &err);
-  if (status == DIT_ERR_INVALID) {
-    return py_status_raise(module, status, &err);
-  }
-  if (status != DIT_OK) {
-    return PyUnicode_DecodeUTF8(err.message, (Py_ssize_t)strlen(err.message), "backslashreplace");
-  }
-  if (!helper->stats) {
-    return PyUnicode_FromFormat("the helper '%s' was built without kernels (no nvcc at build time)", name);
-  }
-  Py_RETURN_NONE;
-}
-
 #define KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 
 PyMethodDef py_helper_methods[] = {
-    {"helper_names", py_helper_names, METH_NOARGS, names_doc},
-    {"helper_why_not", py_helper_why_not, METH_VARARGS, why_not_doc},
-    {"helper_time", py_helper_time, METH_VARARGS, time_doc},
-    {"helper_copy", py_helper_copy, METH_O, copy_doc},
     {"tensor_batch", py_tensor_batch, METH_VARARGS, batch_doc},
     {"tensor_stats", KEYWORDS(py_tensor_stats), stats_doc},
     {"tensor_nonfinite", KEYWORDS(py_tensor_nonfinite), nonfinite_doc},

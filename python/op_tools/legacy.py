@@ -108,7 +108,10 @@ class Console:
     def _put(self, text: str) -> None:
         if text:
             with self._lock:
-                (self._write or sys.stdout.write)(text)
+                try:
+                    (self._write or sys.stdout.write)(text)
+                except (OSError, ValueError, AttributeError):
+                    pass  # a closed or missing standard output is no reason to stop a training
 
     def _say_once(self, kind: str, name: str) -> None:
         if kind == "apply":
@@ -119,12 +122,17 @@ class Console:
             self._seen.add((kind, name))
         self._put(f"{kind} {self.hook} on {name}\n")
 
+    def _wants_stack(self) -> bool:
+        try:
+            return wants_stack() if self._print_stack is None else self._print_stack
+        except ValueError:  # the variable became nonsense while the tool runs; start() refuses it
+            return False
+
     def _show_stack(self, first: bool) -> None:
         """The stack stands before everything else of a call: before its apply line where it has one."""
         shown = getattr(self._stack_shown, "value", False)
         self._stack_shown.value = first
-        wanted = wants_stack() if self._print_stack is None else self._print_stack
-        if wanted and (first or not shown):
+        if (first or not shown) and self._wants_stack():
             write_stack(self._put)
 
 

@@ -18,9 +18,19 @@ _lock = threading.RLock()
 _users = 0
 _handles: list[Any] = []
 _paths: dict[int, tuple[weakref.ref, str]] = {}
-_local = threading.local()
 _epoch = 0
 """Counts the times the hooks were taken away: a stack of an earlier time is stale."""
+
+
+class _Local(threading.local):
+    """Modules that are being called on this thread, outermost first, with their paths."""
+
+    def __init__(self) -> None:
+        self.stack: list[tuple[Any, str]] = []
+        self.epoch = _epoch
+
+
+_local = _Local()
 
 
 def acquire() -> None:
@@ -48,8 +58,8 @@ def release() -> None:
 
 
 def _stack() -> list:
-    if getattr(_local, "epoch", None) != _epoch:
-        for _ in getattr(_local, "stack", ()):
+    if _local.epoch != _epoch:
+        for _ in _local.stack:
             _C.engine_module_pop()
         _local.stack, _local.epoch = [], _epoch
     return _local.stack
@@ -64,6 +74,10 @@ def _enter(module: Any, inputs: Any) -> None:
 
 def _leave(module: Any, inputs: Any, output: Any) -> None:
     stack = _stack()
+    if stack and stack[-1][0] is module:
+        stack.pop()
+        _C.engine_module_pop()
+        return
     if not any(entry[0] is module for entry in stack):
         return  # its beginning was not seen: the tool was started inside it
     # An entry above it whose end was missed (a forward that was abandoned) must not name what comes after it.

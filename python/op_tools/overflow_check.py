@@ -254,8 +254,9 @@ def _call_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def get_flags(tensor: torch.Tensor) -> int:
-    """1 for a NaN, 2 for an infinity, 3 for both. The sum of nothing but zeros and what is not finite tells them apart
-    in one reduction more than isfinite alone, and only for a tensor that is bad."""
+    """1 for a NaN, 2 for an infinity, 3 for both. One reduction for a tensor that is finite, three for others."""
+    if tensor.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError("a stream that is being captured into a CUDA graph cannot be read")
     with torch.no_grad():
         values = _plain(tensor)
         if bool(torch.isfinite(values).all()):

@@ -62,7 +62,9 @@ class OpTimeMeasure(Tool):
         have both. `share` is the part of the wall time of the steps that were watched."""
         order = sort or self.options.get_value("sort")
         if order not in (*_ORDER, "name"):
-            raise ValueError(f"OpTimeMeasure: rows cannot be sorted by {order!r}; valid: {', '.join((*_ORDER, 'name'))}")
+            raise ValueError(
+                f"OpTimeMeasure: rows cannot be sorted by {order!r}; valid: {', '.join((*_ORDER, 'name'))}"
+            )
         rows = [_complete(row) for row in self.describe().get("rows", ())]
         rows.sort(key=lambda row: (row["name"], row["signature"], row["kind"]))
         if order != "name":

@@ -263,10 +263,13 @@ class Tool:
     def _set_console(self, options: settings.ToolOptions) -> None:
         if options.get_value("console") != "full":
             self._console = None
-        elif self._console is None:
-            from . import legacy
+        else:
+            stack = options.get_value("print_stack") > 0
+            if self._console is None:
+                from . import legacy
 
-            self._console = legacy.create(self.kind, **self.console_options(options))
+                self._console = legacy.create(self.kind, print_stack=stack, **self.console_options(options))
+            self._console._print_stack = stack
         self._engine.set_console(self._console)
 
     def console_options(self, options: settings.ToolOptions) -> dict[str, Any]:

@@ -12,7 +12,8 @@
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #define SIMD_X86 1
-#define SIMD_V3 __attribute__((target("avx2,fma,f16c,bmi,bmi2"), noinline))
+#define SIMD_V3_SET "avx2,fma,f16c,bmi,bmi2"
+#define SIMD_V3 __attribute__((target(SIMD_V3_SET), noinline))
 #define SIMD_V4_SET "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi,bmi2"
 #if defined(__clang__)
 #define SIMD_V4 __attribute__((target(SIMD_V4_SET), min_vector_width(512), noinline))
@@ -46,6 +47,30 @@
     name##_body args;                                  \
   }
 #endif
+
+/// The same for kernels that are written with vector types: a template header, included once per width with SIMD_BYTES
+/// 16, 32 and 64, defines one body for each (`name_16` ...), so that no compiler has to split vectors that are wider
+/// than the registers. Such a body is declared SIMD_KERNEL and what it inlines SIMD_PART; SIMD_NAME adds the suffix.
+#if SIMD_X86
+#define SIMD_MULTI_WIDTHS(level, linkage, name, params, args) \
+  linkage void name params {                                  \
+    if (level == 4) {                                         \
+      name##_64 args;                                         \
+    } else if (level == 3) {                                  \
+      name##_32 args;                                         \
+    } else {                                                  \
+      name##_16 args;                                         \
+    }                                                         \
+  }
+#else
+#define SIMD_MULTI_WIDTHS(level, linkage, name, params, args) \
+  linkage void name params {                                  \
+    name##_16 args;                                           \
+  }
+#endif
+#define SIMD_JOIN_BYTES(name, bytes) name##_##bytes
+#define SIMD_JOIN(name, bytes) SIMD_JOIN_BYTES(name, bytes)
+#define SIMD_NAME(name) SIMD_JOIN(name, SIMD_BYTES)
 
 /// The level of this processor, at most `max` (builds with a smaller `max` test the code of smaller processors).
 static inline int simd_get_level(int max) {

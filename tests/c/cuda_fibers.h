@@ -81,22 +81,23 @@ static void fiber_main(void) {
   fibers[running].done = true;
 }
 
-static void start_fibers(void) {
-  for (int i = 0; i < HELPER_THREADS; i++) {
-    fibers[i].stack = fibers[i].stack ? fibers[i].stack : malloc(STACK_SIZE);
-    fibers[i].done = false;
-    getcontext(&fibers[i].context);
-    fibers[i].context.uc_stack.ss_sp = fibers[i].stack;
-    fibers[i].context.uc_stack.ss_size = STACK_SIZE;
-    fibers[i].context.uc_link = &scheduler;
-    makecontext(&fibers[i].context, fiber_main, 0);
-  }
+/// Not inlined: getcontext returns twice in the eyes of the compiler.
+__attribute__((noinline)) static void start_fiber(struct fiber *fiber) {
+  fiber->stack = fiber->stack ? fiber->stack : malloc(STACK_SIZE);
+  fiber->done = false;
+  getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack;
+  fiber->context.uc_stack.ss_size = STACK_SIZE;
+  fiber->context.uc_link = &scheduler;
+  makecontext(&fiber->context, fiber_main, 0);
 }
 
 /// Every thread up to the next barrier, until all are done.
 static void run_block(void) {
   int left = HELPER_THREADS;
-  start_fibers();
+  for (int i = 0; i < HELPER_THREADS; i++) {
+    start_fiber(&fibers[i]);
+  }
   while (left > 0) {
     for (int i = 0; i < HELPER_THREADS; i++) {
       if (!fibers[i].done) {

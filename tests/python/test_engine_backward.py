@@ -633,14 +633,24 @@ def test_exception_in_backward_tells_what_was_begun():
         def backward(ctx, g):
             raise ZeroDivisionError("in the middle")
 
-    x, w = leaf(2, 3, 4), leaf(5, 4)
+    @composite
+    def middle(a, b):
+        return torch.mul(Broken.apply(torch.mul(a, 2)), b)
+
+    x, w = leaf(3), leaf(3)
     with Recorder() as recorder:
-        loss = F.linear(Broken.apply(x * 1), w).sum()
+        loss = middle(x, w).sum()
+        with pytest.raises(ZeroDivisionError):
+            loss.backward(retain_graph=True)
+        event = recorder.one("middle")
+        assert not event["complete"]
+        assert event["grad_inputs"][0] is None
+        assert_same(event["grad_inputs"][1], 4 * x)
         with pytest.raises(ZeroDivisionError):
             loss.backward()
-        assert recorder.one("linear")["id"]
-        assert recorder.kept() == 3
+        assert [event["round"] for event in recorder.of("middle")] == [0, 1]
         recorder.calls.clear()  # they hold the results
+        assert recorder.kept() == 2
         loss = None
         assert recorder.kept() == 0
         (x * 2).sum().backward()
@@ -820,6 +830,135 @@ def test_two_runs_of_one_graph_at_once():
         scale = event["grad_outputs"][0].mean()
         assert_same(event["grad_inputs"][0], scale * 2 * w)
         assert_same(event["grad_inputs"][1], scale * 2 * x)
+
+
+def test_graph_over_two_devices():
+    """Hooks fire on the threads of both devices."""
+    x, w = leaf(3), leaf(3, place="cuda")
+    threads = set()
+    with Recorder(lambda kind, event: threads.add(threading.get_ident())) as recorder:
+        y = torch.mul((x * 2).cuda(), w)
+        torch.sub(y.cpu(), x).sum().backward()
+    assert len(threads) == 2
+    assert all(event["complete"] for event in recorder.ends) and len(recorder.ends) == 6
+    event = next(e for e in recorder.of("mul") if len(recorder.calls[e["id"]]["tensors"]) == 2)
+    assert_same(event["grad_inputs"][0], w)
+    assert_same(event["grad_inputs"][1].cpu(), 2 * x)
+    assert_same(recorder.one("sub")["grad_inputs"][1], torch.full_like(x, -1.0))
+
+
+# ---- company
+
+
+def test_function_transforms_are_not_disturbed():
+    x = torch.randn(3, 4)
+
+    def function(x):
+        return (torch.exp(x) * x * x).sum()
+
+    def run():
+        return [
+            torch.func.grad(function)(x),
+            torch.vmap(torch.func.grad(function))(x),
+            torch.func.jacrev(lambda x: torch.exp(x) * x)(x),
+            torch.func.hessian(function)(x[0]),
+            torch.autograd.functional.jacobian(lambda x: torch.exp(x) * x * x, x, vectorize=True),
+        ]
+
+    plain = run()
+    with Recorder() as recorder:
+        recorder.tell = lambda kind, event: None
+        watched = run()
+        assert recorder.kept() == 0
+    for left, right in zip(plain, watched, strict=True):
+        assert torch.equal(left, right)
+
+
+def test_subclass_does_not_see_us():
+    seen = []
+
+    class Logged(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, function, types, args=(), kwargs=None):
+            seen.append(getattr(function, "__name__", str(function)))
+            return super().__torch_function__(function, types, args, kwargs or {})
+
+    def run():
+        seen.clear()
+        x = torch.randn(3).as_subclass(Logged).requires_grad_()
+        y = torch.mul(x, x) + torch.mul(x, 2)
+        y.sum().backward()
+        return list(seen), x.grad
+
+    torch.manual_seed(1)
+    plain, grad = run()
+    with Recorder() as recorder:
+        recorder.tell = lambda kind, event: None
+        torch.manual_seed(1)
+        watched, same = run()
+    assert watched == plain
+    assert torch.equal(grad, same)
+
+
+def test_module_hooks_beside_ours(place):
+    def run():
+        torch.manual_seed(2)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2)).to(place)
+        seen = []
+        for module in model:
+            module.register_full_backward_hook(lambda module, inputs, outputs: seen.append(outputs[0].sum()))
+        x = torch.randn(3, 4, device=place, requires_grad=True)
+        model(x).sum().backward()
+        return [x.grad, *seen, *(p.grad for p in model.parameters())]
+
+    plain = run()
+    with Recorder() as recorder:
+        watched = run()
+    assert len(plain) == len(watched) == 8
+    assert all(torch.equal(left, right) for left, right in zip(plain, watched, strict=True))
+    assert all(event["complete"] for event in recorder.of("linear")) and len(recorder.of("linear")) == 2
+
+
+def test_forked_child_is_off(python):
+    answer = python(
+        """
+        import os, torch, ditorch
+        from ditorch import _C
+        seen = []
+        tool = _C.backward_probe(lambda kind, event: seen.append(kind))
+        tool.start()
+        y = (torch.ones(3, requires_grad=True) * 2).sum()
+        tool.stop()
+        pid = os.fork()
+        if pid == 0:
+            count = len(seen)
+            y.backward()
+            os._exit(0 if len(seen) == count else 1)
+        print("child", os.waitpid(pid, 0)[1])
+        y.backward()
+        print("parent", seen.count("end"))
+        """
+    )
+    assert "child 0" in answer.stdout and "parent 2" in answer.stdout
+
+
+def test_graph_alive_at_exit(python):
+    answer = python(
+        """
+        import torch, ditorch
+        from ditorch import _C
+        from op_tools import engine_patches
+        engine_patches.install()
+        tool = _C.backward_probe(lambda kind, event: None)
+        tool.start()
+        x = torch.ones(3, requires_grad=True)
+        y = (x * 2).sum()
+        z = (x.cuda() * 2).sum()
+        z.backward(retain_graph=True)
+        torch.keep = y
+        """
+    )
+    assert answer.returncode == 0 and "Error" not in answer.stderr and "Traceback" not in answer.stderr
 
 
 # ---- nothing is left behind

@@ -8,6 +8,7 @@ import csv
 import io
 import math
 import os
+import sys
 import threading
 
 import pytest
@@ -271,6 +272,24 @@ def test_threads_do_not_mix():
     for thread in threads:
         thread.join()
     assert len(text) == 200 and len(set(text)) == 1
+
+
+def test_console_never_stops_the_program(monkeypatch):
+    class Closed:
+        def write(self, text):
+            raise ValueError("I/O operation on closed file")
+
+    console = legacy.create("observe")
+    for stream in (Closed(), None):
+        monkeypatch.setattr(sys, "stdout", stream)
+        console.console(*forward(1, "torch.neg", torch.neg, torch.ones(1)))
+    monkeypatch.undo()
+    monkeypatch.setenv("OP_TOOLS_PRINT_STACK", "nonsense")
+    text: list[str] = []
+    legacy.create("observe", write=text.append).console(*forward(1, "torch.neg", torch.neg, torch.ones(1)))
+    assert len(text) == 1
+    legacy.create("observe", write=text.append, print_stack=True).console("apply", {"name": "torch.neg"})
+    assert len(text) == 3
 
 
 def test_unknown_tool():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import ditorch  # noqa: F401
@@ -41,6 +42,15 @@ def test_every_reference_variable_is_documented():
         *("OP_CAPTURE_LAYOUT", "OP_CAPTURE_WRITE_AHEAD", *(row["name"] for row in _C.tool_options())),
     ):
         assert name in text, name
+
+
+def test_toml_example_of_the_page_is_valid(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
+    (tmp_path / "example.toml").write_text(re.search(r"^```toml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)[1])
+    monkeypatch.setenv("DITORCH_CONFIG", str(tmp_path / "example.toml"))
+    assert value("layout", "capture").text == "packed"
+    assert value("list", "capture").text == "torch.nn.functional.*,torch.Tensor.matmul"
+    assert value("steps", "observe").text == "100-110"
 
 
 def test_keyword_beats_environment_beats_file_beats_default(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -381,10 +382,43 @@ def test_full_console_prints_every_call(x, capsys):
     assert "torch.Tensor.add inputs" in captured.out and captured.err == ""
 
 
+def test_full_console_prints_the_stack_on_request(x, capsys, monkeypatch):
+    def count_frames():
+        return capsys.readouterr().out.count("_pytest/")
+
+    with OpObserve(console="full", print_stack=1):
+        x + 1
+        assert count_frames() > 5
+    with OpObserve(console="full"):
+        x + 1
+        assert count_frames() == 0
+        monkeypatch.setenv("OP_TOOLS_PRINT_STACK", "1")
+        x + 1
+        assert count_frames() > 5
+
+
 def test_old_name_of_the_class():
     assert op_tools.OpDispatchWatcher is OpObserve
     with pytest.raises(AttributeError, match="OpObserve"):
         _ = op_tools.OpObserv
+
+
+def test_nothing_grows(x, monkeypatch):
+    """Starts and stops, module paths and changes of the environment leave no objects behind."""
+    net = nn.Linear(3, 3).cuda()
+    monkeypatch.setenv("OP_OBSERVE_EXCLUDE", "")  # and back at the end
+
+    def run(count):
+        for i in range(count):
+            with OpObserve(console="off", module_paths=i % 2, first=i % 3, list="torch.*,.*"):
+                os.environ["OP_OBSERVE_EXCLUDE"] = f"*.mul{i % 5}"
+                net(x)
+        gc.collect()
+        return len(gc.get_objects())
+
+    run(30)
+    before = run(30)
+    assert run(300) - before < 30
 
 
 # ---- threads, processes, compiled code

@@ -5,13 +5,13 @@ import csv
 import io
 import json
 import os
+import sys
 
 import pytest
 import torch
 from ditorch.utils import copy_inp, copy_inp_advanced, div_inp, is_to_fp32_tensor, tensor_op_inp, to_fp32_if_tensor
-from op_tools import save_op_args as save_module
 from op_tools.pretty_print import dict_data_list_to_table, packect_data_to_dict_list
-from op_tools.save_op_args import save_op_args, serialize_args_to_dict
+from op_tools.save_op_args import load, save_op_args, serialize_args_to_dict
 
 Pair = collections.namedtuple("Pair", "left right")
 COLUMNS = ["device", "dtype", "numel", "shape", "stride", "requires_grad", "layout", "data_ptr"]
@@ -53,6 +53,7 @@ def test_i12_named_tuples_and_return_types():
     assert data["args"][1].indices["dtype"] == "int64"
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
 def test_tensors_without_memory():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -72,7 +73,15 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_save_op_args(folder, capsys, device):
+@pytest.fixture(params=["native", "torch"])
+def writer(request, monkeypatch):
+    """The writer of captures, and torch.save where ditorch is not loaded."""
+    if request.param == "torch":
+        monkeypatch.delitem(sys.modules, "ditorch")
+    return request.param
+
+
+def test_save_op_args(folder, capsys, writer):
     x = torch.randn(2, 3, requires_grad=True)
     save_op_args("torch.add", "12/2024-10-09-11-42-15/input", x, 2, alpha=0.5)
     path = f"op_tools_results/op_capture_results/torch.add/{os.getpid()}/12/2024-10-09-11-42-15/input.pth"
@@ -91,7 +100,9 @@ def test_save_op_args(folder, capsys, device):
     assert text == json.dumps(content, indent=4)
 
 
-def test_c4_failure_leaves_nothing_and_says_little(folder, capsys):
+def test_c4_failure_leaves_nothing_and_says_little(folder, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "ditorch")
+
     class Unwilling:
         def __reduce__(self):
             raise RuntimeError("will not")
@@ -115,9 +126,12 @@ def test_name_that_leaves_the_folder(folder, capsys):
     assert os.listdir(folder) == []
 
 
-def test_load_is_the_safe_reader():
-    capture = pytest.importorskip("op_tools.capture", reason="the capture reader is not built yet")
-    assert save_module.load.__doc__ and hasattr(capture, "load_item")
+def test_load(folder, capsys):
+    save_op_args("torch.Tensor.__getitem__", "1/now/input", torch.arange(3), (slice(1, None), Ellipsis), Pair(1, 2))
+    path = capsys.readouterr().out.removesuffix(" saved\n")
+    item = load(path)
+    assert item["name"] == "torch.Tensor.__getitem__" and item["args"][0].tolist() == [0, 1, 2]
+    assert item["args"][1] == (slice(1, None), Ellipsis)
 
 
 # ---- the original's test_pretty_print

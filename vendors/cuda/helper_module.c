@@ -1,7 +1,7 @@
 /// The kernels as the driver knows them: loaded per device when first needed; and scratch memory per stream.
 ///
 /// What was built is in the library: machine code for a few architectures, and PTX that the driver translates for the
-/// others. Scratch memory is never given back: one block of about 1.3 MB for each stream that was ever used.
+/// others. Scratch memory is never given back: one block of about 1.2 MB for each stream that was ever used.
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -3,7 +3,22 @@
 
 #include "helper_cuda.h"
 
-enum dit_status plan_check(const struct dit_tensor_view *view, const char *what, bool numbers, struct dit_error *err) {
+/// What the launch side needs of a dtype, without a call into another library.
+static const uint8_t widths[DIT_DTYPE_COUNT] = {
+#define PLAN_WIDTH(suffix, number, name, bits, klass) [number] = (bits) / 8,
+    DIT_DTYPE_LIST(PLAN_WIDTH)
+#undef PLAN_WIDTH
+};
+
+static bool has_numbers(int dtype) {
+  enum dit_dtype_class klass = dit_dtype_get_class(dtype);
+  bool sub_byte = (dtype >= DIT_DTYPE_U1 && dtype <= DIT_DTYPE_I7) || dtype == DIT_DTYPE_F4_E2M1FN_X2;
+  return klass != DIT_DTYPE_CLASS_QUANT && klass != DIT_DTYPE_CLASS_BITS && !sub_byte;
+}
+
+/// The long way, with words.
+static enum dit_status check_slowly(const struct dit_tensor_view *view, const char *what, bool numbers,
+                                    struct dit_error *err) {
   int64_t numel = 0;
   if (!dit_dtype_is_valid(view->dtype)) {
     return dit_error_set(err, DIT_ERR_INVALID, "%s has dtype number %d; valid: 0 to %d", what, view->dtype,
@@ -19,16 +34,26 @@ enum dit_status plan_check(const struct dit_tensor_view *view, const char *what,
     return dit_error_set(err, DIT_ERR_INVALID, "%s says it has %lld elements%s but its sizes make %lld", what,
                          (long long)view->numel, view->data ? "" : " and no data (NULL)", (long long)numel);
   }
-  enum dit_dtype_class klass = dit_dtype_get_class(view->dtype);
-  bool sub_byte = (view->dtype >= DIT_DTYPE_U1 && view->dtype <= DIT_DTYPE_I7) || view->dtype == DIT_DTYPE_F4_E2M1FN_X2;
-  if (numbers && (klass == DIT_DTYPE_CLASS_QUANT || klass == DIT_DTYPE_CLASS_BITS || sub_byte)) {
-    return dit_error_set(
-        err, DIT_ERR_UNSUPPORTED,
-        "%s has dtype %s, which has no numbers to compute with; valid: bool, integers of 8 to 64 bits, "
-        "float8/16/32/64, bfloat16, complex: convert it first",
-        what, dit_dtype_get_name(view->dtype));
+  if (numbers && !has_numbers(view->dtype)) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED,
+                         "%s has dtype %s, which has no numbers to compute with; valid: bool, integers of 8 to 64 "
+                         "bits, float8/16/32/64, bfloat16, complex: convert it first",
+                         what, dit_dtype_get_name(view->dtype));
   }
   return DIT_OK;
+}
+
+enum dit_status plan_check(const struct dit_tensor_view *view, const char *what, bool numbers, struct dit_error *err) {
+  // Types that every pass takes and shapes that need no care.
+  static const uint8_t common[DIT_DTYPE_COUNT] = {[DIT_DTYPE_F32] = 1, [DIT_DTYPE_BF16] = 1, [DIT_DTYPE_F16] = 1,
+                                                  [DIT_DTYPE_F64] = 1, [DIT_DTYPE_I64] = 1,  [DIT_DTYPE_BOOL] = 1};
+  bool fine = (unsigned)view->dtype < DIT_DTYPE_COUNT && common[view->dtype] && (unsigned)view->ndim <= DIT_MAX_DIMS &&
+              view->data;
+  int64_t numel = 1;
+  for (int dim = 0; fine && dim < view->ndim; dim++) {
+    fine = view->sizes[dim] > 0 && !__builtin_mul_overflow(numel, view->sizes[dim], &numel);
+  }
+  return DIT_LIKELY(fine && numel == view->numel) ? DIT_OK : check_slowly(view, what, numbers, err);
 }
 
 enum dit_status plan_check_pair(const struct dit_tensor_view *a, const struct dit_tensor_view *b,
@@ -104,9 +129,12 @@ static void fuse_dims(struct plan *plan) {
 void plan_init(struct plan *plan, const struct dit_tensor_view *a, const struct dit_tensor_view *b,
                enum plan_order order) {
   const struct dit_tensor_view *views[2] = {a, b ? b : a};
-  int64_t width[2] = {(int64_t)dit_dtype_get_size(a->dtype), (int64_t)dit_dtype_get_size(views[1]->dtype)};
+  int64_t width[2] = {widths[a->dtype], widths[views[1]->dtype]};
   plan->operands = b ? 2 : 1;
   plan->ndim = 0;
+  if ((views[0]->flags & views[1]->flags & DIT_TENSOR_CONTIGUOUS) != 0) {
+    return;
+  }
   for (int dim = a->numel == 0 ? -1 : a->ndim - 1; dim >= 0; dim--) {
     if (a->sizes[dim] == 1) {
       continue;
@@ -126,7 +154,7 @@ void plan_init(struct plan *plan, const struct dit_tensor_view *a, const struct 
 }
 
 uint32_t plan_get_blocks(int64_t numel, int dtype) {
-  int64_t per = HELPER_BLOCK_BYTES / (int64_t)dit_dtype_get_size(dtype), blocks = numel / per + (numel % per != 0);
+  int64_t per = HELPER_BLOCK_BYTES / widths[dtype], blocks = numel / per + (numel % per != 0);
   return blocks < 1 ? 1 : blocks > HELPER_BLOCKS ? HELPER_BLOCKS : (uint32_t)blocks;
 }
 
@@ -176,8 +204,8 @@ void plan_compare(struct kernel_compare *task, const struct dit_tensor_view *a, 
   if (plan.ndim == 0 && !task->is_flat) {  // packed, but of two dtypes: one dimension
     plan.ndim = 1;
     plan.sizes[0] = a->numel;
-    plan.strides[0][0] = (int64_t)dit_dtype_get_size(a->dtype);
-    plan.strides[1][0] = (int64_t)dit_dtype_get_size(b->dtype);
+    plan.strides[0][0] = widths[a->dtype];
+    plan.strides[1][0] = widths[b->dtype];
   }
   for (int dim = 0; dim < plan.ndim; dim++) {
     task->dims[dim] = (struct kernel_pair_dim){plan.sizes[dim], {plan.strides[0][dim], plan.strides[1][dim]}};

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "dit/record.h"
+#include "engine/internal.h"
 
 struct hook {
   PyObject ob_base;
@@ -170,7 +171,8 @@ static PyObject *hook_call(PyObject *self, PyObject *const *words, size_t flags,
     PyErr_SetString(PyExc_TypeError, "an autograd hook of the tools takes one or two tuples of gradients");
     return NULL;
   }
-  struct backward_round *round = backward_round_get(hook->window);
+  // In a forked child the parent's tools are off.
+  struct backward_round *round = engine_state.child ? NULL : backward_round_get(hook->window);
   if (!round) {
     return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
   }
@@ -264,6 +266,18 @@ int backward_load(void) {
   return loaded ? 0 : -1;
 }
 
+// A subclass's own __torch_function__ must not see that we look.
+static PyObject *subclass_silence(const struct engine_leaves *first, const struct engine_leaves *second) {
+  unsigned flags = 0;
+  for (int i = 0; i < first->tensor_count; i++) {
+    flags |= first->tensor[i].flags;
+  }
+  for (int i = 0; second && i < second->tensor_count; i++) {
+    flags |= second->tensor[i].flags;
+  }
+  return flags & ENGINE_TENSOR_SUBCLASS ? engine_dispatch_disable() : NULL;
+}
+
 static int edge_take(struct engine_window_start *start, PyObject *tensor, int input) {
   PyObject *py_node = engine_tensor_get(tensor, engine_torch.grad_fn);
   if (!py_node) {
@@ -305,13 +319,16 @@ int engine_window_begin(struct engine_window_start *start, struct engine_call *c
     return -1;
   }
   start->wanted = true;
-  for (int i = 0; i < call->in.tensor_count; i++) {
-    if ((call->in.tensor[i].flags & ENGINE_TENSOR_GRAD) && edge_take(start, call->in.tensor[i].py_tensor, i) < 0) {
-      return -1;
+  int status = 0;
+  PyObject *py_disabled = subclass_silence(&call->in, NULL);
+  for (int i = 0; i < call->in.tensor_count && status == 0; i++) {
+    if (call->in.tensor[i].flags & ENGINE_TENSOR_GRAD) {
+      status = edge_take(start, call->in.tensor[i].py_tensor, i);
     }
   }
+  engine_dispatch_enable(py_disabled);
   // The last thing: reading the node of a view may make nodes.
-  return backward_sequence_get(&start->sequence);
+  return status < 0 ? status : backward_sequence_get(&start->sequence);
 }
 
 static void twins_find(struct engine_window_start *start, const struct engine_call *call) {
@@ -330,7 +347,9 @@ static void twins_find(struct engine_window_start *start, const struct engine_ca
 static int window_open(struct engine_window_start *start, struct engine_call *call, uint32_t tools) {
   struct backward_walk walk;
   twins_find(start, call);
+  PyObject *py_disabled = subclass_silence(&call->in, &call->out);
   int status = backward_walk_run(&walk, start, call);
+  engine_dispatch_enable(py_disabled);
   struct backward_window *window = NULL;
   if (status == 0 && walk.count > 0) {
     window = window_create(&walk, call, tools);

@@ -228,11 +228,7 @@ static struct backward_round *round_create(struct backward_window *window, int64
 struct backward_round *backward_round_get(struct backward_window *window) {
   int64_t id = backward_task_get_id();
   if (id < 0) {
-    if (id == -1) {
-      PyErr_SetString(PyExc_RuntimeError,
-                      "an autograd hook of the tools was called outside a run of the autograd engine");
-    }
-    return NULL;
+    return NULL;  // -1: somebody calls the hooks of a node by hand, no run of the engine
   }
   for (struct backward_round *round = window->open; round; round = round->next_in_window) {
     if (round->task->id == id) {
@@ -258,7 +254,9 @@ int backward_round_put_input(struct backward_round *round, int to, PyObject *gra
     return 0;
   }
   int token = engine_guard_raise();
+  PyObject *py_disabled = engine_dispatch_disable();
   PyObject *py_sum = backward_gradients_add(*place, gradient);
+  engine_dispatch_enable(py_disabled);
   engine_guard_lower(token);
   if (py_sum) {
     Py_SETREF(*place, py_sum);

@@ -78,6 +78,13 @@ int backward_torch_load(void) {
                                 ? path_get("torch.autograd", PATH("Variable", "_execution_engine", "queue_callback"))
                                 : NULL;
   torch.py_function_class = torch.py_queue_callback ? path_get("torch.autograd", PATH("Function")) : NULL;
+  if (torch.py_function_class && !(engine_torch.output_nr && engine_torch.base)) {
+    PyErr_SetString(
+        PyExc_NotImplementedError,
+        "torch.Tensor has no C getters for output_nr and _base: this PyTorch is not supported by the tools' "
+        "backward side");
+    return -1;
+  }
   torch.loaded = torch.py_function_class != NULL;
   return torch.loaded ? 0 : -1;
 }
@@ -111,6 +118,7 @@ static const PyGetSetDef *getter_find(PyTypeObject *type, PyObject *name) {
   return found && found->get ? found : NULL;
 }
 
+// 0, or -1 (no exception) for a type that is no node as we know them.
 static int type_load(PyTypeObject *type, struct backward_node_type *out) {
   const char *dot = strrchr(type->tp_name, '.');
   const char *name = dot ? dot + 1 : type->tp_name;
@@ -131,11 +139,6 @@ static int type_load(PyTypeObject *type, struct backward_node_type *out) {
     return 0;
   }
   out->type = NULL;
-  PyErr_Format(
-      PyExc_NotImplementedError,
-      "autograd node %s has no C functions _sequence_nr, register_hook, register_prehook and next_functions: this "
-      "PyTorch is not supported by the tools' backward side",
-      type->tp_name);
   return -1;
 }
 

@@ -25,7 +25,8 @@ struct backward_node_type {
 
 /// Look everything up; once. 0 or -1.
 DIT_NODISCARD int backward_torch_load(void);
-/// The functions of a node's type: a cached entry or `*storage`. NULL with an exception.
+/// The functions of a node's type, in `*storage`. NULL without an exception for what is no node as we know them: such a
+/// node is nobody's.
 const struct backward_node_type *backward_node_get_type(PyObject *node, struct backward_node_type *storage);
 /// UINT64_MAX for nodes without a number (AccumulateGrad) and on failure.
 uint64_t backward_node_get_sequence(PyObject *node, const struct backward_node_type *type);

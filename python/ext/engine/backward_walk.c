@@ -207,7 +207,7 @@ static int input_is_changed(const struct backward_walk *walk, int index) {
 
 static int bases_add(struct backward_walk *walk, const bool *changed) {
   walk->base_at = walk->output_count;
-  for (int i = 0; i < walk->call->in.tensor_count && engine_torch.base; i++) {
+  for (int i = 0; i < walk->call->in.tensor_count; i++) {
     if (!changed[i]) {
       continue;
     }
@@ -277,7 +277,7 @@ static int exit_add(struct backward_walk *walk, PyObject *node, int output) {
   if (index < 0) {
     const struct backward_node_type *type = backward_node_get_type(node, &storage);
     if (!type) {
-      return -1;
+      return 0;
     }
     uint64_t sequence = backward_node_get_sequence(node, type);
     if (sequence == UINT64_MAX) {
@@ -330,7 +330,7 @@ static int slot_visit(struct backward_walk *walk, int index, int slot, PyObject 
   struct backward_node_type storage;
   const struct backward_node_type *type = backward_node_get_type(next, &storage);
   if (!type) {
-    return -1;
+    return 0;
   }
   if (type->kind == BACKWARD_NODE_ACCUMULATE) {
     input = leaf_find(walk, next, type->variable);

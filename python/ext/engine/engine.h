@@ -172,7 +172,9 @@ struct engine_backward {
   int32_t round;  ///< 0, then 1 ... for retain_graph
   uint32_t location, module;
   unsigned flags;
-  int64_t begin_ns, end_ns;  ///< host clock: first node entered, last node left
+  /// Host clock: first node entered, last node left. The first node's end stands for its entry when no tool that keeps
+  /// the call has a backward_begin.
+  int64_t begin_ns, end_ns;
   PyObject *const *grad_outputs;
   /// Tensors of the result in order, then inputs changed in place that are not among them, then bases of changed views.
   /// backward_begin knows those of the node that comes first; a gradient is what autograd accumulated for that tensor.

@@ -285,13 +285,12 @@ void engine_tensor_reset(struct engine_tensor *tensor) {
 }
 
 int64_t engine_tensor_get_version(PyObject *tensor) {
-  if (!type_is_ordinary(tensor)) {
-    return -1;
-  }
+  PyObject *py_disabled = type_is_ordinary(tensor) ? NULL : engine_dispatch_disable();
   PyObject *py_version = engine_tensor_get(tensor, engine_torch.version);
   int64_t version = py_version ? PyLong_AsLongLong(py_version) : -1;
   Py_XDECREF(py_version);
   PyErr_Clear();
+  engine_dispatch_enable(py_disabled);
   return version;
 }
 

@@ -5,7 +5,6 @@
 //   [rank<R>/]op_capture_results/<operator>/<pid>/<key>/{input,output,grad_outputs,grad_inputs,error}.pth
 // below the results folder. `rank<R>/` is there only when the job has several ranks, which may share the folder and
 // have equal process ids. What cannot be saved never fails the program: it is counted, and said once per kind.
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,163 +16,23 @@
 #include "tools/capture_item.h"
 #include "tools/capture_memory.h"
 #include "tools/capture_reuse.h"
-#include "tools/capture_store.h"
+#include "tools/capture_state.h"
 
 #define FLUSH_MS (10 * 60 * 1000)  // a stop() waits for the disk, but not for ever
 #define KEPT_BYTES (64u << 20)     // of snapshot memory, from one start to the next
-#define NAME_MAX_BYTES 200         // of an operator's name as a folder
-#define PATH_BYTES 1024
 
-struct state {
-  char *root;   // absolute, with rank<R> where there are several ranks
-  char *shown;  // the same as the user wrote it, for the console
-  struct dit_store_options store_options;
-  int64_t cap_bytes, cap_calls;  // 0: none
-  bool write_ahead, outputs, gradients, plain;
-  struct capture_store *store;
-  pid_t pid;
-  int64_t step;
-  bool said_calls, said_bytes, said_failure, said_loss;
-  uint64_t calls, items, bytes, failed, capped, refused, errors;
-};
-
-// ---- options
-
-static int option_get(PyObject *options, const char *name, PyObject **value) {
-  *value = PyDict_GetItemString(options, name);
-  return *value && *value != Py_None;
-}
-
-static int flag_read(PyObject *options, const char *name, bool *flag) {
-  PyObject *value;
-  if (!option_get(options, name, &value)) {
-    return 0;
-  }
-  int yes = PyObject_IsTrue(value);
-  *flag = yes > 0;
-  return yes < 0 ? -1 : 0;
-}
-
-static int number_read(PyObject *options, const char *name, int64_t least, int64_t *number) {
-  PyObject *value;
-  if (!option_get(options, name, &value)) {
-    return 0;
-  }
-  long long got = PyLong_AsLongLong(value);
-  if (got == -1 && PyErr_Occurred()) {
-    return -1;
-  }
-  if (got < least) {
-    PyErr_Format(PyExc_ValueError, "option %s of OpCapture is %lld; valid: %lld or more", name, got, (long long)least);
-    return -1;
-  }
-  *number = got;
-  return 0;
-}
-
-// One of two words.
-static int choice_read(PyObject *options, const char *name, const char *const words[2], int *choice) {
-  PyObject *value;
-  if (!option_get(options, name, &value)) {
-    return 0;
-  }
-  for (int i = 0; i < 2; i++) {
-    if (PyUnicode_Check(value) && PyUnicode_CompareWithASCIIString(value, words[i]) == 0) {
-      *choice = i;
-      return 0;
-    }
-  }
-  PyErr_Format(PyExc_ValueError, "option %s of OpCapture is %R; valid: '%s', '%s'", name, value, words[0], words[1]);
-  return -1;
-}
-
-// A small number of the environment; -1 when it is not there.
-static long environ_number(const char *name) {
-  const char *text = getenv(name);
-  char *end = NULL;
-  errno = 0;
-  long number = text && *text ? strtol(text, &end, 10) : -1;
-  return errno == 0 && number >= 0 && number <= INT32_MAX && end && !*end ? number : -1;
-}
-
-// Option `name` with "/rank<R>" behind it when the job has several ranks; owned by the caller, or NULL with an
-// exception.
-static char *folder_read(PyObject *options, const char *name, const char *otherwise, long rank) {
-  const char *folder = otherwise;
-  PyObject *value;
-  if (option_get(options, name, &value) && py_optional_text(value, name, &folder) < 0) {
-    return NULL;
-  }
-  size_t size = strlen(folder) + 32;
-  char *copy = *folder ? malloc(size) : NULL;
-  if (!*folder) {
-    PyErr_Format(PyExc_ValueError, "option %s of OpCapture is empty; valid: the path of a folder", name);
-  } else if (!copy) {
-    PyErr_NoMemory();
-  } else if (rank >= 0) {
-    snprintf(copy, size, "%s/rank%ld", folder, rank);
-  } else {
-    snprintf(copy, size, "%s", folder);
-  }
-  return copy;
-}
-
-static int root_read(struct state *state, PyObject *options) {
-  long rank = environ_number("RANK"), world = environ_number("WORLD_SIZE");
-  state->store_options.rank = (int32_t)(rank > 0 ? rank : 0);
-  rank = world > 1 ? rank : -1;
-  state->root = folder_read(options, "results", "op_tools_results", rank);
-  const char *plain = PyDict_GetItemString(options, "shown") ? "shown" : "results";
-  state->shown = state->root ? folder_read(options, plain, "op_tools_results", rank) : NULL;
-  return state->shown ? 0 : -1;
+static int capture_configure(struct engine_tool *tool, PyObject *options) {
+  tool->state = capture_state_create(options);
+  return tool->state ? 0 : -1;
 }
 
 static void capture_destroy(struct engine_tool *tool) {
-  struct state *state = tool->state;
-  if (state) {
-    capture_store_close(state->store);
-    free(state->root);
-    free(state->shown);
-    free(state);
-    tool->state = NULL;
-  }
-}
-
-static int capture_configure(struct engine_tool *tool, PyObject *options) {
-  struct state *state = calloc(1, sizeof *state);
-  if (!state) {
-    PyErr_NoMemory();
-    return -1;
-  }
-  tool->state = state;
-  state->cap_bytes = DIT_STORE_CAP_BYTES;
-  state->cap_calls = 100000;
-  state->outputs = state->gradients = true;
-  int64_t queue = DIT_STORE_QUEUE_BYTES;
-  int layout = DIT_STORE_FILES, pressure = DIT_RECORD_BLOCK;
-  bool staging = true;
-  if (root_read(state, options) < 0 ||
-      choice_read(options, "layout", (const char *const[]){"files", "packed"}, &layout) < 0 ||
-      choice_read(options, "pressure", (const char *const[]){"block", "drop"}, &pressure) < 0 ||
-      number_read(options, "cap_bytes", 0, &state->cap_bytes) < 0 ||
-      number_read(options, "cap_calls", 0, &state->cap_calls) < 0 ||
-      number_read(options, "queue_bytes", 65536, &queue) < 0 ||
-      flag_read(options, "write_ahead", &state->write_ahead) < 0 ||
-      flag_read(options, "outputs", &state->outputs) < 0 || flag_read(options, "backward", &state->gradients) < 0 ||
-      flag_read(options, "staging", &staging) < 0) {
-    capture_destroy(tool);
-    return -1;
-  }
-  state->plain = !staging;
-  state->store_options.layout = layout == DIT_STORE_PACKED ? DIT_STORE_PACKED : DIT_STORE_FILES;
-  state->store_options.pressure = pressure == DIT_RECORD_DROP ? DIT_RECORD_DROP : DIT_RECORD_BLOCK;
-  state->store_options.queue_bytes = queue;
-  state->store_options.cap_bytes = state->store_options.cap_items = -1;  // counted here, for the whole process
-  return 0;
+  capture_state_destroy(tool->state);
+  tool->state = NULL;
 }
 
 static int capture_start(struct engine_tool *tool) {
-  struct state *state = tool->state;
+  struct capture_state *state = tool->state;
   state->step = engine_step_get();
   if (state->store && state->pid == getpid()) {
     return 0;
@@ -188,66 +47,6 @@ static int capture_start(struct engine_tool *tool) {
   return 0;
 }
 
-// ---- keys and paths
-
-// The local time of a second, as the folders are called; cached, guarded by the GIL.
-static const char *time_text(time_t second) {
-  static time_t cached;
-  static char text[32];
-  if (second != cached || !text[0]) {
-    struct tm local;
-    localtime_r(&second, &local);
-    strftime(text, sizeof text, "%Y-%m-%d-%H-%M-%S", &local);
-    cached = second;
-  }
-  return text;
-}
-
-// "<id>/<time>", or with "/<what>"; size without the NUL.
-static size_t key_print(char *to, size_t size, uint64_t id, time_t second, const char *what) {
-  char *at = capture_text_format_integer(to, (int64_t)id);
-  (void)size;
-  *at++ = '/';
-  const char *text = time_text(second);
-  size_t length = strlen(text);
-  memcpy(at, text, length + 1);
-  at += length;
-  if (what) {
-    *at++ = '/';
-    length = strlen(what);
-    memcpy(at, what, length + 1);
-    at += length;
-  }
-  return (size_t)(at - to);
-}
-
-// Names of operators may contain anything; a folder's name must not contain '/'.
-static char *folder_print(char *at, const char *name) {
-  size_t length = strlen(name);
-  length = length < NAME_MAX_BYTES ? length : NAME_MAX_BYTES;
-  for (size_t i = 0; i < length; i++) {
-    unsigned char c = (unsigned char)name[i];
-    *at++ = c == '/' || c < ' ' || c == 127 ? '_' : (char)c;
-  }
-  if (length == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) {
-    *at++ = '_';
-  }
-  return at;
-}
-
-// Relative to the store's root; `identifier` is the key with the kind.
-static void path_print(const struct state *state, const struct engine_op *op, const char *identifier, size_t size,
-                       char path[PATH_BYTES]) {
-  static const char results[] = "op_capture_results/";
-  memcpy(path, results, sizeof results - 1);
-  char *at = folder_print(path + sizeof results - 1, op->name);
-  *at++ = '/';
-  at = capture_text_format_integer(at, state->pid);
-  *at++ = '/';
-  memcpy(at, identifier, size);
-  memcpy(at + size, ".pth", 5);
-}
-
 // ---- saying things
 
 static void say_once(bool *said, const char *text) {
@@ -258,7 +57,7 @@ static void say_once(bool *said, const char *text) {
   }
 }
 
-static void say_cap(struct state *state, bool calls) {
+static void say_cap(struct capture_state *state, bool calls) {
   char text[400];
   struct capture_usage usage;
   capture_usage_get(&usage);
@@ -277,7 +76,7 @@ static void say_cap(struct state *state, bool calls) {
 }
 
 // An item could not be built: one short line, the first time; the exception is consumed.
-static void say_failure(struct state *state, const char *name, const char *what) {
+static void say_failure(struct capture_state *state, const char *name, const char *what) {
   PyObject *kind, *value, *traceback;
   PyErr_Fetch(&kind, &value, &traceback);
   PyObject *py_text = value ? PyObject_Str(value) : NULL;
@@ -324,7 +123,7 @@ static void record_write(const struct job *job, const char *path, int64_t bytes,
 }
 
 static bool item_put(const struct job *job, struct capture_item *item, const char *path) {
-  struct state *state = job->tool->state;
+  struct capture_state *state = job->tool->state;
   struct dit_store_item view;
   struct dit_error err = {0};
   bool kept = false;
@@ -353,7 +152,7 @@ static bool item_put(const struct job *job, struct capture_item *item, const cha
 // True when the item is with the store. Never leaves an exception.
 static bool item_save(const struct job *job, const struct engine_op *op, uint64_t id, struct capture_item *item,
                       struct capture_source *source) {
-  struct state *state = job->tool->state;
+  struct capture_state *state = job->tool->state;
   if (!capture_usage_has_bytes(state->cap_bytes)) {
     state->capped++;
     say_cap(state, false);
@@ -363,12 +162,12 @@ static bool item_save(const struct job *job, const struct engine_op *op, uint64_
     state->refused++;
     return false;
   }
-  char identifier[96], path[PATH_BYTES];
+  char identifier[CAPTURE_KEY_BYTES], path[CAPTURE_PATH_BYTES];
   source->identifier = identifier;
-  source->identifier_size = key_print(identifier, sizeof identifier, id, job->second, job->what);
+  source->identifier_size = capture_key_print(identifier, id, job->second, job->what);
   source->name = op->name;
   source->plain = state->plain;
-  path_print(state, op, identifier, source->identifier_size, path);
+  capture_path_print(state, op, identifier, source->identifier_size, path);
   bool kept = capture_item_build(item, source) == 0 && item_put(job, item, path);
   if (PyErr_Occurred()) {
     say_failure(state, op->name, job->what);
@@ -409,7 +208,7 @@ static bool op_reaches_beyond(const struct engine_op *op) {
 }
 
 static int capture_before(struct engine_tool *tool, struct engine_call *call) {
-  struct state *state = tool->state;
+  struct capture_state *state = tool->state;
   call->data[tool->slot] = NULL;
   if (!capture_usage_take_call(state->cap_calls)) {
     state->capped++;
@@ -434,7 +233,7 @@ static int capture_before(struct engine_tool *tool, struct engine_call *call) {
 
 // The exception of a failed operator: ("RuntimeError", "text").
 static bool error_save(struct job *job, PyObject *error) {
-  struct state *state = job->tool->state;
+  struct capture_state *state = job->tool->state;
   state->errors++;
   job->what = "error";
   PyObject *py_name = PyUnicode_FromString(Py_TYPE(error)->tp_name);
@@ -449,7 +248,7 @@ static bool error_save(struct job *job, PyObject *error) {
 }
 
 static int capture_after(struct engine_tool *tool, struct engine_call *call) {
-  struct state *state = tool->state;
+  struct capture_state *state = tool->state;
   void *mark = call->data[tool->slot];
   if (!mark) {
     return 0;
@@ -480,7 +279,7 @@ struct kept {
 };
 
 static void *capture_keep(struct engine_tool *tool, struct engine_call *call) {
-  struct state *state = tool->state;
+  struct capture_state *state = tool->state;
   void *mark = call->data[tool->slot];
   struct kept *kept = mark && state->gradients ? malloc(sizeof *kept) : NULL;
   if (kept) {
@@ -524,7 +323,7 @@ static bool gradients_save(struct engine_tool *tool, const struct engine_backwar
 
 // In write-ahead mode what enters the backward is on disk before it runs, as far as it is known then.
 static int capture_backward_begin(struct engine_tool *tool, struct engine_backward *backward) {
-  const struct state *state = tool->state;
+  const struct capture_state *state = tool->state;
   if (state->write_ahead && backward->data) {
     (void)gradients_save(tool, backward, "grad_outputs", backward->grad_outputs, backward->grad_output_count, true);
   }
@@ -547,7 +346,7 @@ static int capture_backward_end(struct engine_tool *tool, struct engine_backward
 
 // ---- the end
 
-static void losses_note(struct state *state, const struct dit_store_counts *counts) {
+static void losses_note(struct capture_state *state, const struct dit_store_counts *counts) {
   uint64_t missing = counts->dropped + counts->lost;
   if (missing) {
     char text[500];
@@ -557,7 +356,7 @@ static void losses_note(struct state *state, const struct dit_store_counts *coun
   }
 }
 
-static int capture_flush(struct state *state) {
+static int capture_flush(struct capture_state *state) {
   if (!state->store || state->pid != getpid()) {
     return 0;
   }
@@ -575,7 +374,7 @@ static int capture_flush(struct state *state) {
 
 // A new step waits for nothing; asked again for the same one, it is a flush.
 static int capture_step(struct engine_tool *tool, int64_t step) {
-  struct state *state = tool->state;
+  struct capture_state *state = tool->state;
   bool flush = tool->slot < 0 || state->step == step;
   state->step = step;
   return flush ? capture_flush(state) : 0;
@@ -589,7 +388,7 @@ static int capture_stop(struct engine_tool *tool) {
 }
 
 static PyObject *capture_describe(struct engine_tool *tool) {
-  struct state *state = tool->state;
+  struct capture_state *state = tool->state;
   struct dit_store_counts counts = {0};
   if (state->store && state->pid == getpid()) {
     dit_store_get_counts(state->store->store, &counts);
@@ -607,11 +406,11 @@ static PyObject *capture_describe(struct engine_tool *tool) {
 
 // ---- the full console
 
-static int saved_add(PyObject *list, const struct state *state, const struct engine_op *op, uint64_t id, time_t second,
-                     const char *what) {
-  char identifier[96], path[PATH_BYTES];
-  size_t size = key_print(identifier, sizeof identifier, id, second, what);
-  path_print(state, op, identifier, size, path);
+static int saved_add(PyObject *list, const struct capture_state *state, const struct engine_op *op, uint64_t id,
+                     time_t second, const char *what) {
+  char identifier[CAPTURE_KEY_BYTES], path[CAPTURE_PATH_BYTES];
+  size_t size = capture_key_print(identifier, id, second, what);
+  capture_path_print(state, op, identifier, size, path);
   PyObject *py_path = PyUnicode_FromFormat("%s/%s", state->shown, path);
   int done = py_path ? PyList_Append(list, py_path) : -1;
   Py_XDECREF(py_path);
@@ -619,13 +418,13 @@ static int saved_add(PyObject *list, const struct state *state, const struct eng
 }
 
 static PyObject *extra_make(uint64_t id, time_t second, PyObject *saved) {
-  char key[64];
-  (void)key_print(key, sizeof key, id, second, NULL);
+  char key[CAPTURE_KEY_BYTES];
+  (void)capture_key_print(key, id, second, NULL);
   return Py_BuildValue("{s:s,s:N}", "key", key, "saved", saved);
 }
 
 static PyObject *capture_extra(struct engine_tool *tool, struct engine_call *call) {
-  const struct state *state = tool->state;
+  const struct capture_state *state = tool->state;
   void *mark = call->data[tool->slot];
   if (!mark) {
     return NULL;

@@ -146,6 +146,7 @@ static PyObject *py_capture_write(PyObject *module, PyObject *args) {
     capture_item_show(item, PyBytes_AS_STRING(py_path), &view);
     struct dit_error err = {0};
     enum dit_status status;
+    int64_t size = capture_item_get_size(item);
     Py_BEGIN_ALLOW_THREADS;
     for (size_t i = 0; i < view.blob_count; i++) {
       if (view.blobs[i].wait) {
@@ -154,8 +155,8 @@ static PyObject *py_capture_write(PyObject *module, PyObject *args) {
     }
     status = dit_store_write_file(PyBytes_AS_STRING(py_path), &view, &err);
     Py_END_ALLOW_THREADS;
-    py_size =
-        status == DIT_OK ? PyLong_FromLongLong(capture_item_get_size(item)) : py_status_raise(module, status, &err);
+    capture_item_move(item);  // the store has released the blobs
+    py_size = status == DIT_OK ? PyLong_FromLongLong(size) : py_status_raise(module, status, &err);
   }
   capture_item_give(item);
   Py_DECREF(py_path);

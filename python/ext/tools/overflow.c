@@ -219,6 +219,15 @@ static void parts_visit_written(const struct parts *parts, written_visit visit, 
   }
 }
 
+static bool parts_have_changed(const struct parts *parts) {
+  for (int i = 0; i < parts->call->in.leaf_count; i++) {
+    if (part_get(parts, &parts->call->in.leaf[i]) == PART_CHANGED) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static uint8_t number_scan(PyObject *value) {
   double number = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : 0;
   return isnan(number) ? DIT_NONFINITE_NAN : isinf(number) ? DIT_NONFINITE_INF : 0;
@@ -330,9 +339,6 @@ static int call_check_now(struct engine_tool *tool, struct engine_call *call, st
     call_event_set(&event, call);
     event.out_flags = scan.flags;
     event.in_flags = parts_scan_inputs(state, &parts, note);
-    if (event.in_flags & OVERFLOW_UNKNOWN && call->changed && !(note & NOTE_BEFORE)) {
-      info->mutates = true;
-    }
     struct fill fill = {
         .state = state,
         .parts = &parts,
@@ -345,7 +351,8 @@ static int call_check_now(struct engine_tool *tool, struct engine_call *call, st
       return status;
     }
     note |= NOTE_KNOWN | (uintptr_t)(event.in_flags | event.out_flags) << NOTE_FLAGS_SHIFT;
-  } else if (call->changed && !(note & NOTE_BEFORE)) {
+  }
+  if (call->changed && !(note & NOTE_BEFORE) && parts_have_changed(&parts)) {
     info->mutates = true;  // its name does not say that it overwrites: look before it runs, from now on
   }
   call->data[tool->slot] = (void *)note;
@@ -373,6 +380,14 @@ static struct overflow_pending *call_pending_create(struct engine_tool *tool, co
                                                     struct overflow_batch *batch, const struct tools_site *site) {
   int capacity = call_get_capacity(call);
   return overflow_batch_reserve(tool, batch, capacity) < 0 ? NULL : overflow_pending_create(batch, site, capacity);
+}
+
+// What waits on will find the call's objects gone.
+static void objects_forget(struct overflow_state *state, struct overflow_pending *pending) {
+  if (state->latest == pending) {
+    struct overflow_event *event = overflow_pending_get_event(pending);
+    event->func = event->args = event->kwargs = event->result = NULL;
+  }
 }
 
 static int call_check_later(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info,
@@ -408,9 +423,7 @@ static int call_check_later(struct engine_tool *tool, struct engine_call *call, 
   *event = facts;
   overflow_pending_commit(state, pending, NULL, false);
   int status = overflow_batches_poll(tool);
-  if (state->recent == pending) {  // it waits on: the call's objects will not be there
-    event->func = event->args = event->kwargs = event->result = NULL;
-  }
+  objects_forget(state, pending);
   return status;
 }
 
@@ -676,9 +689,20 @@ static int backward_check_later(struct engine_tool *tool, const struct engine_ba
   backward_event_set(&facts, backward);
   facts.in_count = event->in_count;
   facts.out_count = event->out_count;
+  if (state->every == 1) {  // judged below: the gradients are at hand
+    facts.func = Py_None;
+    facts.args = gradients_pack(backward->grad_outputs, backward->grad_output_count);
+    facts.result = facts.args ? gradients_pack(backward->grad_inputs, backward->grad_input_count) : NULL;
+    facts.func = facts.result ? facts.func : NULL;
+    PyErr_Clear();
+  }
   *event = facts;
   overflow_pending_commit(state, pending, backward->data, false);
-  return overflow_batches_poll(tool);
+  int status = overflow_batches_poll(tool);
+  objects_forget(state, pending);
+  Py_XDECREF(facts.args);
+  Py_XDECREF(facts.result);
+  return status;
 }
 
 static int overflow_backward_end(struct engine_tool *tool, struct engine_backward *backward) {

@@ -105,6 +105,7 @@ struct overflow_state {
   int finding_count;
   struct overflow_batch *batches;   ///< per device
   struct overflow_pending *recent;  ///< borrowed: the event committed last, while it is not judged
+  struct overflow_pending *latest;  ///< borrowed: likewise, of either direction
   uint64_t recent_id;               ///< of that event
   uint8_t recent_flags;             ///< of its inputs and outputs, once judged
   PyObject **modules;               ///< paths of nn.Modules by interned number, owned; NULL where not met

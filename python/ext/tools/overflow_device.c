@@ -50,22 +50,35 @@ static size_t slot_size(const struct overflow_batch *batch) {
   return batch->stats ? sizeof(struct dit_tensor_stats) : 1;
 }
 
+// Making slots would break a CUDA graph that is being captured; an event tells whether one is.
+static bool site_is_capturing(const struct dit_helper_vtable *helper, const struct tools_site *site) {
+  void *event = NULL;
+  if (site->place != ENGINE_PLACE_CUDA || helper->event_create(site->device, &event, NULL) != DIT_OK) {
+    return false;
+  }
+  bool capturing = helper->event_record(event, site->stream, NULL) == DIT_ERR_UNSUPPORTED;
+  helper->event_destroy(event);
+  return capturing;
+}
+
 struct overflow_batch *overflow_batch_get(struct overflow_state *state, const struct tools_site *site) {
   for (struct overflow_batch *batch = state->batches; batch; batch = batch->next) {
     if (batch->device == site->device && batch->place == site->place) {
       return batch->refused ? NULL : batch;
     }
   }
-  struct overflow_batch *batch = PyMem_Calloc(1, sizeof *batch);
+  const struct dit_helper_vtable *helper = tools_site_get_helper(site);
+  struct overflow_batch *batch =
+      helper && site_is_capturing(helper, site) ? NULL : PyMem_Calloc(1, sizeof(struct overflow_batch));
   if (!batch) {
     return NULL;
   }
   batch->device = site->device;
   batch->place = site->place;
-  batch->helper = tools_site_get_helper(site);
-  batch->stats = state->stats && batch->helper && batch->helper->stats;
-  batch->refused = !batch->helper || !(batch->stats ? batch->helper->stats : batch->helper->nonfinite) ||
-                   batch->helper->slots_create(site->device, slot_size(batch), 2 * HALF, &batch->slots, NULL) != DIT_OK;
+  batch->helper = helper;
+  batch->stats = state->stats && helper && helper->stats;
+  batch->refused = !helper || !(batch->stats ? helper->stats : helper->nonfinite) ||
+                   helper->slots_create(site->device, slot_size(batch), 2 * HALF, &batch->slots, NULL) != DIT_OK;
   batch->next = state->batches;
   state->batches = batch;
   return batch->refused ? NULL : batch;
@@ -100,6 +113,7 @@ void overflow_pending_destroy(struct overflow_state *state, struct overflow_pend
   if (!pending) {
     return;
   }
+  state->latest = state->latest == pending ? NULL : state->latest;
   if (state->recent == pending) {
     state->recent = NULL;
     state->recent_flags = pending->event.in_flags | pending->event.out_flags;
@@ -226,6 +240,7 @@ void overflow_pending_commit(struct overflow_state *state, struct overflow_pendi
   }
   batch->tail = pending;
   batch->calls++;
+  state->latest = pending;
   if (pending->event.kind == OVERFLOW_FORWARD && !scaler) {
     state->recent = pending;
     state->recent_id = pending->event.id;

@@ -151,7 +151,7 @@ int pickle_unicode(struct pickle *p, PyObject *text) {
   return 0;
 }
 
-static void memo_get(struct pickle *p, uint32_t entry) {
+void pickle_memo_get(struct pickle *p, uint32_t entry) {
   char *at = capture_text_reserve(p->out, 5);
   if (at) {
     *at++ = entry < 256 ? 'h' : 'j';
@@ -159,8 +159,7 @@ static void memo_get(struct pickle *p, uint32_t entry) {
   }
 }
 
-// The new entry plus 1.
-static uint32_t memo_put(struct pickle *p) {
+uint32_t pickle_memo_put(struct pickle *p) {
   uint32_t entry = p->memo++;
   char *at = capture_text_reserve(p->out, 5);
   if (at) {
@@ -211,6 +210,10 @@ static const char *const storage_classes[DIT_DTYPE_COUNT] = {
     [DIT_DTYPE_QI32] = "QInt32",
 };
 
+bool pickle_has_storage_class(int dtype) {
+  return dtype >= 0 && storage_classes[dtype];
+}
+
 static void global_write(struct pickle *p, int global) {
   if (global < PICKLE_STORAGE_CLASS) {
     const char *text = global_texts[global];
@@ -236,148 +239,11 @@ static void global_write(struct pickle *p, int global) {
 
 void pickle_global(struct pickle *p, int global) {
   if (p->global[global]) {
-    memo_get(p, p->global[global] - 1);
+    pickle_memo_get(p, p->global[global] - 1);
     return;
   }
   global_write(p, global);
-  p->global[global] = memo_put(p);
-}
-
-// ---- tensors with memory
-
-static void location_write(struct pickle *p, const struct engine_tensor *tensor) {
-  if (tensor->place == ENGINE_PLACE_CPU) {
-    pickle_global(p, PICKLE_CPU_TEXT);
-    return;
-  }
-  const char *text = pickle_device_text(tensor);
-  if (p->location && p->location_text == text) {
-    memo_get(p, p->location - 1);
-    return;
-  }
-  pickle_text(p, text, strlen(text));
-  p->location_text = text;
-  p->location = memo_put(p);
-}
-
-// The storage object, by its persistent id the first time.
-void pickle_storage(struct pickle *p, int key, bool typed) {
-  struct capture_group *group = &p->blobs->group[key];
-  if (group->memo) {
-    memo_get(p, group->memo - 1);
-    return;
-  }
-  pickle_opcode(p, '(');
-  pickle_global(p, PICKLE_STORAGE);
-  pickle_global(p, typed ? PICKLE_STORAGE_CLASS + group->dtype : PICKLE_UNTYPED);
-  char digits[20];
-  pickle_text(p, digits, (size_t)(capture_text_format_integer(digits, key) - digits));
-  location_write(p, group->tensor);
-  size_t element = typed ? dit_dtype_get_size(group->dtype) : 1;
-  pickle_integer(p, (int64_t)((group->high - group->low) / element));
-  CAPTURE_TEXT_LITERAL(p->out, "tQ");
-  group->memo = memo_put(p);
-}
-
-static void hooks_write(struct pickle *p) {
-  pickle_global(p, PICKLE_ORDERED_DICT);
-  CAPTURE_TEXT_LITERAL(p->out, ")R");
-}
-
-static void metadata_write(struct pickle *p, bool conjugated, bool negated) {
-  if (!conjugated && !negated) {
-    return;
-  }
-  CAPTURE_TEXT_LITERAL(p->out, "}(");
-  if (conjugated) {
-    pickle_text(p, "conj", 4);
-    pickle_bool(p, true);
-  }
-  if (negated) {
-    pickle_text(p, "neg", 3);
-    pickle_bool(p, true);
-  }
-  pickle_opcode(p, 'u');
-}
-
-static void plain_write(struct pickle *p, const struct capture_span *span, bool requires_grad) {
-  const struct engine_tensor *tensor = span->tensor;
-  const struct capture_group *group = &p->blobs->group[span->group];
-  bool typed = group->dtype >= 0 && storage_classes[group->dtype];
-  pickle_global(p, typed ? PICKLE_REBUILD_V2 : PICKLE_REBUILD_V3);
-  pickle_opcode(p, '(');
-  pickle_storage(p, span->group, typed);
-  uintptr_t first = tensor->numel > 0 ? (uintptr_t)tensor->data : group->low;
-  pickle_integer(p, (int64_t)((first - group->low) / span->element));
-  pickle_integers(p, tensor->sizes, tensor->ndim);
-  pickle_integers(p, tensor->strides, tensor->ndim);
-  pickle_bool(p, requires_grad);
-  hooks_write(p);
-  if (!typed) {
-    pickle_global(p, PICKLE_DTYPE + span->dtype);
-  }
-  metadata_write(p, tensor->flags & ENGINE_TENSOR_CONJ, pickle_tensor_is_negated(tensor->py_tensor));
-  CAPTURE_TEXT_LITERAL(p->out, "tR");
-}
-
-static int span_find(struct pickle *p, PyObject *tensor) {
-  const struct capture_blobs *blobs = p->blobs;
-  for (int i = p->cursor; i < blobs->span_count; i++) {
-    if (blobs->span[i].tensor->py_tensor == tensor) {
-      p->cursor = i + 1;
-      return blobs->span[i].same;
-    }
-  }
-  for (int i = 0; i < p->cursor; i++) {
-    if (blobs->span[i].tensor->py_tensor == tensor) {
-      return blobs->span[i].same;
-    }
-  }
-  return capture_blobs_join(p->blobs, tensor);
-}
-
-int pickle_tensor(struct pickle *p, PyObject *tensor) {
-  int index = span_find(p, tensor);
-  if (index < 0) {
-    return -1;
-  }
-  const struct capture_span *span = &p->blobs->span[index];
-  if (span->memo) {
-    memo_get(p, span->memo - 1);
-    return 0;
-  }
-  if (span->group < 0) {
-    if (pickle_tensor_unusual(p, tensor, span->tensor) < 0) {
-      return -1;
-    }
-  } else {
-    bool grad = span->tensor->flags & ENGINE_TENSOR_GRAD;
-    bool parameter = (PyObject *)Py_TYPE(tensor) == engine_torch.py_parameter_type;
-    if (parameter) {
-      pickle_global(p, PICKLE_REBUILD_PARAMETER);
-    }
-    plain_write(p, span, grad && !parameter);
-    if (parameter) {
-      pickle_bool(p, grad);
-      hooks_write(p);
-      CAPTURE_TEXT_LITERAL(p->out, "\x87R");
-    }
-  }
-  p->blobs->span[index].memo = memo_put(p);
-  return 0;
-}
-
-void pickle_bytes_tensor(struct pickle *p, int key, size_t size) {
-  int64_t sizes = (int64_t)size, stride = 1;
-  pickle_global(p, PICKLE_REBUILD_V2);
-  pickle_opcode(p, '(');
-  pickle_storage(p, key, true);
-  pickle_integer(p, 0);
-  pickle_integers(p, &sizes, 1);
-  pickle_integers(p, &stride, 1);
-  pickle_bool(p, false);
-  hooks_write(p);
-  CAPTURE_TEXT_LITERAL(p->out, "tR");
+  p->global[global] = pickle_memo_put(p);
 }
 
 // ---- values

@@ -83,6 +83,10 @@ DIT_NODISCARD int pickle_unicode(struct pickle *p, PyObject *text);
 void pickle_global(struct pickle *p, int global);
 void pickle_integers(struct pickle *p, const int64_t *values, int count);  ///< a tuple
 void pickle_opcode(struct pickle *p, char opcode);
+void pickle_memo_get(struct pickle *p, uint32_t entry);
+uint32_t pickle_memo_put(struct pickle *p);  ///< the new entry plus 1
+/// Whether torch has a typed storage class for it (torch.FloatStorage); others are stored untyped.
+bool pickle_has_storage_class(int dtype);
 /// `{"__ditorch__": kind, ` left open: pairs follow, then pickle_tag_end.
 void pickle_tag_begin(struct pickle *p, const char *kind);
 void pickle_tag_end(struct pickle *p);
