@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -176,7 +177,7 @@ def format_finding(finding: dict[str, Any]) -> str:
         parts.append(f"{len(finding['in']) - SHOWN_TENSORS} more inputs")
     parts += [_format_tensor(tensor) for tensor in finding["out"] if tensor["values"] != "finite"][:SHOWN_TENSORS]
     if finding["location"]:
-        parts.append(f"at {finding['location']}")
+        parts.append(f"at {_format_location(finding['location'])}")
     if finding["module"]:
         parts.append(f"module {finding['module']}")
     return "; ".join(parts)
@@ -207,6 +208,16 @@ def _format_tensor(tensor: dict[str, Any]) -> str:
     return f"{text} min {tensor['min']:.3g} max {tensor['max']:.3g} mean {tensor['mean']:.3g}"
 
 
+def _format_location(location: str, source: bool = True) -> str:
+    """`train.py:7 (y = x.log())` of `<file>:<line> <function>: <source>`; relative to the current directory."""
+    match = re.match(r"(.*?):(\d+) \S+: ?(.*)", location)
+    if not match:
+        return location
+    text = f"{results.shorten(match[1]) if os.path.isabs(match[1]) else match[1]}:{match[2]}"
+    line = match[3] if len(match[3]) <= 80 else match[3][:77] + "..."
+    return f"{text} ({line})" if source and line else text
+
+
 def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
     made = "" if finding["numel"] < 0 else f"{finding['inf']:,} Inf, {finding['nan']:,} NaN of {finding['numel']:,}"
     return {
@@ -217,7 +228,7 @@ def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
         "first step": finding["step"],
         "last step": finding["last_step"],
         "why": finding["reason"],
-        "place": finding["location"].split(" ", 1)[0],
+        "place": _format_location(finding["location"], source=False),
     }
 
 

@@ -7,7 +7,7 @@ import multiprocessing.util
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ditorch import _C
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 lock = threading.RLock()
 active: list[Tool] = []
 """In the order of their start."""
+consoles: list[Any] = []
+"""Full consoles: what they hold back is printed at exit, as the original did."""
 _installed = False
 
 
@@ -101,6 +103,8 @@ def _stop() -> None:
             tool.stop()
         except Exception as error:
             console.say(f"{type(tool).__name__}: stop() at exit failed: {error}")
+    for full in consoles:
+        full.close()
     try:
         results.close_log()
     except (OSError, RuntimeError) as error:
@@ -115,6 +119,7 @@ def _after_fork() -> None:
         part._lock = threading.RLock()
     inherited = list(active)
     active.clear()
+    consoles.clear()
     for tool in inherited:
         tool._leave_parent()
     for tool in inherited:

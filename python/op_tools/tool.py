@@ -269,6 +269,7 @@ class Tool:
                 from . import legacy
 
                 self._console = legacy.create(self.kind, print_stack=stack, **self.console_options(options))
+                session.consoles.append(self._console)
             self._console._print_stack = stack
         self._engine.set_console(self._console)
 
@@ -286,8 +287,6 @@ class Tool:
             console.say_once(f"{self._title}: on, {text}{where}")
 
     def _tell_end(self, counts: dict[str, int]) -> None:
-        if self._console is not None:
-            self._console.close()
         text = explain(self, counts)
         if self._options.get_value("log"):
             _C.log_tool(self.kind, "summary", text)

@@ -477,9 +477,9 @@ def test_many_tensors():
 
 
 def test_sparse_tensors():
-    coo = torch.tensor([[0, 1.0], [2, 0]]).to_sparse()
-    got = load(coo)["args"][0]
-    assert got.layout == torch.sparse_coo and torch.equal(got.to_dense(), coo.to_dense()) and got.is_coalesced()
+    sparse = torch.tensor([[0, 1.0], [2, 0]]).to_sparse()
+    got = load(sparse)["args"][0]
+    assert got.layout == torch.sparse_coo and torch.equal(got.to_dense(), sparse.to_dense()) and got.is_coalesced()
     for name in ("csr", "csc"):
         tensor = getattr(torch.tensor([[0, 1.0], [2, 0]]), f"to_sparse_{name}")()
         got = load(tensor)["args"][0]

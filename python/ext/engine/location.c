@@ -136,47 +136,60 @@ static void cache_empty(void) {
   cache.used = 0;
 }
 
-// The cached facts of a frame that stands at `instruction` of `code`.
-static const struct place *place_find(PyFrameObject *frame, PyCodeObject *code) {
-#if PY_VERSION_HEX >= 0x030B0000
-  int instruction = PyFrame_GetLasti(frame);
-#else
-  int instruction = PyFrame_GetLineNumber(frame);
-#endif
-  size_t at = (((uintptr_t)code >> 4) * 31 + (size_t)instruction) & (PLACES - 1);
+// The cached facts of code that stands at the byte `offset` of its instructions.
+static const struct place *place_find(PyCodeObject *code, int offset) {
+  size_t at = (((uintptr_t)code >> 4) * 31 + (size_t)offset) & (PLACES - 1);
   while (cache.places[at].py_code) {
-    if (cache.places[at].py_code == code && cache.places[at].instruction == instruction) {
+    if (cache.places[at].py_code == code && cache.places[at].instruction == offset) {
       return &cache.places[at];
     }
     at = (at + 1) & (PLACES - 1);
   }
   if (cache.used * 2 >= PLACES) {
     cache_empty();
-    at = (((uintptr_t)code >> 4) * 31 + (size_t)instruction) & (PLACES - 1);
+    at = (((uintptr_t)code >> 4) * 31 + (size_t)offset) & (PLACES - 1);
   }
   const char *file = PyUnicode_AsUTF8(code->co_filename);
   bool internal = !file || file_is_internal(file);
   PyErr_Clear();
-  uint32_t location = internal ? 0 : location_make(code, PyFrame_GetLineNumber(frame));
+  uint32_t location = internal ? 0 : location_make(code, PyCode_Addr2Line(code, offset));
   cache.used++;
   Py_INCREF(code);
-  cache.places[at] =
-      (struct place){.py_code = code, .instruction = instruction, .internal = internal, .location = location};
+  cache.places[at] = (struct place){.py_code = code, .instruction = offset, .internal = internal, .location = location};
   return &cache.places[at];
 }
 
+#ifdef RAW_FRAMES
+uint32_t engine_location_find(void) {
+  // Nothing below runs Python code of the program, so the frames stay as they are; a miss may read a source file.
+  const struct _PyInterpreterFrame *frame = PyThreadState_Get()->cframe->current_frame;
+  for (; frame; frame = frame->previous) {
+    if (_PyFrame_IsIncomplete((struct _PyInterpreterFrame *)(uintptr_t)frame)) {
+      continue;
+    }
+    int offset = _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT);
+    const struct place *place = place_find(frame->f_code, offset);
+    if (!place->internal) {
+      return place->location;
+    }
+  }
+  return 0;
+}
+#else
 uint32_t engine_location_find(void) {
   PyFrameObject *py_frame = PyThreadState_GetFrame(PyThreadState_Get());
   uint32_t location = 0;
-  while (py_frame) {
+  bool internal = true;
+  while (py_frame && internal) {
     PyCodeObject *py_code = PyFrame_GetCode(py_frame);
-    const struct place *place = place_find(py_frame, py_code);
-    bool internal = place->internal;
+#if PY_VERSION_HEX >= 0x030B0000
+    const struct place *place = place_find(py_code, PyFrame_GetLasti(py_frame));
+#else
+    const struct place *place = place_find(py_code, py_frame->f_lasti * 2);
+#endif
+    internal = place->internal;
     location = place->location;
     Py_DECREF(py_code);
-    if (!internal) {
-      break;
-    }
     PyFrameObject *py_back = PyFrame_GetBack(py_frame);
     Py_DECREF(py_frame);
     py_frame = py_back;
@@ -184,3 +197,4 @@ uint32_t engine_location_find(void) {
   Py_XDECREF((PyObject *)py_frame);
   return location;
 }
+#endif

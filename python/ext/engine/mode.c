@@ -339,7 +339,7 @@ static PyObject *call_apply(struct engine_call *call, uint32_t mask, int *token)
   struct failure failure = {0};
   unsigned needs = needs_find(mask);
   bool backward = (needs & ENGINE_NEED_BACKWARD) && !(call->flags & ENGINE_CALL_ATEN);
-  bool versions = backward || (needs & ENGINE_NEED_VERSION);
+  bool versions = needs & ENGINE_NEED_VERSION;
   call->id = engine_id_next();
   call->location = needs & ENGINE_NEED_LOCATION ? engine_location_find() : 0;
   if (versions) {

@@ -99,14 +99,7 @@ int engine_mode_leave(bool aten) {
 // ---- the backward pass
 
 bool engine_is_in_backward(void) {
-  if (backward_runs == 0) {
-    return false;
-  }
-  PyObject *py_id = torch_call("_current_graph_task_id", NULL);
-  bool inside = py_id && PyLong_AsLong(py_id) != -1;
-  Py_XDECREF(py_id);
-  PyErr_Clear();
-  return inside;
+  return backward_runs > 0 && engine_backward_is_running();
 }
 
 PyDoc_STRVAR(

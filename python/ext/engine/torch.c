@@ -139,9 +139,32 @@ static bool modes_are_left(void) {
   return some;
 }
 
+// __enter__ and __exit__ of DisableTorchFunction, called without a lookup: every hook of a backward pass needs them.
+static PyObject *disable_call(PyObject *context, const char *name, PyCFunction *known) {
+  static PyObject *py_nothing;
+  if (!py_nothing && !(py_nothing = Py_BuildValue("(OOO)", Py_None, Py_None, Py_None))) {
+    return NULL;
+  }
+  bool exit = name[2] == 'e' && name[3] == 'x';
+  if (*known) {
+    return (*known)(context, exit ? py_nothing : NULL);
+  }
+  PyObject *py_method = PyObject_GetAttrString(engine_torch.py_disable, name);
+  if (py_method && Py_IS_TYPE(py_method, &PyMethodDescr_Type)) {
+    const PyMethodDef *method = ((PyMethodDescrObject *)(void *)py_method)->d_method;
+    bool plain = method->ml_flags == METH_VARARGS || (method->ml_flags == METH_NOARGS && !exit);
+    *known = plain ? method->ml_meth : NULL;
+  }
+  Py_XDECREF(py_method);
+  PyErr_Clear();
+  return exit ? PyObject_CallMethod(context, name, "OOO", Py_None, Py_None, Py_None)
+              : PyObject_CallMethod(context, name, NULL);
+}
+
 PyObject *engine_dispatch_disable(void) {
+  static PyCFunction enter;
   PyObject *py_context = PyObject_CallNoArgs(engine_torch.py_disable);
-  PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
+  PyObject *py_entered = py_context ? disable_call(py_context, "__enter__", &enter) : NULL;
   if (!py_entered) {
     PyErr_Clear();
     Py_CLEAR(py_context);
@@ -195,7 +218,8 @@ void engine_dispatch_enable(PyObject *py_disabled) {
   }
   PyObject *kind, *value, *traceback;
   PyErr_Fetch(&kind, &value, &traceback);
-  PyObject *py_done = PyObject_CallMethod(py_disabled, "__exit__", "OOO", Py_None, Py_None, Py_None);
+  static PyCFunction leave;
+  PyObject *py_done = disable_call(py_disabled, "__exit__", &leave);
   Py_XDECREF(py_done);
   PyErr_Clear();
   Py_DECREF(py_disabled);

@@ -43,6 +43,7 @@ static int capture_start(struct engine_tool *tool) {
   }
   capture_store_close(state->store);
   state->store = store;
+  dit_store_get_counts(store->store, &state->before);
   state->pid = getpid();
   return 0;
 }
@@ -346,8 +347,12 @@ static int capture_backward_end(struct engine_tool *tool, struct engine_backward
 
 // ---- the end
 
+static uint64_t losses_count(const struct capture_state *state, const struct dit_store_counts *counts) {
+  return counts->dropped + counts->lost - state->before.dropped - state->before.lost;
+}
+
 static void losses_note(struct capture_state *state, const struct dit_store_counts *counts) {
-  uint64_t missing = counts->dropped + counts->lost;
+  uint64_t missing = losses_count(state, counts);
   if (missing) {
     char text[500];
     snprintf(text, sizeof text, "OpCapture: %llu items were not kept%s%.300s", (unsigned long long)missing,
@@ -389,19 +394,20 @@ static int capture_stop(struct engine_tool *tool) {
 
 static PyObject *capture_describe(struct engine_tool *tool) {
   struct capture_state *state = tool->state;
-  struct dit_store_counts counts = {0};
+  struct dit_store_counts counts = state->before;
   if (state->store && state->pid == getpid()) {
     dit_store_get_counts(state->store->store, &counts);
   }
+  uint64_t lost = losses_count(state, &counts);
   bool packed = state->store_options.layout == DIT_STORE_PACKED;
   return Py_BuildValue("{s:s,s:s,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:K,s:O,s:s}", "root", state->root, "layout",
                        packed ? "packed" : "files", "calls", (unsigned long long)state->calls, "items",
                        (unsigned long long)state->items, "bytes", (unsigned long long)state->bytes, "errors",
                        (unsigned long long)state->errors, "failed", (unsigned long long)state->failed, "capped",
                        (unsigned long long)state->capped, "refused", (unsigned long long)state->refused, "written",
-                       (unsigned long long)counts.written, "lost", (unsigned long long)(counts.lost + counts.dropped),
-                       "shared", (unsigned long long)counts.shared, "failing", counts.failing ? Py_True : Py_False,
-                       "problem", counts.problem);
+                       (unsigned long long)(counts.written - state->before.written), "lost", (unsigned long long)lost,
+                       "shared", (unsigned long long)(counts.shared - state->before.shared), "failing",
+                       counts.failing ? Py_True : Py_False, "problem", lost ? counts.problem : "");
 }
 
 // ---- the full console

@@ -16,7 +16,7 @@ static void blob_set(struct capture_blobs *blobs, int index, struct capture_memo
   size_t size = blobs->group[index].high - blobs->group[index].low;
   blobs->blob[index] = (struct dit_store_blob){.data = data,
                                                .size = size,
-                                               .wait = memory->event ? capture_memory_wait : NULL,
+                                               .wait = memory->pending ? capture_memory_wait : NULL,
                                                .release = capture_memory_release,
                                                .context = memory};
   blobs->bytes += (int64_t)size;
@@ -199,8 +199,8 @@ static int cuda_copy(struct capture_blobs *blobs, int begin, int end, const stru
     }
     at += (size + 15) & ~(size_t)15;
   }
-  enum dit_status recorded = helper->event_record(memory->event, stream, status == DIT_OK ? &err : NULL);
-  if (status != DIT_OK || recorded != DIT_OK) {
+  enum dit_status followed = capture_memory_follow(memory, stream, status == DIT_OK ? &err : NULL);
+  if (status != DIT_OK || followed != DIT_OK) {
     capture_memory_release(memory);
     PyErr_Format(PyExc_RuntimeError, "copying from device %d: %s", tensor->device_index, err.message);
     return -1;
@@ -286,13 +286,13 @@ static int run_copy(struct capture_blobs *blobs, int begin, int end) {
     return host_copy(blobs, begin, end);
   }
   if (tensor->place == ENGINE_PLACE_CUDA) {
-    if (graph_check() < 0) {
-      return -1;
-    }
     const struct dit_helper_vtable *helper = blobs->plain ? NULL : cuda_helper();
     int done = helper ? cuda_copy(blobs, begin, end, helper) : 1;
     if (done <= 0) {
       return done;
+    }
+    if (graph_check() < 0) {
+      return -1;
     }
   }
   for (int i = begin; i < end; i++) {

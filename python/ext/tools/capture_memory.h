@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "dit/helper.h"
 
@@ -19,14 +20,20 @@ struct capture_memory {
   size_t size;  ///< usable bytes at `data`
   unsigned char *data;
   const struct dit_helper_vtable *helper;  ///< of pinned memory; NULL: malloc
-  void *event;                             ///< passed once the bytes are there; NULL: they are
-  struct capture_memory *next;             ///< while it waits for reuse
+  int device;
+  bool pending;                 ///< the bytes come by a copy that may be under way
+  void *event;                  ///< recorded behind the copy; NULL: the device's default stream, see `ticket`
+  uint64_t ticket;              ///< number of the copy on the default stream
+  struct capture_memory *next;  ///< while it waits for reuse
 };
 
 /// One reference; NULL when memory is exhausted.
 struct capture_memory *capture_memory_create(size_t size);
 /// Pinned memory for copies from a device; NULL when it could not be had.
 struct capture_memory *capture_memory_create_pinned(size_t size, const struct dit_helper_vtable *helper, int device);
+/// The copies into a pinned block are queued on `stream`: from now on its bytes must be waited for. On the default
+/// stream this costs nothing: whoever waits first records one event for all copies so far.
+DIT_NODISCARD enum dit_status capture_memory_follow(struct capture_memory *memory, void *stream, struct dit_error *err);
 /// For dit_store_blob: `context` is the block.
 bool capture_memory_wait(void *context);
 void capture_memory_release(void *context);

@@ -17,6 +17,7 @@ struct capture_state {
   int64_t cap_bytes, cap_calls;  ///< 0: none
   bool write_ahead, outputs, gradients, plain;
   struct capture_store *store;
+  struct dit_store_counts before;  ///< of the store, when this tool came to it
   pid_t pid;
   int64_t step;
   bool said_calls, said_bytes, said_failure, said_loss;

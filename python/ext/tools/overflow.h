@@ -1,4 +1,5 @@
-/// OpOverflowCheck's parts: reading (overflow.c, overflow_device.c), judging and telling (overflow_finding.c).
+/// OpOverflowCheck's parts: reading (overflow_scan.c, overflow_call.c, overflow_backward.c, overflow_device.c), judging
+/// and telling (overflow_finding.c).
 ///
 /// A call (or its backward) becomes an event: the flags of what went in and what came out. Host memory gives an event
 /// at once; on a CUDA device the flags lie in slots, and events wait in order until the slots are read. An event whose
@@ -161,17 +162,24 @@ struct overflow_pending *overflow_pending_create(struct overflow_batch *batch, c
 /// Room for `capacity` tensors, before the commit; the pending may move.
 struct overflow_pending *overflow_pending_grow(struct overflow_pending *pending, int capacity);
 void overflow_pending_destroy(struct overflow_state *state, struct overflow_pending *pending);  ///< NULL allowed
-/// Before more is added after the operator ran: what another thread's reading took away becomes unknown.
-void overflow_pending_renew(struct overflow_state *state, struct overflow_pending *pending);
 /// A tensor of which nothing can be known.
 void overflow_pending_add_unknown(struct overflow_pending *pending, const struct engine_tensor *tensor,
                                   enum overflow_role role, int index);
 struct overflow_event *overflow_pending_get_event(struct overflow_pending *pending);
-/// Add a tensor to check. The GIL stays up until the next launch.
+/// Tensors of one launch, on the stack of whoever collects them: other threads may work on the same batch meanwhile.
+/// Zero-initialise `count`.
+struct overflow_launch {
+  struct dit_tensor_view view[DIT_HELPER_BATCH];
+  int tensor[DIT_HELPER_BATCH];  ///< index among the pending's tensors
+  int count;
+};
+/// Add a tensor to check; a full launch goes off.
 void overflow_pending_add(struct overflow_state *state, struct overflow_pending *pending,
-                          const struct engine_tensor *tensor, enum overflow_role role, int index);
+                          struct overflow_launch *launch, const struct engine_tensor *tensor, enum overflow_role role,
+                          int index);
 /// Launch the checks of what was added since the last launch.
-void overflow_pending_launch(struct overflow_state *state, struct overflow_pending *pending);
+void overflow_pending_launch(struct overflow_state *state, struct overflow_pending *pending,
+                             struct overflow_launch *launch);
 /// Into the queue; takes the pending and a reference of `kept` (nullable). `scaler`: a marker for overflow_excuse.
 void overflow_pending_commit(struct overflow_state *state, struct overflow_pending *pending, struct overflow_kept *kept,
                              bool scaler);
@@ -183,8 +191,43 @@ DIT_NODISCARD int overflow_batches_read(struct engine_tool *tool);
 DIT_NODISCARD int overflow_batches_poll(struct engine_tool *tool);
 void overflow_batches_destroy(struct overflow_state *state);
 
-// ---- overflow.c
+/// What waits on will find the call's objects gone.
+void overflow_objects_forget(struct overflow_state *state, struct overflow_pending *pending);
+
+// ---- overflow_scan.c
+
+/// Flags of a tensor that can be read now; OVERFLOW_UNKNOWN when it cannot.
+uint8_t overflow_tensor_scan(struct overflow_state *state, const struct engine_tensor *tensor);
+/// Shape, type and, when it can be read now, numbers and flags.
+void overflow_tensor_fill(struct overflow_state *state, struct overflow_tensor *out, const struct engine_tensor *tensor,
+                          enum overflow_role role, int index);
+
+// ---- overflow_call.c
+
+/// The tool's `before`: look at what the call will overwrite.
+int overflow_call_before(struct engine_tool *tool, struct engine_call *call);
+/// The event that `before` began for this call; NULL for none.
+struct overflow_pending *overflow_call_get_pending(const struct engine_tool *tool, const struct engine_call *call);
+DIT_NODISCARD int overflow_call_check_now(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info);
+DIT_NODISCARD int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call,
+                                            struct overflow_op *info, struct overflow_batch *batch,
+                                            const struct tools_site *site);
+/// The call was checked at once.
+bool overflow_call_is_noted(const struct engine_tool *tool, const struct engine_call *call);
+/// Then: flags of all it read and wrote.
+uint8_t overflow_call_get_flags(struct engine_tool *tool, struct engine_call *call);
+
+// ---- overflow_backward.c
 
 void overflow_kept_release(struct overflow_kept *kept);  ///< NULL allowed
+/// Slots of the tool.
+void *overflow_keep(struct engine_tool *tool, struct engine_call *call);
+void overflow_release(struct engine_tool *tool, void *data);
+int overflow_backward_end(struct engine_tool *tool, struct engine_backward *backward);
+
+// ---- overflow.c
+
+/// Is a call there checked through slots?
+bool overflow_is_deferred(const struct overflow_state *state, const struct tools_site *site);
 
 #endif

@@ -37,9 +37,6 @@ struct overflow_batch {
   struct overflow_pending *head, *tail;
   void *streams[STREAMS];  // that were launched on since the last reading
   int stream_count;
-  // Tensors that wait for the next launch, and the slot of the first.
-  struct dit_tensor_view view[DIT_HELPER_BATCH];
-  int view_count, view_first;
 };
 
 static bool is_output(const struct overflow_meta *tensor) {
@@ -122,10 +119,8 @@ void overflow_pending_destroy(struct overflow_state *state, struct overflow_pend
   PyMem_Free(pending);
 }
 
-void overflow_pending_renew(struct overflow_state *state, struct overflow_pending *pending) {
-  if (pending->generation == pending->batch->generation) {
-    return;
-  }
+// Slots of a half that was read meanwhile, by another thread, are lost to this event.
+static void pending_renew(struct overflow_state *state, struct overflow_pending *pending) {
   pending->generation = pending->batch->generation;
   for (int i = 0; i < pending->count; i++) {
     if (pending->tensor[i].slot >= 0) {
@@ -157,29 +152,42 @@ static void stream_note(struct overflow_batch *batch, void *stream) {
   }
 }
 
-void overflow_pending_launch(struct overflow_state *state, struct overflow_pending *pending) {
+// The slots are taken at once and in one piece: nothing in between may let another thread in.
+static int slots_take(struct overflow_state *state, struct overflow_pending *pending, int count) {
+  struct overflow_batch *batch = pending->batch;
+  if (pending->generation != batch->generation) {
+    pending_renew(state, pending);
+  }
+  if (batch->used + count > HALF) {
+    return -1;
+  }
+  int first = batch->half * HALF + batch->used;
+  batch->used += count;
+  return first;
+}
+
+void overflow_pending_launch(struct overflow_state *state, struct overflow_pending *pending,
+                             struct overflow_launch *launch) {
   struct overflow_batch *batch = pending->batch;
   const struct dit_helper_vtable *helper = batch->helper;
-  int count = batch->view_count, first = batch->view_first;
+  int count = launch->count;
+  launch->count = 0;
   if (!count) {
     return;
   }
+  int first = slots_take(state, pending, count);
   stream_note(batch, pending->stream);
-  batch->view_count = 0;
-  enum dit_status status =
-      batch->stats ? helper->stats(batch->view, count, pending->stream, batch->slots, (size_t)first, NULL)
-                   : helper->nonfinite(batch->view, count, pending->stream, batch->slots, (size_t)first, NULL);
-  if (status == DIT_OK) {
-    return;
+  enum dit_status status = DIT_ERR_NOMEM;
+  if (first >= 0) {
+    status = batch->stats ? helper->stats(launch->view, count, pending->stream, batch->slots, (size_t)first, NULL)
+                          : helper->nonfinite(launch->view, count, pending->stream, batch->slots, (size_t)first, NULL);
   }
-  state->unchecked += count;
-  for (int i = 0; i < pending->count; i++) {  // a launch that fails leaves its tensors unknown
-    struct overflow_meta *tensor = &pending->tensor[i];
-    if (tensor->slot >= first && tensor->slot < first + count) {
-      tensor->slot = -1;
-      tensor->flags = OVERFLOW_UNKNOWN;
-    }
+  for (int i = 0; i < count; i++) {
+    struct overflow_meta *tensor = &pending->tensor[launch->tensor[i]];
+    tensor->slot = status == DIT_OK ? first + i : -1;
+    tensor->flags = status == DIT_OK ? 0 : OVERFLOW_UNKNOWN;
   }
+  state->unchecked += status == DIT_OK ? 0 : count;
 }
 
 static struct overflow_meta *meta_add(struct overflow_pending *pending, const struct engine_tensor *tensor,
@@ -203,26 +211,29 @@ void overflow_pending_add_unknown(struct overflow_pending *pending, const struct
 }
 
 void overflow_pending_add(struct overflow_state *state, struct overflow_pending *pending,
-                          const struct engine_tensor *tensor, enum overflow_role role, int index) {
-  struct overflow_batch *batch = pending->batch;
+                          struct overflow_launch *launch, const struct engine_tensor *tensor, enum overflow_role role,
+                          int index) {
+  const struct overflow_batch *batch = pending->batch;
   struct overflow_meta *meta = meta_add(pending, tensor, role, index);
   if (!meta || !overflow_can_be_bad(tensor)) {
     return;
   }
-  if (batch->view_count == DIT_HELPER_BATCH) {
-    overflow_pending_launch(state, pending);
+  if (tensor->place != batch->place && tensor->place <= ENGINE_PLACE_HOST) {  // a number on the CPU
+    meta->flags = overflow_tensor_scan(state, tensor);
+    return;
   }
   struct engine_tensor plain = *tensor;  // conjugation and sign do not touch finiteness
   plain.flags &= (uint8_t) ~(ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG);
-  if (batch->used >= HALF || tensor->place != batch->place || tensor->device_index != batch->device ||
-      !engine_tensor_get_view(&plain, &batch->view[batch->view_count])) {
+  if (tensor->place != batch->place || tensor->device_index != batch->device ||
+      !engine_tensor_get_view(&plain, &launch->view[launch->count])) {
     meta->flags = OVERFLOW_UNKNOWN;
     state->unchecked++;
     return;
   }
-  meta->slot = batch->half * HALF + batch->used++;
-  batch->view_first = batch->view_count ? batch->view_first : meta->slot;
-  batch->view_count++;
+  launch->tensor[launch->count++] = (int)(meta - pending->tensor);
+  if (launch->count == DIT_HELPER_BATCH) {
+    overflow_pending_launch(state, pending, launch);
+  }
 }
 
 void overflow_pending_commit(struct overflow_state *state, struct overflow_pending *pending, struct overflow_kept *kept,
@@ -244,6 +255,13 @@ void overflow_pending_commit(struct overflow_state *state, struct overflow_pendi
   if (pending->event.kind == OVERFLOW_FORWARD && !scaler) {
     state->recent = pending;
     state->recent_id = pending->event.id;
+  }
+}
+
+void overflow_objects_forget(struct overflow_state *state, struct overflow_pending *pending) {
+  if (state->latest == pending) {
+    struct overflow_event *event = &pending->event;
+    event->func = event->args = event->kwargs = event->result = NULL;
   }
 }
 
