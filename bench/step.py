@@ -117,7 +117,7 @@ def sides(results):
         "bare": contextlib.nullcontext,
         "empty Python mode": empty_python,
         "empty C mode": empty_c,
-        "engine, nothing selected": lambda: Quiet("OpObserve", list="no.such.operator.*"),
+        "engine (nothing selected)": lambda: Quiet("OpObserve", list="no.such.operator.*"),
         "observe": lambda: Quiet("OpObserve"),
         "time": lambda: Quiet("OpTimeMeasure"),
         "overflow": lambda: Quiet("OpOverflowCheck"),
@@ -191,7 +191,7 @@ def rows_of(times, operators):
             figure = f"{ratio:.2f}x ({small:.2f}-{large:.2f}); {figure}; {extra:.2f} us per operator call"
             if name in GOALS:
                 goal, met = f"at most {GOALS[name]}x", common.verdict(ratio <= GOALS[name])
-            if name == "engine, nothing selected" and "empty C mode" in times:
+            if name == "engine (nothing selected)" and "empty C mode" in times:
                 above, _, _ = common.ratio(values, times["empty C mode"])
                 figure += f"; {100 * (above - 1):+.1f} % of the step with an empty C mode"
                 goal, met = "at most 5 % above an empty C mode", common.verdict(above <= 1.05)

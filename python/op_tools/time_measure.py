@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 import time
@@ -20,8 +21,9 @@ COLUMNS = (
 )
 _ORDER = {"count": "count", "total": "total_ns", "mean": "mean_ns", "median": "median_ns"}
 _ORDER |= {"p90": "p90_ns", "p99": "p99_ns", "max": "max_ns"}
-SLOW_EXPORT = 1.0
-"""Seconds; a CSV file that takes longer to write is written again only at exit."""
+EXPORT_SECONDS = 5.0
+"""The CSV file holds all times of the process and is written anew at every stop(), until that has taken so long in sum;
+from then on at exit."""
 
 
 class OpTimeMeasure(Tool):
@@ -34,11 +36,6 @@ class OpTimeMeasure(Tool):
     kind = "time"
     name = "time_measure"
     verb = "timed"
-
-    _stamp = ""
-    _pid = 0
-    _export_seconds = 0.0
-    _skipped_export = False
 
     def engine_options(self, options: Any) -> dict[str, Any]:
         full = options.get_value("console") == "full"
@@ -113,56 +110,76 @@ class OpTimeMeasure(Tool):
         if not self._options.get_value("log") or not self.describe().get("rows"):
             return
         if self._options.get_value("console") != "full":  # which writes its own
-            self._save_csv()
+            self._files().save_csv(self._log)
         if self._options.get_value("trace"):
-            self._save("trace", self._path("trace", "json"))
+            self._files().save("trace", "trace", "json", self._log)
 
-    def _save_csv(self) -> None:
-        """All times of the process in one file, replaced as a whole; a big one is not written at every stop."""
-        import atexit
-
-        if self._export_seconds > SLOW_EXPORT:
-            if not self._skipped_export:
-                self._skipped_export = True
-                atexit.register(self._save, "legacy-csv", self._path("op_elasped_info", "csv"))
-            return
-        start = time.perf_counter()
-        self._save("legacy-csv", self._path("op_elasped_info", "csv"))
-        self._export_seconds = time.perf_counter() - start
-
-    def _save(self, form: str, path: str) -> None:
-        try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            self._export(form, path)
-        except OSError as error:  # the disk's trouble is not the program's
-            console.say(f"OpTimeMeasure: {path} cannot be written: {error}")
-            return
-        if self._options.get_value("console") != "off":
-            console.say_once(f"op elasped info saved to {results.shorten(path)}")
-
-    def _path(self, stem: str, extension: str) -> str:
-        if self._pid != os.getpid():  # the first time, and in a forked child
-            self._pid, self._stamp = os.getpid(), time.strftime("%Y-%m-%d-%H-%M-%S")
-        folder = os.path.join(results.get_directory(self._options), FOLDER)
-        return os.path.join(folder, f"{stem}_pid{self._pid}_{self._stamp}.{extension}")
+    def _files(self) -> _Files:
+        key = (os.getpid(), os.path.join(results.get_directory(self._options), FOLDER))
+        files = _files.setdefault(key, _Files(*key))
+        files.quiet = self._options.get_value("console") == "off"
+        return files
 
     def _export(self, form: str, path: str) -> None:
         if self._log is None:
             raise RuntimeError("OpTimeMeasure: there is no log to export: start() it first, with log=1")
         self.flush()
-        folder, name = os.path.split(os.path.abspath(path))
-        handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+        _export(form, path, self._log)
+
+
+class _Files:
+    """What one process writes below one results directory."""
+
+    def __init__(self, pid: int, folder: str):
+        self.pid, self.folder = pid, folder
+        self.stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
+        self.seconds = 0.0
+        self.quiet = False
+        self.is_late = False
+
+    def save_csv(self, log: results.Log) -> None:
+        if self.seconds > EXPORT_SECONDS:
+            if not self.is_late:
+                self.is_late = True
+                atexit.register(self.save, "legacy-csv", "op_elasped_info", "csv", log)
+            return
+        start = time.perf_counter()
+        self.save("legacy-csv", "op_elasped_info", "csv", log)
+        self.seconds += time.perf_counter() - start
+
+    def save(self, form: str, stem: str, extension: str, log: results.Log) -> None:
+        if self.pid != os.getpid():
+            return  # registered by the parent of a forked process
+        path = os.path.join(self.folder, f"{stem}_pid{self.pid}_{self.stamp}.{extension}")
         try:
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(handle, 0o666 & ~mask)
-            _C.LogReader(self._log.get_files(), ["time"], None, None).export(form, handle)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-        finally:
-            os.close(handle)
+            os.makedirs(self.folder, exist_ok=True)
+            _C.log_flush()
+            _export(form, path, log)
+        except OSError as error:  # the disk's trouble is not the program's
+            console.say(f"OpTimeMeasure: {path} cannot be written: {error}")
+            return
+        if not self.quiet:
+            console.say_once(f"op elasped info saved to {results.shorten(path)}")
+
+
+_files: dict[tuple[int, str], _Files] = {}
+
+
+def _export(form: str, path: str, log: results.Log) -> None:
+    """A view of all times in the process's log, as a file that appears when it is complete."""
+    folder, name = os.path.split(os.path.abspath(path))
+    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+    try:
+        mask = os.umask(0)
+        os.umask(mask)
+        os.fchmod(handle, 0o666 & ~mask)
+        _C.LogReader(log.get_files(), ["time"], None, None).export(form, handle)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    finally:
+        os.close(handle)
 
 
 _MISSING = {

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from ditorch import _C
-from op_tools import OpObserve, OpTimeMeasure
+from op_tools import OpObserve, OpTimeMeasure, session
 
 SLOW_MS = 40
 
@@ -191,6 +191,17 @@ def test_t2_a_side_stream_is_measured_by_events_without_waiting():
     assert find(tool.rows(), "matmul")["device"]["count"] == 20
 
 
+def test_t2_flush_reads_what_waits():
+    stream = torch.cuda.Stream()
+    x = torch.ones(300, 300, device="cuda")
+    with OpTimeMeasure() as tool, torch.cuda.stream(stream):
+        for _ in range(30):
+            x = x @ x * 1e-3
+        tool.flush()
+        assert tool.describe()["pending"] == 0
+        assert find(tool.rows(), "matmul")["device"]["count"] == 30
+
+
 def test_t2_the_queue_of_events_is_bounded():
     stream = torch.cuda.Stream()
     x = torch.ones(16, device="cuda")
@@ -237,16 +248,32 @@ def test_t3_forward_and_backward_stand_in_one_row_of_the_file(tmp_path):
     assert len({row["forward_id"] for row in rows}) == len(rows)
 
 
-def test_t3_a_second_run_adds_to_the_file_and_not_a_second_header(tmp_path):
-    tool = OpTimeMeasure()
-    for _ in range(2):
+def test_t3_later_runs_add_to_the_file_and_not_a_second_header(tmp_path):
+    first = OpTimeMeasure()
+    for tool in (first, first, OpTimeMeasure()):
         with tool:
             torch.ones(3, device="cuda").exp()
     (path,) = glob.glob(str(tmp_path / "op_tools_results/op_time_measure_result/*.csv"))
     with open(path, newline="") as file:
         lines = file.read().splitlines()
     assert sum(line.startswith("name,forward_id") for line in lines) == 1
-    assert sum(line.startswith("torch.Tensor.exp") for line in lines) == 2
+    assert sum(line.startswith("torch.Tensor.exp") for line in lines) == 3
+
+
+def test_t3_a_file_that_takes_long_is_written_at_exit(python, tmp_path):
+    program = """
+    import ditorch, torch
+    from op_tools import OpTimeMeasure, time_measure
+
+    time_measure.EXPORT_SECONDS = -1.0
+    for _ in range(3):
+        with OpTimeMeasure():
+            torch.ones(3, device="cuda").exp()
+    """
+    python(program, cwd=tmp_path)
+    (path,) = glob.glob(str(tmp_path / "op_tools_results/op_time_measure_result/*.csv"))
+    with open(path, newline="") as file:
+        assert file.read().count("torch.Tensor.exp,") == 3
 
 
 def test_t4_no_argument_is_kept():
@@ -419,6 +446,7 @@ def test_share_is_of_the_watched_steps(monkeypatch):
     with OpTimeMeasure() as tool:
         for _ in range(3):
             torch.ones(1000, device="cuda").exp()
+            tool.flush()  # ends no step
             tool.step()
         tool.step()  # nothing was called: does not count
         time.sleep(0.05)

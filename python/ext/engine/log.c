@@ -168,26 +168,40 @@ void engine_log_leaves(struct dit_record_builder *builder, const struct engine_l
   }
 }
 
-static void gradients_add(struct dit_record_builder *builder, const char *prefix, PyObject *const *gradients,
-                          int count) {
+enum { CACHED_GRADIENTS = 16 };
+
+static uint32_t gradient_key(const char *prefix, int index, uint32_t *cache) {
+  if (index < CACHED_GRADIENTS && cache[index]) {
+    return cache[index];
+  }
+  char text[32];
+  snprintf(text, sizeof text, "%s.%d", prefix, index);
+  uint32_t key = key_intern(text);
+  if (index < CACHED_GRADIENTS) {
+    cache[index] = key;
+  }
+  return key;
+}
+
+static void gradients_add(struct dit_record_builder *builder, const char *prefix, uint32_t *cache,
+                          PyObject *const *gradients, int count) {
   for (int i = 0; i < count; i++) {
-    char text[32];
-    int size = snprintf(text, sizeof text, "%s.%d", prefix, i);
-    uint32_t key = 0;
-    if (!gradients[i] || gradients[i] == Py_None || !engine_is_tensor(gradients[i]) ||
-        dit_record_intern(text, (size_t)size, &key, NULL) != DIT_OK) {
-      continue;
+    uint32_t key = gradients[i] && gradients[i] != Py_None && engine_is_tensor(gradients[i])
+                       ? gradient_key(prefix, i, cache)
+                       : 0;
+    if (key) {
+      struct engine_tensor tensor;
+      engine_tensor_read(gradients[i], &tensor);
+      engine_log_tensor(builder, key, &tensor);
+      engine_tensor_reset(&tensor);
     }
-    struct engine_tensor tensor;
-    engine_tensor_read(gradients[i], &tensor);
-    engine_log_tensor(builder, key, &tensor);
-    engine_tensor_reset(&tensor);
   }
 }
 
 void engine_log_gradients(struct dit_record_builder *builder, const struct engine_backward *backward) {
-  gradients_add(builder, "grad_out", backward->grad_outputs, backward->grad_output_count);
-  gradients_add(builder, "grad_in", backward->grad_inputs, backward->grad_input_count);
+  static uint32_t out_keys[CACHED_GRADIENTS], in_keys[CACHED_GRADIENTS];
+  gradients_add(builder, "grad_out", out_keys, backward->grad_outputs, backward->grad_output_count);
+  gradients_add(builder, "grad_in", in_keys, backward->grad_inputs, backward->grad_input_count);
 }
 
 void engine_log_commit(struct dit_record_builder *builder) {

@@ -323,6 +323,21 @@ static void effects_find(struct engine_call *call, bool versions) {
   }
 }
 
+// An operator that writes to its arguments may have changed their shape, and with it the memory that holds their sizes.
+static void inputs_refresh(struct engine_call *call) {
+  bool out = call->kwargs && PyDict_GetItemString(call->kwargs, "out");
+  if (!out && !(call->op->flags & ENGINE_OP_INPLACE)) {
+    return;
+  }
+  for (int i = 0; i < call->in.tensor_count; i++) {
+    struct engine_tensor *tensor = &call->in.tensor[i];
+    int64_t version = tensor->version;
+    engine_tensor_reset(tensor);
+    engine_tensor_read(tensor->py_tensor, tensor);
+    tensor->version = version;
+  }
+}
+
 struct failure {
   PyObject *kind, *value, *traceback;
 };
@@ -362,6 +377,7 @@ static PyObject *call_apply(struct engine_call *call, uint32_t mask, int *token)
   *token = engine_guard_resume(*token);
   call->result = py_result;
   int status = py_result ? engine_leaves_add(&call->out, py_result, "out") : 0;
+  inputs_refresh(call);
   effects_find(call, versions);
   status = status < 0 ? status : tools_after(call, mask, failure.value);
   if (status == 0 && backward && py_result) {

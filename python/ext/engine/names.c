@@ -234,7 +234,7 @@ static const char *const never_functions[] = {"torch.is_floating_point",
                                               "torch._dynamo.is_compiling",
                                               NULL};
 
-static unsigned flags_find(const char *name, bool aten) {
+static unsigned flags_find(const char *name) {
   static const char prefix[] = "torch.Tensor.";
   const size_t length = sizeof prefix - 1;
   size_t size = strlen(name);
@@ -247,19 +247,20 @@ static unsigned flags_find(const char *name, bool aten) {
     if (strcmp(method, "cuda") == 0 || strcmp(method, "pin_memory") == 0) {
       flags |= ENGINE_OP_DEVICE;
     }
-    bool trailing = size > length && name[size - 1] == '_' && (size < length + 2 || name[size - 2] != '_');
-    if (trailing || strcmp(method, "__setitem__") == 0) {
+    if (strcmp(method, "__setitem__") == 0) {
       flags |= ENGINE_OP_INPLACE;
     }
   } else if (list_has(never_functions, name)) {
     flags |= ENGINE_OP_NEVER;
-  } else if (aten && size && name[size - 1] == '_') {
+  }
+  // torch.Tensor.add_, torch.relu_, aten::add_; not torch.Tensor.__add__.
+  if (size > 1 && name[size - 1] == '_' && name[size - 2] != '_') {
     flags |= ENGINE_OP_INPLACE;
   }
   return flags;
 }
 
-static struct engine_op *op_create(PyObject *py_name, bool aten) {
+static struct engine_op *op_create(PyObject *py_name) {
   const char *name = py_name ? PyUnicode_AsUTF8(py_name) : NULL;
   struct engine_op *op = name ? PyMem_Calloc(1, sizeof *op) : NULL;
   if (!op) {
@@ -271,19 +272,19 @@ static struct engine_op *op_create(PyObject *py_name, bool aten) {
   }
   op->py_name = py_name;
   op->name = name;
-  op->flags = flags_find(name, aten);
+  op->flags = flags_find(name);
   if (dit_record_intern(name, strlen(name), &op->key, NULL) != DIT_OK) {
     op->key = 0;
   }
   return op;
 }
 
-static struct engine_op *op_add(PyObject *func, PyObject *py_name, bool aten) {
+static struct engine_op *op_add(PyObject *func, PyObject *py_name) {
   if (table.count * 2 >= table.capacity && table_grow() < 0) {
     Py_XDECREF(py_name);
     return NULL;
   }
-  struct engine_op *op = op_create(py_name, aten);
+  struct engine_op *op = op_create(py_name);
   if (op) {
     struct entry *entry = &table.entries[slot_find(table.entries, table.capacity, func)];
     entry->py_func = Py_NewRef(func);
@@ -321,7 +322,7 @@ static struct engine_op *getter_find(PyObject *func) {
     const char *text = py_name ? PyUnicode_AsUTF8(py_name) : NULL;
     size_t size = text ? strlen(text) : 0;
     if (size > 7 && strcmp(text + size - 7, "__get__") == 0) {
-      op = op_add(py_descriptor, py_name, false);
+      op = op_add(py_descriptor, py_name);
     } else {
       Py_XDECREF(py_name);
     }
@@ -350,7 +351,7 @@ struct engine_op *engine_op_find(PyObject *func, bool aten) {
       return op;
     }
   }
-  return op_add(func, aten ? name_of_overload(func) : name_resolve(func), aten);
+  return op_add(func, aten ? name_of_overload(func) : name_resolve(func));
 }
 
 struct engine_op engine_op_none = {.name = "", .flags = ENGINE_OP_NEVER};

@@ -9,6 +9,7 @@
 #include "dit/record.h"
 #include "dit/runtime.h"
 #include "engine/exchange.h"
+#include "engine/impl.h"
 #include "engine/internal.h"
 
 // ---- types
@@ -241,7 +242,7 @@ static void place_judge(PyObject *tensor, struct engine_tensor *out, bool fake, 
   out->data = NULL;
 }
 
-static void tensor_read(PyObject *tensor, struct engine_tensor *out, enum family family) {
+static void slow_read(PyObject *tensor, struct engine_tensor *out, enum family family) {
   if (getter_is_true(tensor, engine_torch.requires_grad)) {
     out->flags |= ENGINE_TENSOR_GRAD;
   }
@@ -258,10 +259,86 @@ static void tensor_read(PyObject *tensor, struct engine_tensor *out, enum family
   if (out->place != ENGINE_PLACE_CPU && out->place != ENGINE_PLACE_NONE) {
     out->flags |= ENGINE_TENSOR_DEVICE;
   }
-  // Both bits only ever sit on results of conj() and friends: complex tensors, and real views of them.
-  if (dit_dtype_is_valid(out->dtype) && dit_dtype_get_class(out->dtype) == DIT_DTYPE_CLASS_COMPLEX &&
-      method_is_true(tensor, engine_torch.py_is_conj)) {
-    out->flags |= ENGINE_TENSOR_CONJ;
+  out->flags |= method_is_true(tensor, engine_torch.py_is_conj) ? ENGINE_TENSOR_CONJ : 0;
+  out->flags |= method_is_true(tensor, engine_torch.py_is_neg) ? ENGINE_TENSOR_NEG : 0;
+}
+
+// ---- the quick way: the tensor's own memory, judged by its key set
+
+// Whether a tensor is plain, conjugated or negated is in its dispatch keys. Key sets are few; each is judged once, by the
+// slow way.
+#define VERDICTS 64
+static struct verdict {
+  uint64_t keys;  // 0: free
+  bool plain;
+  uint8_t flags;  // CONJ, NEG
+} verdicts[VERDICTS];
+
+static struct verdict *verdict_find(uint64_t keys) {
+  size_t at = (keys * 0x9E3779B97F4A7C15u) >> 58;
+  for (int tries = 0; tries < VERDICTS; tries++, at = (at + 1) % VERDICTS) {
+    if (verdicts[at].keys == keys || verdicts[at].keys == 0) {
+      return &verdicts[at];
+    }
+  }
+  return NULL;
+}
+
+static bool reads_agree(const struct engine_tensor *a, const struct engine_tensor *b) {
+  size_t bytes = (size_t)a->ndim * sizeof(int64_t);
+  return a->ndim == b->ndim && a->numel == b->numel && a->data == b->data && a->place == b->place &&
+         a->flags == b->flags && a->device_index == b->device_index && (a->dtype == b->dtype || b->dtype < 0) &&
+         memcmp(a->sizes, b->sizes, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
+}
+
+static void impl_fill(PyObject *tensor, const struct engine_impl *impl, uint8_t flags, struct engine_tensor *out) {
+  out->sizes = impl->sizes;
+  out->strides = impl->strides;
+  out->numel = impl->numel;
+  out->ndim = impl->ndim;
+  out->dtype = impl->dtype;
+  out->data = impl->numel > 0 ? impl->data : NULL;
+  out->place = place_of_type(impl->device_type);
+  out->device_index = out->place == ENGINE_PLACE_CPU ? -1 : impl->device_index;
+  out->flags |= flags | ENGINE_TENSOR_STRIDED;
+  if (impl->numel > 0 && !impl->data) {
+    out->place = ENGINE_PLACE_NONE;
+  }
+  if (out->place != ENGINE_PLACE_CPU && out->place != ENGINE_PLACE_NONE) {
+    out->flags |= ENGINE_TENSOR_DEVICE;
+  }
+  if (impl->may_require_grad && getter_is_true(tensor, engine_torch.requires_grad)) {
+    out->flags |= ENGINE_TENSOR_GRAD;
+  }
+}
+
+#define SHADOWED_READS 512
+
+static void tensor_read(PyObject *tensor, struct engine_tensor *out) {
+  static int shadowed;
+  struct engine_impl impl;
+  struct verdict *verdict = engine_impl_read(tensor, &impl) ? verdict_find(impl.keys) : NULL;
+  if (!verdict || !verdict->keys || !verdict->plain) {
+    slow_read(tensor, out, FAMILY_PLAIN);
+    if (verdict && !verdict->keys && impl.keys && !engine_guard_has_functorch()) {
+      uint8_t flags = out->flags & (ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG);
+      bool plain = (out->flags & ENGINE_TENSOR_STRIDED) && !out->owned;
+      *verdict = (struct verdict){.keys = impl.keys, .plain = plain, .flags = flags};
+    }
+    return;
+  }
+  impl_fill(tensor, &impl, verdict->flags, out);
+  if (shadowed < SHADOWED_READS && !engine_guard_has_functorch()) {
+    struct engine_tensor other = {.py_tensor = tensor, .version = -1, .dtype = -1, .device_index = -1};
+    other.place = ENGINE_PLACE_NONE;
+    slow_read(tensor, &other, FAMILY_PLAIN);
+    shadowed++;
+    if (!reads_agree(out, &other)) {
+      engine_impl_distrust();
+      *out = other;
+      return;
+    }
+    engine_tensor_reset(&other);
   }
 }
 
@@ -269,13 +346,13 @@ void engine_tensor_read(PyObject *tensor, struct engine_tensor *out) {
   *out = (struct engine_tensor){.py_tensor = tensor, .version = -1, .dtype = -1, .device_index = -1};
   out->place = ENGINE_PLACE_NONE;
   if (type_is_ordinary(tensor)) {
-    tensor_read(tensor, out, FAMILY_PLAIN);
+    tensor_read(tensor, out);
     return;
   }
   // A subclass may have its own __torch_function__, which would answer for the getters.
   PyObject *py_disabled = engine_dispatch_disable();
   out->flags |= ENGINE_TENSOR_SUBCLASS;
-  tensor_read(tensor, out, subclass_get_family(Py_TYPE(tensor)));
+  slow_read(tensor, out, subclass_get_family(Py_TYPE(tensor)));
   engine_dispatch_enable(py_disabled);
 }
 
@@ -296,8 +373,7 @@ int64_t engine_tensor_get_version(PyObject *tensor) {
 
 bool engine_tensor_get_view(const struct engine_tensor *tensor, struct dit_tensor_view *view) {
   bool readable = (tensor->flags & ENGINE_TENSOR_STRIDED) && tensor->ndim <= DIT_MAX_DIMS && tensor->dtype >= 0 &&
-                  !(tensor->flags & ENGINE_TENSOR_CONJ) && tensor->place <= ENGINE_PLACE_CUDA &&
-                  !method_is_true(tensor->py_tensor, engine_torch.py_is_neg);
+                  !(tensor->flags & (ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG)) && tensor->place <= ENGINE_PLACE_CUDA;
   if (!readable) {
     return false;
   }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dit/record.h"
+#include "engine/impl.h"
 #include "engine/internal.h"
 #include "engine/log.h"
 
@@ -414,7 +415,19 @@ static PyObject *py_engine_invalidate(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+static PyObject *py_engine_facts(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  if (engine_torch_load() < 0) {
+    return NULL;
+  }
+  return Py_BuildValue("{s:O,s:O}", "exchange", engine_torch.exchange ? Py_True : Py_False, "layout",
+                       engine_impl_is_known() ? Py_True : Py_False);
+}
+
 PyMethodDef py_engine_methods[] = {
+    {"engine_facts", py_engine_facts, METH_NOARGS,
+     "engine_facts() -> dict\n\nHow tensors are read: exchange (DLPack's C API), layout (torch's tensor objects)."},
     {"engine_step", py_engine_step, METH_NOARGS,
      "engine_step() -> int\n\nThe next iteration begins; returns its number."},
     {"engine_get_step", py_engine_get_step, METH_NOARGS,

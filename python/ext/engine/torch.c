@@ -4,6 +4,7 @@
 // Nothing here links libtorch. Getters are reached through the descriptors of torch._C.TensorBase, whose C functions
 // are called directly: no attribute lookup, no torch-function dispatch (the guard sees to that).
 #include "engine/exchange.h"
+#include "engine/impl.h"
 #include "engine/internal.h"
 
 struct engine_torch engine_torch;
@@ -108,6 +109,9 @@ int engine_torch_load(void) {
     PyErr_SetString(PyExc_NotImplementedError,
                     "torch.Tensor has no C getters for requires_grad, layout, is_meta, grad_fn, "
                     "_version or shape: this PyTorch is not supported by the tools");
+  }
+  if (t->py_tensor_type) {
+    engine_impl_load();
   }
   return t->py_tensor_type ? 0 : -1;
 }

@@ -186,14 +186,21 @@ static int time_start(struct engine_tool *tool) {
   state->wall_ns = state->steps = state->incomplete = state->unmeasured = state->failed_events = 0;
   state->seen = false;
   state->running = true;
+  state->step = engine_step_get();
   state->mark_ns = dit_record_get_time();
   return 0;
 }
 
+// The engine flushes with the number of the step that goes on: then everything is waited for, and no step ends.
 static int time_step(struct engine_tool *tool, int64_t step) {
-  (void)step;
-  wall_mark(tool->state);
-  time_queue_drain(tool->state, TIME_DRAIN_PASSED);
+  struct time_state *state = tool->state;
+  if (step == state->step) {
+    time_queue_drain(state, TIME_DRAIN_ALL);
+    return 0;
+  }
+  state->step = step;
+  wall_mark(state);
+  time_queue_drain(state, TIME_DRAIN_PASSED);
   return 0;
 }
 
@@ -338,7 +345,7 @@ static PyObject *time_extra_backward(struct engine_tool *tool, struct engine_bac
 const struct engine_tool_vtable engine_tool_time = {
     .name = "time",
     .hook = "OpTimeMeasureHook",
-    .needs = ENGINE_NEED_BACKWARD,
+    .needs = ENGINE_NEED_BACKWARD | ENGINE_NEED_SHAPES_ONLY,
     .order = 1000,
     .configure = time_configure,
     .start = time_start,

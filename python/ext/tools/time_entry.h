@@ -41,6 +41,7 @@ struct time_state {
   bool sync, use_torch, leaves, backward, log;
   // share of the wall time
   int64_t mark_ns, wall_ns, steps;
+  int64_t step;  // of the engine, that goes on
   bool running, seen;
   // what could not be measured
   int64_t incomplete, unmeasured, failed_events;
