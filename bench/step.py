@@ -1,8 +1,8 @@
 """One training step of a GPT under each watching tool, against the bare step, in one process, in turns.
 
-The sizes are fixed: D=64, L=4, 4 heads, B=2, T=32 on the embedded device; D=256, L=8, 8 heads, B=4, T=128 on a GPU; AdamW
-with foreach=False. Beside the tools: an empty Python mode, an empty C mode, the engine with nothing selected, torch.profiler
-and torch's DebugMode. `--tools observe,time` measures some of them.
+The sizes are fixed: D=64, L=4, 4 heads, B=2, T=32 on the embedded device; D=256, L=8, 8 heads, B=4, T=128 on a GPU;
+AdamW with foreach=False. Beside the tools: an empty Python mode, an empty C mode, the engine with nothing selected,
+torch.profiler and torch's DebugMode. `--tools observe,time` measures some of them.
 """
 
 import argparse
@@ -209,9 +209,8 @@ def main():
     options = parser.parse_args()
     results = tempfile.mkdtemp(prefix="ditorch-step-")
     os.chdir(results)
-    import torch
-
     import ditorch  # noqa: F401
+    import torch
 
     gpu = options.gpu or not is_embedded()
     if not gpu:
@@ -231,8 +230,8 @@ def main():
         shutil.rmtree(results, ignore_errors=True)
     where = torch.cuda.get_device_name(0) if not is_embedded() else "the embedded device, 1 torch thread"
     note = (
-        f"{options.rounds} rounds of {options.steps} steps a side on {where}; {functions} calls of torch functions, of which "
-        f"{operators} are operators. Ratios to the bare step, round by round."
+        f"{options.rounds} rounds of {options.steps} steps a side on {where}; {functions} calls of torch functions, of "
+        f"which {operators} are operators. Ratios to the bare step, round by round."
     )
     common.report("A GPT training step under the tools", "python bench/step.py", rows_of(times, operators), note)
 

@@ -26,7 +26,7 @@ verbs:
   run                run a program (also without the word)
   doctor [--json]    what is installed, what was chosen and why, and a self-check
   export FILES ...   record logs as JSONL, CSV, trace or text; captures as files (export --help)
-  options            every option with its value and where it came from
+  options [TOOL]     every option (of a tool: observe, capture ...) with its value and where it came from
   version            the version
 """
 
@@ -132,17 +132,25 @@ def _run_verb(arguments: Arguments) -> int:
 
         return export.main(arguments.rest)
     if arguments.verb == "options":
-        from . import settings
-
-        try:
-            settings.load(arguments.config, arguments.options)
-        except (ValueError, OSError, RuntimeError) as error:
-            print(f"ditorch: {error}", file=sys.stderr)
-            return 2
-        print(settings.options())
-        return 0
+        return _show_options(arguments)
     from . import doctor
 
     if [word for word in arguments.rest if word != "--json"]:
         raise UsageError(f"doctor takes only --json, got {' '.join(arguments.rest)}")
     return doctor.main(arguments.config, arguments.options, as_json="--json" in arguments.rest)
+
+
+def _show_options(arguments: Arguments) -> int:
+    from . import settings
+
+    try:
+        settings.load(arguments.config, arguments.options)
+        for tool in arguments.rest:
+            print(settings.tool_options(tool))
+    except (ValueError, OSError, RuntimeError) as error:
+        print(f"ditorch: {error}", file=sys.stderr)
+        return 2
+    if not arguments.rest:
+        print(settings.options())
+        print(f"\nof a tool: python -m ditorch options {'|'.join(settings.tool_names())}")
+    return 0

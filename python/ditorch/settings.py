@@ -104,3 +104,32 @@ def resolve_tool(tool: str, arguments: dict[str, Any] | None = None) -> ToolOpti
         else:
             options[row["name"]][row["key"]] = option
     return options
+
+
+def tool_names() -> list[str]:
+    """The operator tools that have options."""
+    return sorted({tool for row in _C.tool_options() for tool in row["tools"]})
+
+
+def tool_options(tool: str) -> Table:
+    """Every option of one operator tool: name, value, where it came from, its variable, and what it does."""
+    if tool not in tool_names():
+        raise ValueError(f"tool {tool!r} is unknown; valid: {', '.join(tool_names())}")
+    values = resolve_tool(tool)
+    rows = []
+    for schema in _C.tool_options():
+        if tool not in schema["tools"]:
+            continue
+        value = values[schema["name"]]
+        entries = value if isinstance(value, dict) else {"": value}
+        for key, option in entries.items() or [("", None)]:
+            rows.append(
+                {
+                    "name": f"{key.lower()}{'_' * bool(key)}{schema['name']}",
+                    "value": option.text if option else "",
+                    "source": option.source if option else "default",
+                    "environment": schema["tools"][tool][0],
+                    "help": schema["help"],
+                }
+            )
+    return Table(("name", "value", "source", "environment", "help"), rows)

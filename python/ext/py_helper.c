@@ -299,7 +299,9 @@ static PyObject *py_tensor_hash(PyObject *module, PyObject *args, PyObject *kwar
 /// (a, b, rtol, atol, equal_nan[, helper]).
 static int pair_parse(PyObject *args, PyObject *kwargs, const char *format, PyObject **tensors,
                       struct dit_compare_options *options, const char **forced) {
-  static char *names[] = {"a", "b", "rtol", "atol", "equal_nan", "helper", NULL};
+  static char *long_names[] = {"a", "b", "rtol", "atol", "equal_nan", "helper", NULL};
+  static char *short_names[] = {"a", "b", "rtol", "atol", "equal_nan", NULL};
+  char **names = strchr(format, 'z') ? long_names : short_names;
   int equal_nan = 0;
   *options = (struct dit_compare_options){.rtol = 1e-5, .atol = 1e-8};
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, format, names, &tensors[0], &tensors[1], &options->rtol,

@@ -19,8 +19,8 @@ def _bootstrap_inner(thread: threading.Thread) -> None:
 
 
 def follow(on: bool) -> None:
-    """Show the calls of threads started from now on, too. Threads that run already are left alone: another thread's mode
-    stack cannot be reached."""
+    """Show the calls of threads started from now on, too. Threads that run already are left alone: another thread's
+    mode stack cannot be reached."""
     global _original
     if on and _original is None:
         _original = threading.Thread._bootstrap_inner

@@ -142,3 +142,10 @@ def test_the_installed_command(tmp_path):
     assert answer.stdout.strip() == "2 ['-c', 'a']" and answer.returncode == 1
     assert answer.stderr.splitlines()[1] == '  File "<string>", line 1, in <module>'
     assert run(["ditorch", "version"], tmp_path).stdout.startswith("ditorch ")
+
+
+def test_options_of_a_tool(python):
+    text = python("-m", "ditorch", "options", "capture", OP_CAPTURE_LAYOUT="packed").stdout
+    assert "layout" in text and "packed" in text and "OP_CAPTURE_LAYOUT" in text and "environment" in text
+    answer = python("-m", "ditorch", "options", "nothing", check=False)
+    assert answer.returncode == 2 and "'nothing' is unknown; valid: autocompare, capture" in answer.stderr

@@ -11,11 +11,10 @@ import textwrap
 import threading
 import weakref
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn.functional as F
-
-import ditorch  # noqa: F401
 from ditorch import _C
 
 DEVICE = "cuda"
@@ -278,8 +277,8 @@ def test_containers_in_the_log(x, tmp_path):
     _C.log_open({str(tmp_path)!r}, {{}}, {{}})
     tool = _C.Tool("observe", {{}})
     tool.start()
-    op([x, (x, 1)], {{"a": x, "b": [2.5, None]}}, t.Pair(x, "s"), t.Item(x), t.Slotted(x), torch.Size([2, 3]), k={{x}}, flag=True,
-       dtype=torch.float16, part=slice(1, None))
+    op([x, (x, 1)], {{"a": x, "b": [2.5, None]}}, t.Pair(x, "s"), t.Item(x), t.Slotted(x), torch.Size([2, 3]), k={{x}},
+       flag=True, dtype=torch.float16, part=slice(1, None))
     tool.stop()
     _C.log_close()
     """
@@ -479,9 +478,9 @@ def test_restart_and_reuse(x):
 def test_bitwise_equal_training():
     def train(probe):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(16, 4)).to(
-            DEVICE
-        )
+        model = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(16, 4)
+        ).to(DEVICE)
         optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
         losses = []
         for _ in range(20):
@@ -592,7 +591,7 @@ def test_many_threads_hammer(x):
             for _ in range(200):
                 (x + 1).sum()
             _C.mode_pop()
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             errors.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -607,7 +606,9 @@ def test_many_threads_hammer(x):
 
 # ---- cost of memory
 
-sanitized = pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer keeps freed memory")
+sanitized = pytest.mark.skipif(
+    "libasan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer keeps freed memory"
+)
 
 
 def rss():

@@ -454,6 +454,7 @@ def test_detail() -> None:
     assert detail["worst_abs_index"] == 5 and detail["worst_abs"] == [1, 2] and detail["first_mismatch"] == [1, 0]
     assert detail["ulp_dtype"] == "float32" and detail["ulp"][:3] == [4, 0, 1] and sum(detail["ulp"]) == 6
     assert _C.tensor_compare_detail(a.to_sparse(), b, 0.0, 0.0) == detail
+    assert _C.tensor_compare_detail(a, b, 0.0, 0.0, True) == _C.tensor_compare_detail(a, b, 0.0, 0.0, equal_nan=True)
     same = _C.tensor_compare_detail(b, b)
     assert same["worst_abs_index"] == same["first_mismatch_index"] == -1
 

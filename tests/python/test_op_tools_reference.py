@@ -1,14 +1,13 @@
-"""The original's own tool tests, as far as they concern the watching tools: the same programs, run the same ways, with what
-they must show asserted. Options are set through os.environ between calls, as users do."""
+"""The original's own tool tests, as far as they concern the watching tools: the same programs, run the same ways, with
+what they must show asserted. Options are set through os.environ between calls, as users do."""
 
 import os
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-import ditorch  # noqa: F401
 from op_tools import OpCapture, OpDispatchWatcher, OpObserve, OpOverflowCheck, OpTimeMeasure
 
 TOOLS = {"CAPTURE": OpCapture, "OBSERVE": OpObserve, "TIME_MEASURE": OpTimeMeasure, "OVERFLOW_CHECK": OpOverflowCheck}

@@ -1,8 +1,10 @@
 """Every function of ditorch._C that belongs to the tools, called a thousand times: neither objects nor memory grow."""
 
-
-PREFIXES = ("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "EmptyMode",
-            "LogReader", "Tool", "log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair")  # fmt: skip
+PREFIXES = (
+    *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_"),
+    *("EmptyMode", "LogReader", "Tool"),
+    *("log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair"),
+)
 
 CODE = """
 import gc, os, sys, torch, ditorch
@@ -63,29 +65,40 @@ def log():
     _C.log_close()
     os.unlink(path)
 
+for _ in range(12_000):  # Python's own method caches settle slowly when a class attribute comes and goes
+    _C.backward_hooks_install(), _C.backward_hooks_remove()
+
 CALLS = {
     "Tool": (200, tool, [lambda: _C.Tool("x", {}), lambda: _C.Tool("observe", 3)]),
     "EmptyMode": (1000, mode, []),
     "LogReader": (200, reader, [lambda: _C.LogReader(["/nothere"])]),
     "log_open log_close log_flush log_path log_counts log_tool": (50, log, [lambda: _C.log_open("/nothere", {}, {})]),
     "log_repair": (200, lambda: _C.log_repair(closed), [lambda: _C.log_repair("/nothere")]),
+    "engine_facts": (1000, _C.engine_facts, []),
+    "helper_time": (200, lambda: _C.helper_time(y, lambda: y + 1), [lambda: _C.helper_time(3, len)]),
+    "helper_copy": (500, lambda: _C.helper_copy(y), [lambda: _C.helper_copy(3)]),
+    "helper_cost": (20, lambda: _C.helper_cost(y, 10), [lambda: _C.helper_cost(3)]),
+    "tensor_batch": (500, lambda: _C.tensor_batch("stats", [y, y]), [lambda: _C.tensor_batch("x", [y])]),
     "engine_step": (1000, _C.engine_step, []),
     "engine_get_step": (1000, _C.engine_get_step, []),
     "engine_invalidate": (1000, _C.engine_invalidate, []),
     "engine_module_push engine_module_pop": (1000, module, [lambda: _C.engine_module_push(3)]),
     "mode_push mode_pop mode_is_on": (1000, lambda: (_C.mode_push(), _C.mode_is_on(), _C.mode_pop()), []),
     "backward_enter backward_leave": (1000, lambda: _C.backward_leave(_C.backward_enter()), []),
-    "backward_hooks_install backward_hooks_remove": (200, lambda: (_C.backward_hooks_install(), _C.backward_hooks_remove()), []),
+    "backward_hooks_install backward_hooks_remove": (200,
+        lambda: (_C.backward_hooks_install(), _C.backward_hooks_remove()), []),
     "environ_generation environ_refresh": (1000, lambda: (_C.environ_generation(), _C.environ_refresh()), []),
     "environ_watch": (200, lambda: _C.environ_watch(None), [lambda: _C.environ_watch(3)]),
     "tool_options": (100, _C.tool_options, []),
-    "tool_options_resolve": (100, lambda: _C.tool_options_resolve("observe", {}), [lambda: _C.tool_options_resolve("x", {})]),
+    "tool_options_resolve": (100, lambda: _C.tool_options_resolve("observe", None, {}),
+        [lambda: _C.tool_options_resolve("x", None, {})]),
     "helper_names": (500, _C.helper_names, []),
     "helper_why_not": (500, lambda: _C.helper_why_not("cuda"), []),
     "tensor_stats": (500, lambda: _C.tensor_stats(y), [lambda: _C.tensor_stats(3)]),
     "tensor_nonfinite": (500, lambda: _C.tensor_nonfinite(y), [lambda: _C.tensor_nonfinite(3)]),
     "tensor_hash": (500, lambda: _C.tensor_hash(y), [lambda: _C.tensor_hash(3)]),
-    "tensor_compare": (500, lambda: _C.tensor_compare(y, y, 1e-5, 1e-8, True), [lambda: _C.tensor_compare(y, 3, 0, 0, True)]),
+    "tensor_compare": (500, lambda: _C.tensor_compare(y, y, 1e-5, 1e-8, True),
+        [lambda: _C.tensor_compare(y, 3, 0, 0, True)]),
     "tensor_compare_detail": (500, lambda: _C.tensor_compare_detail(y, y, 1e-5, 1e-8, True), []),
 }
 ELSEWHERE = ELSEWHERE_NAMES

@@ -10,12 +10,11 @@ import textwrap
 import threading
 import time
 
+import ditorch
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-
-import ditorch  # noqa: F401
 from op_tools import OpCapture, OpObserve, OpOverflowCheck, OpTimeMeasure
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "examples"))
@@ -75,7 +74,9 @@ def cnn():
 
 
 def lstm():
-    model = nn.ModuleDict({"embedding": nn.Embedding(20, 8), "lstm": nn.LSTM(8, 12, 2), "head": nn.Linear(12, 20)}).to(DEVICE)
+    model = nn.ModuleDict({"embedding": nn.Embedding(20, 8), "lstm": nn.LSTM(8, 12, 2), "head": nn.Linear(12, 20)}).to(
+        DEVICE
+    )
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
 
     def step():
@@ -374,7 +375,8 @@ def test_dataloader_workers_are_left_alone(results):
             def __getitem__(self, i): return torch.ones(3) * i
         tool = OpObserve(console="off")
         with tool:
-            total = sum(batch.to("cuda").sum().item() for batch in torch.utils.data.DataLoader(Data(), 2, num_workers=2))
+            loader = torch.utils.data.DataLoader(Data(), 2, num_workers=2)
+            total = sum(batch.to("cuda").sum().item() for batch in loader)
         print("total", total, tool.counts()["applied"])
         """)
     )
