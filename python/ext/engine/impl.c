@@ -1,9 +1,9 @@
 // Where torch keeps sizes, strides, dtype, device, key set and memory of a tensor: offsets found with probe tensors.
 //
-// PyTorch's getters and DLPack's C exchange answer the same questions in about 200 ns per tensor, which is half of what a
-// tool may cost per call. The offsets are not written down here: a probe knows its own answers (from the public getters),
-// and an offset is taken only if it is the one place that holds the right answer for every probe. tensor.c compares the
-// first reads with torch's own answers as well. Nothing is ever written.
+// PyTorch's getters and DLPack's C exchange answer the same questions in about 200 ns per tensor, which is half of what
+// a tool may cost per call. The offsets are not written down here: a probe knows its own answers (from the public
+// getters), and an offset is taken only if it is the one place that holds the right answer for every probe. tensor.c
+// compares the first reads with torch's own answers as well. Nothing is ever written.
 //
 // Invariant: `layout.known` only with all offsets found. Reads stay within IMPL_BYTES of the tensor object and
 // STORAGE_BYTES of the storage object, both smaller than the objects of every supported release.
@@ -21,7 +21,7 @@
 
 static struct {
   bool tried, known;
-  int object;   // of the pointer to the tensor object inside the Python object
+  int object;  // of the pointer to the tensor object inside the Python object
   int keys, numel, shape, dtype, device, storage, offset, grad;
   int data;  // inside the storage object
 } layout;
@@ -60,7 +60,8 @@ static uint64_t address_of(PyObject *py_value) {
 }
 
 static void tuple_read(PyObject *py_tuple, int64_t *out) {
-  for (Py_ssize_t i = 0; py_tuple && PyTuple_Check(py_tuple) && i < PyTuple_GET_SIZE(py_tuple) && i < INLINE_DIMS; i++) {
+  for (Py_ssize_t i = 0; py_tuple && PyTuple_Check(py_tuple) && i < PyTuple_GET_SIZE(py_tuple) && i < INLINE_DIMS;
+       i++) {
     out[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(py_tuple, i));
   }
   Py_XDECREF(py_tuple);
@@ -75,8 +76,10 @@ static int probe_read(struct probe *probe, PyObject *dispatch_keys) {
   Py_XDECREF(py_keys);
   probe->impl = (const char *)(uintptr_t)address_of(PyObject_GetAttrString(tensor, "_cdata"));
   PyObject *py_storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);
-  probe->storage = py_storage ? (const char *)(uintptr_t)address_of(PyObject_GetAttrString(py_storage, "_cdata")) : NULL;
-  probe->data = py_storage ? (const void *)(uintptr_t)address_of(PyObject_CallMethod(py_storage, "data_ptr", NULL)) : NULL;
+  probe->storage =
+      py_storage ? (const char *)(uintptr_t)address_of(PyObject_GetAttrString(py_storage, "_cdata")) : NULL;
+  probe->data =
+      py_storage ? (const void *)(uintptr_t)address_of(PyObject_CallMethod(py_storage, "data_ptr", NULL)) : NULL;
   Py_XDECREF(py_storage);
   probe->numel = int_of(PyObject_CallMethod(tensor, "numel", NULL));
   probe->offset = int_of(PyObject_CallMethod(tensor, "storage_offset", NULL));
@@ -182,8 +185,10 @@ static const char probe_program[] =
     "def grid(*sizes, dtype=torch.float32):\n"
     "    return torch.zeros(sizes, dtype=dtype, device='cpu')\n"
     "with torch.inference_mode(False), torch._C.DisableTorchFunction():\n"
-    "    probes = [grid(3, 5), grid(2, 3, 7, dtype=torch.int64), grid(dtype=torch.bool), grid(11, dtype=torch.float64),\n"
-    "              grid(2, 3, 4, 5, 6, dtype=torch.uint8), grid(13, 2, dtype=torch.bfloat16), grid(4, dtype=torch.int32),\n"
+    "    probes = [grid(3, 5), grid(2, 3, 7, dtype=torch.int64), grid(dtype=torch.bool), grid(11, "
+    "dtype=torch.float64),\n"
+    "              grid(2, 3, 4, 5, 6, dtype=torch.uint8), grid(13, 2, dtype=torch.bfloat16), grid(4, "
+    "dtype=torch.int32),\n"
     "              grid(17, dtype=torch.complex64), grid(9, 9, dtype=torch.float16), grid(19, dtype=torch.int16)]\n"
     "    fresh = len(probes)\n"
     "    big = grid(23, 29)\n"
@@ -234,7 +239,8 @@ void engine_impl_load(void) {
 
 void engine_impl_distrust(void) {
   layout.known = false;
-  dit_log_write(DIT_LOG_WARNING, "tensors of this PyTorch are not laid out as its own getters say; the tools go the slower way");
+  dit_log_write(DIT_LOG_WARNING,
+                "tensors of this PyTorch are not laid out as its own getters say; the tools go the slower way");
 }
 
 bool engine_impl_is_known(void) {

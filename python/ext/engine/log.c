@@ -186,9 +186,8 @@ static uint32_t gradient_key(const char *prefix, int index, uint32_t *cache) {
 static void gradients_add(struct dit_record_builder *builder, const char *prefix, uint32_t *cache,
                           PyObject *const *gradients, int count) {
   for (int i = 0; i < count; i++) {
-    uint32_t key = gradients[i] && gradients[i] != Py_None && engine_is_tensor(gradients[i])
-                       ? gradient_key(prefix, i, cache)
-                       : 0;
+    uint32_t key =
+        gradients[i] && gradients[i] != Py_None && engine_is_tensor(gradients[i]) ? gradient_key(prefix, i, cache) : 0;
     if (key) {
       struct engine_tensor tensor;
       engine_tensor_read(gradients[i], &tensor);

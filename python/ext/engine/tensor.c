@@ -265,8 +265,8 @@ static void slow_read(PyObject *tensor, struct engine_tensor *out, enum family f
 
 // ---- the quick way: the tensor's own memory, judged by its key set
 
-// Whether a tensor is plain, conjugated or negated is in its dispatch keys. Key sets are few; each is judged once, by the
-// slow way.
+// Whether a tensor is plain, conjugated or negated is in its dispatch keys. Key sets are few; each is judged once, by
+// the slow way.
 #define VERDICTS 64
 static struct verdict {
   uint64_t keys;  // 0: free
