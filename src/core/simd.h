@@ -8,6 +8,10 @@
 #ifndef DIT_CORE_SIMD_H
 #define DIT_CORE_SIMD_H
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
+#endif
+
 #define SIMD_INLINE static inline __attribute__((always_inline))
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -49,8 +53,8 @@
 #endif
 
 /// The same for kernels that are written with vector types: a template header, included once per width with SIMD_BYTES
-/// 16, 32 and 64, defines one body for each (`name_16` ...), so that no compiler has to split vectors that are wider
-/// than the registers. Such a body is declared SIMD_KERNEL and what it inlines SIMD_PART; SIMD_NAME adds the suffix.
+/// 16, 32 and 64, defines one body for each (`name_16` ...; SIMD_NAME adds the suffix) with the attributes of its
+/// level, so that no compiler has to split vectors that are wider than the registers.
 #if SIMD_X86
 #define SIMD_MULTI_WIDTHS(level, linkage, name, params, args) \
   linkage void name params {                                  \
@@ -72,13 +76,24 @@
 #define SIMD_JOIN(name, bytes) SIMD_JOIN_BYTES(name, bytes)
 #define SIMD_NAME(name) SIMD_JOIN(name, SIMD_BYTES)
 
+#if SIMD_X86
+/// Not every compiler's __builtin_cpu_supports knows the float16 conversions.
+static inline int simd_has_f16c(void) {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
+#endif
+
 /// The level of this processor, at most `max` (builds with a smaller `max` test the code of smaller processors).
 static inline int simd_get_level(int max) {
   int level = 0;
 #if SIMD_X86
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
+  if (!simd_has_f16c()) {
+    level = 0;
+  } else if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+             __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+             __builtin_cpu_supports("fma")) {
     level = 4;
   } else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2")) {
     level = 3;

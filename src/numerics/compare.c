@@ -1,8 +1,10 @@
 /// Comparison of two tensors: one fused pass (contract in include/dit/numerics.h).
 ///
-/// Chunks of finite real numbers go through the vector kernels; the relative maxima are only looked for in chunks that
-/// the kernel says can raise them. Chunks with NaN or infinities, of complex numbers or integers beyond 2^53, or whose
-/// squares leave double's range, are done pair by pair in long double.
+/// Chunks of finite real numbers go through the vector kernels, and only as far as they need: equal ones have one side
+/// summed up, of those that differ in a few places only the blocks around are compared, and tolerances and the relative
+/// maxima are only looked at closely where a cheap bound says that it can matter. Chunks with NaN or infinities, of
+/// complex numbers or integers beyond 2^53, or whose squares leave double's range, are done pair by pair in long
+/// double.
 #include <float.h>
 #include <string.h>
 
@@ -10,12 +12,15 @@
 #include "numerics/pair.h"
 
 #define SQUARE_MIN 1e-270
+/// A chunk is sparse when less than one pair in so many differs: then at most half of its blocks do.
+#define SPARSE (2 * SUM_LANES)
 
 struct partial {
   int64_t finite, unequal, over, mismatch;
   double max_diff, rel, rel_sym;
   double min_a, max_a, min_b, max_b;
   long double dot, square_a, square_b, abs_diff;
+  int restless;  ///< chunks for which is_calm need not be asked, because it said no lately
 };
 
 struct compare_task {
@@ -112,10 +117,151 @@ static void add_slowly(const struct compare_task *task, struct partial *partial,
 
 static void raise_relative(struct partial *partial, const void *a, const void *b, int64_t count, bool wide) {
   // An infinite ratio stays out of the kernel, which knows finite numbers only.
-  double rel = isinf(partial->rel) ? 0 : partial->rel;
-  bool endless = false;
+  bool endless = isinf(partial->rel);
+  double rel = endless ? 0 : partial->rel;
   pair_relative(a, b, count, wide, &rel, &partial->rel_sym, &endless);
-  partial->rel = endless ? INFINITY : get_larger(partial->rel, rel);
+  partial->rel = endless ? INFINITY : rel;
+}
+
+/// What a chunk starts with: the bounds, lowered by more than double's rounding.
+static void found_init(struct pair_extrema *found, const struct partial *partial) {
+  bool endless = isinf(partial->rel);
+  *found = (struct pair_extrema){.min_a = INFINITY,
+                                 .max_a = -INFINITY,
+                                 .min_b = INFINITY,
+                                 .max_b = -INFINITY,
+                                 .rel = endless ? 0 : partial->rel * (1 - 0x1p-50),
+                                 .rel_floor = endless ? DBL_MAX : 0,
+                                 .rel_sym = partial->rel_sym * (1 - 0x1p-50)};
+}
+
+static void add_chunk(struct partial *partial, int64_t count, const struct pair_extrema *found,
+                      const struct pair_sums *sums) {
+  partial->finite += count;
+  partial->unequal += found->unequal;
+  partial->over += found->over;
+  partial->max_diff = get_larger(partial->max_diff, sums->max_diff);
+  partial->min_a = get_smaller(partial->min_a, found->min_a);
+  partial->max_a = get_larger(partial->max_a, found->max_a);
+  partial->min_b = get_smaller(partial->min_b, found->min_b);
+  partial->max_b = get_larger(partial->max_b, found->max_b);
+  partial->dot += sums->dot;
+  partial->square_a += sums->square_a;
+  partial->square_b += sums->square_b;
+  partial->abs_diff += sums->abs_diff;
+}
+
+/// Sums of a chunk that is the same on both sides.
+static struct pair_sums get_equal_sums(double square) {
+  return (struct pair_sums){.dot = square, .square_a = square, .square_b = square};
+}
+
+static bool is_same(const struct compare_task *task, const char *const *data, int64_t count) {
+  return task->dtype[0] == task->dtype[1] && memcmp(data[0], data[1], (size_t)(count * task->walk->width[0])) == 0;
+}
+
+/// Nothing is over the tolerance and no relative maximum can be raised: so say the distances of the bits.
+static bool is_calm(const struct compare_task *task, struct partial *partial, const char *const *data, int64_t count) {
+  if (partial->restless > 0) {
+    partial->restless--;
+    return false;
+  }
+  double rel, rel_sym;
+  key_get_ratio_bounds(task->dtype, data, count, &rel, &rel_sym);
+  bool calm = rel <= task->options->rtol * (1 - 0x1p-50) && rel <= partial->rel && rel_sym <= partial->rel_sym;
+  partial->restless = calm ? 0 : 3;
+  return calm;
+}
+
+/// Counts over the tolerance, and the relative maxima; `found` has the rest. Floats are screened, and most chunks need
+/// no more.
+static void look_closely(const struct compare_task *task, struct partial *partial, const float *a, const float *b,
+                         int64_t count, struct pair_extrema *found) {
+  const struct dit_compare_options *options = task->options;
+  pair_screen(a, b, count, options->rtol, options->atol, found);
+  if (found->over > 0) {
+    found->over = found->unequal = 0;
+    pair_extremum(a, b, count, false, options->rtol, options->atol, found);
+  }
+  if (found->beaten) {
+    raise_relative(partial, a, b, count, false);
+  }
+}
+
+/// A chunk with few differences: only the blocks that have some are compared.
+static void compare_sparse(const struct compare_task *task, struct partial *partial, const float *a, const float *b,
+                           int64_t count, struct pair_extrema *found, struct pair_sums *sums) {
+  _Alignas(64) float room[2][WALK_CHUNK];
+  struct pair_split split = {.left = room[0], .right = room[1]};
+  float_split(a, b, count, &split);
+  float_pair_sum(split.left, split.right, split.count, sums);
+  sums->dot += split.square;
+  sums->square_a += split.square;
+  sums->square_b += split.square;
+  look_closely(task, partial, split.left, split.right, split.count, found);
+}
+
+/// Bytes that are the same on both sides.
+static void add_equal_bytes(struct partial *partial, int dtype, const char *data, int64_t count) {
+  struct byte_sums bytes;
+  struct pair_extrema found;
+  byte_sum(dtype, data, count, &bytes);
+  found_init(&found, partial);
+  found.min_a = found.min_b = bytes.min;
+  found.max_a = found.max_b = bytes.max;
+  struct pair_sums sums = get_equal_sums(bytes.square);
+  add_chunk(partial, count, &found, &sums);
+}
+
+/// Floats that are equal on both sides; `values`: those of a side, or NULL to stage it.
+static void add_equal_floats(const struct compare_task *task, struct partial *partial, const char *data,
+                             const float *values, int64_t count, float *room, const struct pair_extrema *found) {
+  enum lane_source lanes = LANE_FLOAT;
+  struct single_sums single;
+  const void *staged = values ? values : stage_lanes(task->dtype[0], data, room, count, &lanes);
+  float_sum(staged, lanes, count, &single);
+  struct pair_sums sums = get_equal_sums(single.square);
+  add_chunk(partial, count, found, &sums);
+}
+
+/// Types that float holds.
+static bool add_floats(const struct compare_task *task, struct partial *partial, const char *const *data,
+                       int64_t count) {
+  _Alignas(64) float room[2][WALK_CHUNK];
+  if (stage_is_byte(task->dtype[0]) && is_same(task, data, count)) {
+    add_equal_bytes(partial, task->dtype[0], data[0], count);
+    return true;
+  }
+  struct pair_extrema found;
+  struct pair_sums sums;
+  const float *a = NULL, *b = NULL;
+  bool late = task->dtype[0] == task->dtype[1] && stage_is_half(task->dtype[0]);  // floats only when something differs
+  found_init(&found, partial);
+  if (!late) {
+    a = stage_float(task->dtype[0], data[0], room[0], count);
+    b = stage_float(task->dtype[1], data[1], room[1], count);
+  }
+  if (!key_get_pair_extrema(task->dtype, data, (const void *[]){a, b}, count, &found)) {
+    return false;
+  }
+  if (found.unequal == 0) {
+    add_equal_floats(task, partial, data[0], a, count, room[0], &found);
+    return true;
+  }
+  if (late) {
+    a = stage_float(task->dtype[0], data[0], room[0], count);
+    b = stage_float(task->dtype[1], data[1], room[1], count);
+  }
+  if (found.unequal * SPARSE <= count) {
+    compare_sparse(task, partial, a, b, count, &found, &sums);
+  } else {
+    float_pair_sum(a, b, count, &sums);
+    if (!is_calm(task, partial, data, count)) {
+      look_closely(task, partial, a, b, count, &found);
+    }
+  }
+  add_chunk(partial, count, &found, &sums);
+  return true;
 }
 
 /// Squares that underflowed: nearly nothing in sum though there are numbers.
@@ -123,59 +269,54 @@ static bool is_lost(double square, double low, double high) {
   return square < SQUARE_MIN && (low != 0 || high != 0);
 }
 
-/// Extrema and counts of finite numbers; floats are screened first, and most chunks need no more.
-static void find_extrema(const struct compare_task *task, const struct partial *partial, const void *a, const void *b,
-                         int64_t count, struct pair_extrema *found) {
-  const struct dit_compare_options *options = task->options;
-  if (!task->wide) {
-    struct pair_extrema screened = *found;
-    pair_screen(a, b, count, options->rtol, options->atol, &screened);
-    if (screened.over == 0) {
-      if (screened.max_diff > partial->max_diff * (1 - 0x1p-20)) {
-        pair_max_diff(a, b, count, &screened.max_diff);
-      }
-      *found = screened;
-      return;
-    }
+static bool add_equal_doubles(struct partial *partial, const double *values, int64_t count) {
+  struct single_sums single;
+  struct extrema range = {INFINITY, -INFINITY, 0};
+  struct pair_extrema found;
+  single_sum(values, count, true, 0, &single);
+  if (!isfinite(single.square)) {
+    return false;
   }
-  pair_extremum(a, b, count, task->wide, options->rtol, options->atol, found);
+  single_extrema(values, count, true, &range);
+  if (is_lost(single.square, range.min, range.max)) {
+    return false;
+  }
+  found_init(&found, partial);
+  found.min_a = found.min_b = range.min;
+  found.max_a = found.max_b = range.max;
+  struct pair_sums sums = get_equal_sums(single.square);
+  add_chunk(partial, count, &found, &sums);
+  return true;
 }
 
-/// False when the chunk needs care; nothing is changed then.
-static bool add_fast(const struct compare_task *task, struct partial *partial, const void *a, const void *b,
-                     int64_t count) {
+/// Everything else that is real, in double.
+static bool add_doubles(const struct compare_task *task, struct partial *partial, const char *const *data,
+                        int64_t count) {
+  _Alignas(64) double room[2][WALK_CHUNK];
+  const double *a = stage_exact(task->dtype[0], data[0], room[0], count), *b;
+  if (!a) {
+    return false;
+  }
+  if (is_same(task, data, count)) {
+    return add_equal_doubles(partial, a, count);
+  }
+  if (!(b = stage_exact(task->dtype[1], data[1], room[1], count))) {
+    return false;
+  }
   struct pair_sums sums;
-  pair_sum(a, b, count, task->wide, &sums);
+  struct pair_extrema found;
+  pair_sum(a, b, count, &sums);
   if (!isfinite(sums.square_a) || !isfinite(sums.square_b) || !isfinite(sums.abs_diff)) {
     return false;
   }
-  bool endless = isinf(partial->rel);
-  struct pair_extrema found = {.min_a = INFINITY,
-                               .max_a = -INFINITY,
-                               .min_b = INFINITY,
-                               .max_b = -INFINITY,
-                               .rel = endless ? 0 : partial->rel,
-                               .rel_floor = endless ? DBL_MAX : 0,
-                               .rel_sym = partial->rel_sym};
-  find_extrema(task, partial, a, b, count, &found);
-  if (task->wide &&
-      (is_lost(sums.square_a, found.min_a, found.max_a) || is_lost(sums.square_b, found.min_b, found.max_b))) {
+  found_init(&found, partial);
+  pair_extremum(a, b, count, true, task->options->rtol, task->options->atol, &found);
+  if (is_lost(sums.square_a, found.min_a, found.max_a) || is_lost(sums.square_b, found.min_b, found.max_b)) {
     return false;
   }
-  partial->finite += count;
-  partial->unequal += found.unequal;
-  partial->over += found.over;
-  partial->max_diff = get_larger(partial->max_diff, found.max_diff);
-  partial->min_a = get_smaller(partial->min_a, found.min_a);
-  partial->max_a = get_larger(partial->max_a, found.max_a);
-  partial->min_b = get_smaller(partial->min_b, found.min_b);
-  partial->max_b = get_larger(partial->max_b, found.max_b);
-  partial->dot += sums.dot;
-  partial->square_a += sums.square_a;
-  partial->square_b += sums.square_b;
-  partial->abs_diff += sums.abs_diff;
+  add_chunk(partial, count, &found, &sums);
   if (found.beaten) {
-    raise_relative(partial, a, b, count, task->wide);
+    raise_relative(partial, a, b, count, true);
   }
   return true;
 }
@@ -184,21 +325,10 @@ static void run_chunk(void *context, const char *const *data, int64_t begin, int
   (void)begin;
   const struct slot_state *state = context;
   const struct compare_task *task = state->task;
-  if (task->fast && stage_is_exact(task->dtype[0], data[0], count) && stage_is_exact(task->dtype[1], data[1], count)) {
-    _Alignas(64) double room[2][WALK_CHUNK];
-    const void *staged[2];
-    for (int side = 0; side < 2; side++) {
-      if (task->wide) {
-        staged[side] = stage_double(task->dtype[side], data[side], room[side], count);
-      } else {
-        staged[side] = stage_float(task->dtype[side], data[side], (void *)room[side], count);
-      }
-    }
-    if (add_fast(task, state->partial, staged[0], staged[1], count)) {
-      return;
-    }
+  bool done = task->fast && (task->wide ? add_doubles : add_floats)(task, state->partial, data, count);
+  if (!done) {
+    add_slowly(task, state->partial, data, count);
   }
-  add_slowly(task, state->partial, data, count);
 }
 
 static void run_slot(void *context, int index, int64_t begin, int64_t end) {

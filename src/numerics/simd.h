@@ -1,5 +1,5 @@
 /// The multiversioned loops of the numerics layer (core/simd.h). Sums are kept in a fixed number of lanes and nothing
-/// is contracted to FMA, so every instruction set gives the same bits.
+/// but exact products (products.c) is contracted to FMA, so every instruction set gives the same bits.
 #ifndef DIT_NUMERICS_SIMD_H
 #define DIT_NUMERICS_SIMD_H
 

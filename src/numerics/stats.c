@@ -1,9 +1,9 @@
 /// Statistics of one tensor: one fused pass (contract in include/dit/numerics.h).
 ///
-/// A chunk is summed in double lanes relative to its first element, so that neither the variance nor the norm suffers
-/// from a large mean; chunks and slots are merged in order, sums in long double. Chunks whose sums are not finite are
-/// done again without their NaN and infinite elements; chunks of doubles so large or small that squares leave the range
-/// are done again in long double.
+/// A chunk is summed in double lanes, relative to its first element where the variance or the norm would suffer from a
+/// large mean; chunks and slots are merged in order, sums in long double. Chunks that are not all finite are done
+/// without their NaN and infinite elements; chunks of doubles so large or small that squares leave the range are done
+/// again in long double.
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -93,11 +93,11 @@ static void sum_slowly(const double *values, int64_t count, struct moments *out)
 /// Moments from sums relative to `shift`.
 static void moments_init(struct moments *out, int64_t count, double shift, const struct single_sums *sums) {
   double spread = sums->square - sums->sum * (sums->sum / (double)count);
-  out->count = count;
-  out->sum = (long double)shift * count + sums->sum;
-  out->square =
-      (long double)sums->square + (long double)shift * (2 * (long double)sums->sum + (long double)shift * count);
-  out->spread = spread > 0 ? spread : 0;
+  *out = (struct moments){count, sums->sum, sums->square, spread > 0 ? spread : 0};
+  if (shift != 0) {
+    out->sum += (long double)shift * count;
+    out->square += (long double)shift * (2 * (long double)sums->sum + (long double)shift * count);
+  }
 }
 
 /// The finite values of a chunk, moved together; the others are counted.
@@ -141,31 +141,85 @@ static void sum_finite(const void *values, int64_t count, bool wide, bool consta
   moments_init(out, count, shift, &sums);
 }
 
-static void add_reals(struct partial *partial, const void *values, int64_t count, bool wide) {
+static void add_chunk(struct partial *partial, const struct extrema *local, const struct moments *chunk) {
+  partial->extrema.min = local->min < partial->extrema.min ? local->min : partial->extrema.min;
+  partial->extrema.max = local->max > partial->extrema.max ? local->max : partial->extrema.max;
+  partial->extrema.zero += local->zero;
+  moments_merge(&partial->real, chunk, moments_get_delta(&partial->real, chunk));
+}
+
+/// What is finite among values that are not all.
+static void add_compacted(struct partial *partial, const void *values, int64_t count, bool wide) {
   _Alignas(64) double room[WALK_CHUNK];
+  struct moments chunk;
+  struct extrema local = {INFINITY, -INFINITY, 0};
+  count = compact(values, count, wide, room, partial);
+  if (count == 0) {
+    return;
+  }
+  single_extrema(room, count, wide, &local);
+  sum_finite(room, count, wide, local.min == local.max, &chunk);
+  add_chunk(partial, &local, &chunk);
+}
+
+static void add_doubles(struct partial *partial, const double *values, int64_t count) {
   struct moments chunk;
   struct single_sums sums;
   struct extrema local = {INFINITY, -INFINITY, 0};
-  double shift = get_first(values, wide);
-  single_sum(values, count, wide, shift, &sums);
-  bool usable = isfinite(sums.sum) && isfinite(sums.square);
-  if (!usable) {
-    count = compact(values, count, wide, room, partial);
-    values = room;
-    if (count == 0) {
-      return;
-    }
+  double shift = values[0];
+  single_sum(values, count, true, shift, &sums);
+  if (!isfinite(sums.sum) || !isfinite(sums.square)) {
+    add_compacted(partial, values, count, true);
+    return;
   }
-  single_extrema(values, count, wide, &local);
-  if (usable && !(wide && sums.square < SQUARE_MIN && local.min != local.max)) {
-    moments_init(&chunk, count, shift, &sums);
+  single_extrema(values, count, true, &local);
+  if (sums.square < SQUARE_MIN && local.min != local.max) {
+    sum_finite(values, count, true, false, &chunk);
   } else {
-    sum_finite(values, count, wide, local.min == local.max, &chunk);
+    moments_init(&chunk, count, shift, &sums);
   }
-  partial->extrema.min = local.min < partial->extrema.min ? local.min : partial->extrema.min;
-  partial->extrema.max = local.max > partial->extrema.max ? local.max : partial->extrema.max;
-  partial->extrema.zero += local.zero;
-  moments_merge(&partial->real, &chunk, moments_get_delta(&partial->real, &chunk));
+  add_chunk(partial, &local, &chunk);
+}
+
+/// Without a shift, which costs half of the time, the sums lose to cancellation what the largest size exceeds the range
+/// by, squared: nothing worth it unless all the values lie close together and far from 0.
+static bool is_spread(double low, double high) {
+  double size = -low > high ? -low : high;
+  return size <= 2 * (high - low);
+}
+
+/// Elements of a type that float holds; those of 16-bit floats are looked at as they are.
+static void add_floats(struct partial *partial, int dtype, const char *data, int64_t count) {
+  _Alignas(64) float room[WALK_CHUNK];
+  struct moments chunk;
+  struct single_sums sums;
+  struct extrema local;
+  enum lane_source lanes;
+  const void *values = stage_lanes(dtype, data, room, count, &lanes);
+  if (!key_get_extrema(dtype, data, values, count, &local)) {
+    add_compacted(partial, stage_float(dtype, data, room, count), count, false);
+    return;
+  }
+  double shift = 0;
+  if (is_spread(local.min, local.max)) {
+    float_sum(values, lanes, count, &sums);
+  } else {
+    values = stage_float(dtype, data, room, count);
+    shift = get_first(values, false);
+    single_sum(values, count, false, shift, &sums);
+  }
+  moments_init(&chunk, count, shift, &sums);
+  add_chunk(partial, &local, &chunk);
+}
+
+/// Small integers: all is exact.
+static void add_bytes(struct partial *partial, int dtype, const char *data, int64_t count) {
+  struct byte_sums sums;
+  byte_sum(dtype, data, count, &sums);
+  struct extrema local = {sums.min, sums.max, sums.zero};
+  int64_t spread = count * sums.square - (int64_t)sums.sum * sums.sum;
+  struct moments chunk = {count, sums.sum, sums.square, (double)spread / (double)count};
+  add_chunk(partial, &local, &chunk);
 }
 
 /// Pairs of real and imaginary parts.
@@ -229,45 +283,31 @@ static void sum_ints_slowly(const void *values, int64_t count, bool is_signed, w
   }
 }
 
-/// Integers of a chunk that lie within 2^26 of each other: the squares of their distances sum up in 64 bits.
-static void sum_ints_fast(const void *values, int64_t count, wide_int low, struct moments *chunk, wide_int *total) {
-  const uint64_t *bits = values;
-  uint64_t shift = (uint64_t)low, sum = 0, square = 0;
-  for (int64_t i = 0; i < count; i++) {
-    uint64_t distance = bits[i] - shift;
-    sum += distance;
-    square += distance * distance;
+/// Sums relative to `low`, in doubles or better; the sum of the integers themselves is exact.
+static void sum_ints(const uint64_t *values, int64_t count, wide_int low, wide_int range, struct moments *chunk,
+                     wide_int *total) {
+  _Alignas(64) double room[WALK_CHUNK];
+  struct int_sums near;
+  struct single_sums far;
+  if (range < INT_NEAR) {
+    int_sum_near(values, count, (uint64_t)low, &near);
+    chunk->square = near.square;
+  } else {
+    int_measure(values, count, (uint64_t)low, room, &near.sum);
+    single_sum(room, count, true, 0, &far);
+    chunk->square = far.square;
   }
-  *total = low * count + (wide_int)sum;
-  chunk->sum = sum;
-  chunk->square = square;
+  chunk->sum = near.sum;
+  *total = low * count + (wide_int)near.sum;
 }
 
-#define INT_EXTREMA(type)                           \
-  do {                                              \
-    const type *x = values;                         \
-    type smallest = x[0], largest = x[0];           \
-    for (int64_t i = 0; i < count; i++) {           \
-      smallest = x[i] < smallest ? x[i] : smallest; \
-      largest = x[i] > largest ? x[i] : largest;    \
-      zero += x[i] == 0;                            \
-    }                                               \
-    low = smallest;                                 \
-    high = largest;                                 \
-  } while (0)
-
 static void add_ints(struct partial *partial, const void *values, int64_t count, bool is_signed) {
-  wide_int low, high, total, shift;
-  int64_t zero = 0;
+  struct int_extrema found;
   struct moments chunk = {count, 0, 0, 0};
-  if (is_signed) {
-    INT_EXTREMA(int64_t);
-  } else {
-    INT_EXTREMA(uint64_t);
-  }
-  if (high - low < 1 << 26) {
-    shift = low;
-    sum_ints_fast(values, count, low, &chunk, &total);
+  int_find_extrema(values, count, is_signed, &found);
+  wide_int low = get_int(&found.min, 0, is_signed), high = get_int(&found.max, 0, is_signed), shift = low, total;
+  if (high - low < INT_FAR) {
+    sum_ints(values, count, low, high - low, &chunk, &total);
   } else {
     shift = get_int(values, 0, is_signed);
     sum_ints_slowly(values, count, is_signed, shift, &chunk, &total);
@@ -279,7 +319,7 @@ static void add_ints(struct partial *partial, const void *values, int64_t count,
   bool first = partial->real.count == 0;
   moments_merge(&partial->real, &chunk, get_int_delta(partial->sum_int, partial->real.count, total, count));
   partial->sum_int += total;
-  partial->extrema.zero += zero;
+  partial->extrema.zero += found.zero;
   // Kept as bits: uint64 is compared as such by wide_int.
   if (first || low < get_int(&partial->min_int, 0, is_signed)) {
     partial->min_int = (int64_t)low;
@@ -299,10 +339,12 @@ static void run_chunk(void *context, const char *const *data, int64_t begin, int
   } else if (stage_is_complex(task->dtype)) {
     add_complex(state->partial, stage_double(task->dtype, data[0], room, 2 * count), count,
                 task->dtype == DIT_DTYPE_C128);
+  } else if (stage_is_byte(task->dtype)) {
+    add_bytes(state->partial, task->dtype, data[0], count);
   } else if (task->kind == STAGE_FLOAT) {
-    add_reals(state->partial, stage_float(task->dtype, data[0], (void *)room, count), count, false);
+    add_floats(state->partial, task->dtype, data[0], count);
   } else {
-    add_reals(state->partial, stage_double(task->dtype, data[0], room, count), count, true);
+    add_doubles(state->partial, stage_double(task->dtype, data[0], room, count), count);
   }
 }
 

@@ -36,7 +36,7 @@ static enum dit_status infer(const struct dit_tensor_view *tensors, int64_t coun
     return DIT_ERR_UNSUPPORTED;
   }
   layout->ndim = first->ndim;
-  memcpy(layout->sizes, first->sizes, sizeof(int64_t) * (size_t)first->ndim);
+  op_copy_dims(layout->sizes, first->sizes, first->ndim);
   layout->sizes[*dim] = 0;
   for (int64_t i = 0; i < count; i++) {
     if (is_skipped(&tensors[i])) {

@@ -62,7 +62,7 @@ enum dit_status op_fill_tensor(struct dit_call *call) {
     return DIT_ERR_UNSUPPORTED;
   }
   layout.ndim = self->ndim;
-  memcpy(layout.sizes, self->sizes, sizeof(int64_t) * (size_t)self->ndim);
+  op_copy_dims(layout.sizes, self->sizes, self->ndim);
   op_expand(value, &layout, strides, &expanded);
   DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, self, &expanded, call->err));
   return op_return(call, 0, self);

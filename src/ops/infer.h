@@ -6,6 +6,8 @@
 #ifndef DIT_OPS_INFER_H
 #define DIT_OPS_INFER_H
 
+#include <string.h>
+
 #include "dit/kernel.h"
 #include "dit/op.h"
 
@@ -129,5 +131,12 @@ enum dit_status op_prepare_contiguous(struct dit_call *call, struct dit_tensor_v
 /// `view` expanded to `layout`'s sizes; `strides` is the caller's room.
 void op_expand(const struct dit_tensor_view *view, const struct op_layout *layout, int64_t *strides,
                struct dit_tensor_view *out);
+
+/// Sizes or strides of `ndim` dimensions; the source may be NULL when there are none.
+static inline void op_copy_dims(int64_t *target, const int64_t *source, int ndim) {
+  if (ndim > 0) {
+    memcpy(target, source, sizeof(int64_t) * (size_t)ndim);
+  }
+}
 
 #endif

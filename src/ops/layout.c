@@ -74,7 +74,7 @@ void op_infer_dense(int ndim, const int64_t *sizes, const int64_t *strides, int6
   int perm[DIT_MAX_DIMS];
   order.count = 1;
   order.sizes = sizes;
-  memcpy(order.strides[0], strides, sizeof(int64_t) * (size_t)ndim);
+  op_copy_dims(order.strides[0], strides, ndim);
   order_sort(&order, ndim, perm);
   int64_t next = 1;
   for (int i = 0; i < ndim; i++) {
@@ -149,14 +149,15 @@ static bool infer_fast(const struct dit_tensor_view *const *inputs, const struct
     contiguous = contiguous && dit_shape_is_contiguous(layout->ndim, layout->sizes, strides);
     channels_last = channels_last && is_channels_last(layout->ndim, layout->sizes, strides);
     dense = dense && (strides != inputs[i]->strides || inputs[i]->flags & DIT_TENSOR_DENSE);
-    equal = equal && (i == 0 || memcmp(strides, seen[0].strides, sizeof(int64_t) * (size_t)layout->ndim) == 0);
+    equal = equal && (i == 0 || layout->ndim == 0 ||
+                      memcmp(strides, seen[0].strides, sizeof(int64_t) * (size_t)layout->ndim) == 0);
   }
   if (contiguous) {
     layout->contiguous = true;
   } else if (channels_last) {
     op_set_channels_last(4, layout->sizes, layout->strides);
   } else if (dense && equal) {
-    memcpy(layout->strides, seen[0].strides, sizeof(int64_t) * (size_t)layout->ndim);
+    op_copy_dims(layout->strides, seen[0].strides, layout->ndim);
   } else {
     return false;
   }

@@ -137,15 +137,14 @@ static void make_right(void) {
   }
 }
 
-static const char *check_one(uint64_t seed, int64_t limit) {
+/// Both passes over left and right, on several numbers of threads, against the reference.
+static const char *check_pair(void) {
   static const double tolerances[][2] = {{1e-5, 1e-8}, {0, 0}, {1e-3, 1e-3}, {0.5, 0}};
   static const int threads[] = {1, 2, 5};
   struct dit_error err = {0};
   struct reference r;
   struct dit_compare_result first, again;
   struct dit_compare_detail detail, detail_again;
-  case_init(&left, seed, limit);
-  make_right();
   const double *chosen = tolerances[case_below(&right, 4)];
   struct dit_compare_options options = {chosen[0], chosen[1], case_below(&right, 2)};
   reference_init(&r, &options);
@@ -165,6 +164,12 @@ static const char *check_one(uint64_t seed, int64_t limit) {
   return wrong ? wrong : check_detail(&detail, &r);
 }
 
+static const char *check_one(uint64_t seed, int64_t limit) {
+  case_init(&left, seed, limit);
+  make_right();
+  return check_pair();
+}
+
 static void test_random_tensors(void) {
   run_cases(check_one, 9000, 220);
 }
@@ -174,6 +179,87 @@ static struct dit_tensor_view make_view(void *data, int dtype, int64_t *shape, i
   shape[1] = 1;
   return (struct dit_tensor_view){
       .data = data, .sizes = shape, .strides = shape + 1, .numel = count, .ndim = 1, .dtype = (int16_t)dtype};
+}
+
+/// A copy in which none, few, some, many or all of the elements differ in their lowest bits: chunks that are equal,
+/// sparse, and dense, also with nothing but ties for the largest relative difference.
+static const char *check_copy(uint64_t seed, int64_t limit) {
+  static const int dtypes[] = {DIT_DTYPE_BF16, DIT_DTYPE_F16, DIT_DTYPE_F32, DIT_DTYPE_F64,      DIT_DTYPE_U8,
+                               DIT_DTYPE_I8,   DIT_DTYPE_I64, DIT_DTYPE_U64, DIT_DTYPE_F8_E4M3FN};
+  static const int64_t every[] = {INT64_MAX, 1500, 300, 40, 3, 1};
+  left.seed = seed;
+  left.counter = 0;
+  left.view = (struct dit_tensor_view){.data = left.bytes, .sizes = left.sizes, .strides = left.strides, .ndim = 1};
+  left.view.dtype = (int16_t)dtypes[case_below(&left, 9)];
+  left.view.numel = left.sizes[0] = 1 + case_below(&left, limit < 6000 ? limit : 6000);
+  left.strides[0] = 1 + case_below(&left, 2);
+  int64_t width = (int64_t)dit_dtype_get_size(left.view.dtype);
+  case_fill(&left);
+  right = left;
+  right.view.data = right.bytes;
+  right.view.sizes = right.sizes;
+  right.view.strides = right.strides;
+  int64_t rate = every[case_below(&right, 6)], change = 1 + case_below(&right, 3);
+  bool signs = case_below(&right, 4) == 0;
+  for (int64_t i = 0; i < right.view.numel; i++) {
+    char *at = right.bytes + i * right.strides[0] * width;
+    *at = (char)(*at ^ (case_below(&right, rate) == 0 ? change : 0));
+    at[width - 1] = (char)(at[width - 1] ^ (signs && case_below(&right, rate) == 0 ? 0x80 : 0));
+  }
+  return check_pair();
+}
+
+static void test_copies_with_few_or_many_differences(void) {
+  run_cases(check_copy, 500, 400);
+}
+
+/// One step of the last place everywhere, for several chunks: the bits bound the ratios, and the bounds are reached or
+/// just not reached.
+static void test_ties_of_short_floats(void) {
+  enum { COUNT = 16 * 1024, LAST = COUNT - 7 };
+  static uint16_t a[COUNT], b[COUNT];
+  static const int dtypes[] = {DIT_DTYPE_BF16, DIT_DTYPE_F16};
+  static const double units[] = {0x1p-7, 0x1p-10};
+  static const uint16_t ones[] = {0x3F80, 0x3C00};
+  struct dit_error err = {0};
+  struct dit_compare_result got;
+  int64_t shape[2];
+  for (int k = 0; k < 2; k++) {
+    for (int i = 0; i < COUNT; i++) {
+      b[i] = (uint16_t)(ones[k] + i % 5);
+      a[i] = (uint16_t)(b[i] + 1);
+    }
+    struct dit_tensor_view x = make_view(a, dtypes[k], shape, COUNT), y = x;
+    y.data = b;
+    double unit = units[k], value = 1 + LAST % 5 * unit;
+    struct dit_compare_options options = {unit * (1 + 0x1p-40), 0, false};
+    CHECK_OK(dit_tensor_compare(&x, &y, &options, &got, &err));
+    CHECK(got.allclose && got.unequal == COUNT && got.max_abs_diff == unit);
+    CHECK(got.max_rel_diff == unit && got.max_rel_diff_sym == unit / (1 + unit));
+    options.rtol = unit * (1 - 0x1p-40);
+    CHECK_OK(dit_tensor_compare(&x, &y, &options, &got, &err));
+    CHECK(got.over_tolerance == (COUNT + 4) / 5);
+    options.rtol = 2 * unit;
+    CHECK_OK(dit_tensor_compare(&y, &x, &options, &got, &err));
+    CHECK(got.max_rel_diff == unit / (1 + unit) && got.max_rel_diff_sym == unit / (1 + unit));
+    a[LAST] = ones[k];  // the other way round: b is 1 and a is one step above, seen from y
+    b[LAST] = (uint16_t)(ones[k] + 1);
+    CHECK_OK(dit_tensor_compare(&y, &x, &options, &got, &err));
+    CHECK(got.max_rel_diff == unit && got.max_rel_diff_sym == unit / (1 + unit));
+    b[LAST] = (uint16_t)(ones[k] + LAST % 5);
+    a[LAST] = (uint16_t)(b[LAST] + 2);  // one pair in the last chunk is further apart
+    CHECK_OK(dit_tensor_compare(&x, &y, &options, &got, &err));
+    CHECK(got.allclose && got.max_abs_diff == 2 * unit && got.max_rel_diff == 2 * unit / value);
+    CHECK(got.max_rel_diff_sym == 2 * unit / (value + 2 * unit));
+    b[LAST] = 3;  // subnormal: the distance of the bits says nothing about the ratio
+    a[LAST] = 4;
+    CHECK_OK(dit_tensor_compare(&x, &y, &options, &got, &err));
+    CHECK(got.over_tolerance == 1 && got.max_rel_diff == 1.0 / 3 && got.max_rel_diff_sym == 0.25);
+    b[LAST] = 0x8000;  // -0 and 0 are equal
+    a[LAST] = 0;
+    CHECK_OK(dit_tensor_compare(&x, &y, &options, &got, &err));
+    CHECK(got.allclose && got.unequal == COUNT - 1 && got.min_a == 0 && got.min_b == 0 && !signbit(got.min_b));
+  }
 }
 
 static void test_allclose_rules(void) {
@@ -251,6 +337,27 @@ static void test_ulp_histogram(void) {
   CHECK(got.ulp_dtype == DIT_DTYPE_BF16 && got.ulp[0] == 7 && got.ulp_nan_one == 1);
 }
 
+/// Around the limits of what the staging of 64-bit integers holds.
+static void test_int64_beyond_the_significand(void) {
+  struct dit_error err = {0};
+  struct dit_compare_result got;
+  struct dit_compare_options options = {0, 0, false};
+  int64_t shape[2], a[3], b[3];
+  for (int bits = 49; bits <= 62; bits++) {
+    for (int sign = -1; sign <= 1; sign += 2) {
+      for (int64_t i = 0; i < 3; i++) {
+        a[i] = sign * ((INT64_C(1) << bits) + i - 1);
+        b[i] = a[i] + (i == 1);
+      }
+      struct dit_tensor_view x = make_view(a, DIT_DTYPE_I64, shape, 3), y = x;
+      y.data = b;
+      CHECK_OK(dit_tensor_compare(&x, &y, &options, &got, &err));
+      CHECK(got.unequal == 1 && got.over_tolerance == 1 && got.max_abs_diff == 1 && got.sum_abs_diff == 1);
+      CHECK(got.min_a == (double)(sign < 0 ? a[2] : a[0]) && got.max_a == (double)(sign < 0 ? a[0] : a[2]));
+    }
+  }
+}
+
 static void test_int64_differences_are_exact(void) {
   struct dit_error err = {0};
   struct dit_compare_result got;
@@ -292,8 +399,11 @@ int main(void) {
   RUN(test_allclose_rules);
   RUN(test_close_calls_between_chunks);
   RUN(test_ulp_histogram);
+  RUN(test_int64_beyond_the_significand);
   RUN(test_int64_differences_are_exact);
   RUN(test_refusals);
+  RUN(test_ties_of_short_floats);
+  RUN(test_copies_with_few_or_many_differences);
   RUN(test_random_tensors);
   return 0;
 }

@@ -175,6 +175,74 @@ static void test_int64_is_exact(void) {
   CHECK(s.std == 1.0 && s.min == 0x1p64);
 }
 
+/// Ranges on both sides of where the kernels change: the mean is exact, the deviation as good as double's.
+static void test_int64_ranges(void) {
+  enum { COUNT = 2500 };
+  static int64_t values[COUNT];
+  static const int bits[] = {1, 25, 26, 27, 31, 32, 33, 51, 52, 53, 61};
+  struct dit_error err = {0};
+  struct dit_tensor_stats s;
+  int64_t shape[2];
+  for (size_t k = 0; k < sizeof(bits) / sizeof(bits[0]); k++) {
+    for (int edge = -1; edge <= 1; edge++) {
+      for (int is_signed = 0; is_signed < 2; is_signed++) {
+        int64_t base = is_signed ? -(INT64_C(1) << 60) : INT64_C(3) << 60, step = (INT64_C(1) << bits[k]) + edge;
+        for (int i = 0; i < COUNT; i++) {
+          values[i] = base + (i & 1) * step;
+        }
+        struct dit_tensor_view view = make_view(values, is_signed ? DIT_DTYPE_I64 : DIT_DTYPE_U64, shape, COUNT);
+        CHECK_OK(dit_tensor_get_stats(&view, &s, &err));
+        CHECK(s.min_int == base && s.max_int == base + step && s.zero == 0);
+        CHECK(is_near(s.mean, (long double)base + step * 0.5L, fabsl((long double)base), 0x1p-53));
+        CHECK(is_near(s.std, step * 0.5L, step, 1e-13));
+      }
+    }
+  }
+}
+
+/// All the values of the bytes, and a spread far below them.
+static void test_bytes_are_exact(void) {
+  enum { COUNT = 3000 };
+  static uint8_t bytes[COUNT];
+  struct dit_error err = {0};
+  struct dit_tensor_stats s;
+  int64_t shape[2];
+  memset(bytes, 255, sizeof(bytes));
+  bytes[COUNT - 1] = 254;
+  struct dit_tensor_view view = make_view(bytes, DIT_DTYPE_U8, shape, COUNT);
+  CHECK_OK(dit_tensor_get_stats(&view, &s, &err));
+  long double spread = 1 - 1.0L / COUNT;
+  CHECK(s.min == 254 && s.max == 255 && s.zero == 0 && is_near(s.std, sqrtl(spread / COUNT), 1, 1e-15));
+  CHECK(is_near(s.norm, sqrtl(255.0L * 255 * (COUNT - 1) + 254.0L * 254), 1, 1e-12));
+  view.dtype = DIT_DTYPE_I8;
+  CHECK_OK(dit_tensor_get_stats(&view, &s, &err));
+  CHECK(s.min == -2 && s.max == -1 && is_near(s.std, sqrtl(spread / COUNT), 1, 1e-15));
+  view.dtype = DIT_DTYPE_BOOL;
+  bytes[7] = bytes[2000] = 0;
+  CHECK_OK(dit_tensor_get_stats(&view, &s, &err));
+  CHECK(s.min == 0 && s.max == 1 && s.zero == 2 && is_near(s.mean, (COUNT - 2) / (long double)COUNT, 1, 1e-15));
+}
+
+/// Chunks far from 0 beside chunks around it, in the types that are summed as they are.
+static void test_short_floats_with_large_mean(void) {
+  enum { COUNT = 3 * 1024 + 5 };
+  static uint16_t halves[COUNT];
+  struct dit_error err = {0};
+  struct dit_tensor_stats s;
+  int64_t shape[2];
+  for (int i = 0; i < COUNT; i++) {
+    halves[i] = dit_float_to_f16(i < 1024 ? 2048.0F + 2 * (float)(i & 1) : i < 2048 ? (float)(i & 1) : -1.0F);
+  }
+  struct dit_tensor_view view = make_view(halves, DIT_DTYPE_F16, shape, 1024);
+  CHECK_OK(dit_tensor_get_stats(&view, &s, &err));
+  CHECK(s.mean == 2049 && s.std == 1 && s.min == 2048 && s.max == 2050);
+  view = make_view(halves, DIT_DTYPE_F16, shape, COUNT);
+  CHECK_OK(dit_tensor_get_stats(&view, &s, &err));
+  long double sum = 1024 * 2049.0L + 512 - 1029, square = 512 * (2048.0L * 2048 + 2050.0L * 2050) + 512 + 1029;
+  CHECK(is_near(s.mean, sum / COUNT, 2050, 1e-15) && is_near(s.norm, sqrtl(square), sqrtl(square), 1e-15));
+  CHECK(is_near(s.std, sqrtl(square / COUNT - sum / COUNT * (sum / COUNT)), 2050, 1e-14) && s.zero == 512);
+}
+
 static void test_large_mean_keeps_its_spread(void) {
   static float values[100000];
   struct dit_error err = {0};
@@ -215,6 +283,9 @@ static void test_refusals(void) {
 int main(void) {
   RUN(test_known_values);
   RUN(test_int64_is_exact);
+  RUN(test_int64_ranges);
+  RUN(test_bytes_are_exact);
+  RUN(test_short_floats_with_large_mean);
   RUN(test_large_mean_keeps_its_spread);
   RUN(test_refusals);
   RUN(test_random_tensors);

@@ -14,7 +14,7 @@
 #include "device_object.h"
 #include "dit/log.h"
 
-#define IMPL_BYTES 184
+#define IMPL_BYTES 176
 #define STORAGE_BYTES 48
 #define MAX_PROBES 24
 #define INLINE_DIMS 5

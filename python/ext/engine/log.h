@@ -22,12 +22,12 @@ enum engine_record_type {
 };
 
 /// Keys that every tool uses, interned once: engine_key_id and so on.
-#define ENGINE_KEY_LIST(X)                                                                                       \
-  X(id)                                                                                                          \
-  X(name)                                                                                                        \
-  X(tool)                                                                                                        \
-  X(step) X(location) X(module) X(host_ns) X(error) X(recompute) X(kind) X(begin_ns) X(duration_ns) X(device_ns) \
-      X(signature) X(round) X(complete) X(nan) X(inf) X(verdict) X(what) X(path) X(bytes) X(event) X(text)
+// clang-format off
+#define ENGINE_KEY_LIST(X) \
+  X(id) X(name) X(tool) X(step) X(location) X(module) X(host_ns) X(error) X(recompute) X(kind) X(begin_ns) \
+  X(duration_ns) X(device_ns) X(signature) X(round) X(complete) X(nan) X(inf) X(verdict) X(what) X(path) X(bytes) \
+  X(event) X(text)
+// clang-format on
 #define ENGINE_KEY_DECLARE(name) extern uint32_t engine_key_##name;
 ENGINE_KEY_LIST(ENGINE_KEY_DECLARE)
 #undef ENGINE_KEY_DECLARE
