@@ -62,7 +62,7 @@ test-sanitize: $(VENV)/ready-$(TORCH)
 	$(call say,streams and allocator under ThreadSanitizer)
 	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING
 	@$(CMAKE) --build build/tsan -j $(JOBS)
-	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory|record_writer|record_reader|record_exit|record_views|store'
+	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory|record_writer|record_reader|record_exit|record_views|store_queue|store_pack|helper_host'
 
 test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an extension built with AddressSanitizer (long)
 	$(call say,the extension and libdit under AddressSanitizer and UndefinedBehaviorSanitizer)

@@ -172,7 +172,7 @@ def test_the_plain_unpickler_reads_it_too():
         torch.Tensor,
         len,
     ],
-    ids=lambda value: repr(value)[:30],
+    ids=lambda value: getattr(value, "__name__", repr(value)[:30]),
 )
 def test_values_come_back(value):
     got = round_trip(value)
