@@ -53,7 +53,7 @@ int engine_guard_resume(int token);
 /// Switch torch-function dispatch off (modes and subclasses); new reference for engine_dispatch_enable, which takes it.
 PyObject *engine_dispatch_disable(void);
 void engine_dispatch_enable(PyObject *py_disabled);
-/// A functorch transform was active when the guard went up: tensors may be wrappers.
+/// A functorch transform is active: tensors may be wrappers.
 bool engine_guard_has_functorch(void);
 
 /// Recompute the masks and the order after a tool changed.

@@ -325,8 +325,17 @@ static void effects_find(struct engine_call *call, bool versions) {
 
 // An operator that writes to its arguments may have changed their shape, and with it the memory that holds their sizes.
 static void inputs_refresh(struct engine_call *call) {
-  bool out = call->kwargs && PyDict_GetItemString(call->kwargs, "out");
-  if (!out && !(call->op->flags & ENGINE_OP_INPLACE)) {
+  static PyObject *py_out;
+  bool inplace = call->op->flags & ENGINE_OP_INPLACE;
+  if (!inplace && !call->kwargs) {
+    return;
+  }
+  if (!py_out && !(py_out = PyUnicode_InternFromString("out"))) {
+    PyErr_Clear();
+    return;
+  }
+  if (!inplace && !PyDict_GetItemWithError(call->kwargs, py_out)) {
+    PyErr_Clear();
     return;
   }
   for (int i = 0; i < call->in.tensor_count; i++) {

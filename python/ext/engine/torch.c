@@ -122,7 +122,6 @@ int engine_torch_load(void) {
 
 static _Thread_local struct {
   int depth;
-  bool functorch;
   bool looked;                         // the guard is up, or was when it was paused, and found no modes
   PyObject *py_disabled[GUARD_DEPTH];  // owned; an entered DisableTorchFunction per level, or NULL
 } guard;
@@ -132,7 +131,11 @@ bool engine_guard_is_up(void) {
 }
 
 bool engine_guard_has_functorch(void) {
-  return guard.functorch;
+  PyObject *py_active = engine_torch.py_functorch ? PyObject_CallNoArgs(engine_torch.py_functorch) : NULL;
+  bool active = py_active == Py_True;
+  Py_XDECREF(py_active);
+  PyErr_Clear();
+  return active;
 }
 
 static bool modes_are_left(void) {
@@ -204,10 +207,6 @@ int engine_guard_raise(void) {
   }
   guard.py_disabled[token] = NULL;
   if (token == 0) {
-    PyObject *py_active = engine_torch.py_functorch ? PyObject_CallNoArgs(engine_torch.py_functorch) : NULL;
-    guard.functorch = py_active == Py_True;
-    Py_XDECREF(py_active);
-    PyErr_Clear();
     guard.looked = !modes_are_left();
     if (!guard.looked) {
       guard.py_disabled[token] = engine_dispatch_disable();
