@@ -72,6 +72,8 @@ def render(results, machine, seconds):
     lines = [
         "# Measurements",
         "",
+        "(On a GPU: [measurements-gpu.md](measurements-gpu.md).)",
+        "",
         f"Written by `make bench` ({seconds:.0f} s). Machine: {machine}.",
         "Figures are medians with quartiles in parentheses; both sides of a ratio are measured in turns in one run.",
         "",
