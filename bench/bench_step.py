@@ -18,15 +18,7 @@ def gpt_step(device):
     model = GPT(64, 64, 128, 4, 4).to(device)
     tokens = torch.randint(0, 64, (8, 65)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-
-    def step():
-        _, loss = model(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss.item()
-
-    return step
+    return common.make_training_step(model, tokens, optimizer)
 
 
 def make_resnet():

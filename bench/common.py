@@ -50,6 +50,19 @@ def ratio(mine, base):
     return summary([a / b for a, b in zip(mine, base, strict=False)])
 
 
+def make_training_step(model, tokens, optimizer):
+    """A function that trains a language model on one batch (inputs and targets shifted by one) and returns the loss."""
+
+    def step():
+        _, loss = model(tokens[:, :-1], tokens[:, 1:])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return loss.item()
+
+    return step
+
+
 def machine():
     model = platform.processor() or platform.machine()
     try:

@@ -31,15 +31,7 @@ def make_step(gpu):
     model = GPT(128, length, width, layers, heads).to("cuda")
     tokens = torch.randint(0, 128, (batch, length + 1), device="cuda")
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
-
-    def step():
-        _, loss = model(tokens[:, :-1], tokens[:, 1:])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return loss.item()
-
-    return step
+    return common.make_training_step(model, tokens, optimizer)
 
 
 def empty_python():

@@ -116,7 +116,6 @@ enum engine_op_flag {
   ENGINE_OP_NEVER = 1 << 0,    ///< not an operator: getters, size, backward ... (reference lists)
   ENGINE_OP_INPLACE = 1 << 1,  ///< by name: torch.Tensor.add_, __setitem__, out= is seen per call
   ENGINE_OP_DEVICE = 1 << 2,   ///< moves to the device by itself: torch.Tensor.cuda
-  ENGINE_OP_FACTORY = 1 << 3,  ///< seen without any tensor argument: the result decides
 };
 
 /// One operator; lives as long as the process.
@@ -263,9 +262,8 @@ struct engine_tool {
   int64_t first;                 ///< calls per (operator, signature); INT64_MAX: no limit
   struct engine_signatures *signatures;
   _Atomic uint64_t counts[ENGINE_REASONS];
-  uint64_t seen;                     ///< operator calls: the engine's number at the start; after stop, how many
-  struct dit_record_writer *writer;  ///< shared log of the process, or NULL; owned by log.c
-  void *state;                       ///< the tool's own, allocated in configure, freed in destroy
+  uint64_t seen;  ///< operator calls: the engine's number at the start; after stop, how many
+  void *state;    ///< the tool's own, allocated in configure, freed in destroy
 };
 
 extern const struct engine_tool_vtable engine_tool_observe;

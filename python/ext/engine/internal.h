@@ -59,11 +59,9 @@ bool engine_guard_has_functorch(void);
 /// Recompute the masks and the order after a tool changed.
 void engine_state_update(void);
 
-/// The mode object of all threads (borrowed), and its place on this thread's stacks.
+/// The mode object of all threads (borrowed).
 PyObject *engine_mode_get(void);
-DIT_NODISCARD int engine_mode_push(void);
-DIT_NODISCARD int engine_mode_pop(void);
-/// The same for one level; every enter needs its leave on the same thread.
+/// Its place on this thread's stack of one level; every enter needs its leave on the same thread.
 DIT_NODISCARD int engine_mode_enter(bool aten);
 DIT_NODISCARD int engine_mode_leave(bool aten);
 /// Switch everything off in forked children (once).

@@ -77,16 +77,17 @@ static void table_grow(struct engine_signatures *s) {
 }
 
 bool engine_signatures_count(struct engine_signatures *s, const struct engine_call *call, int64_t limit) {
-  size_t at = slot_find(s, call_hash(call));
+  uint64_t hash = call_hash(call);
+  size_t at = slot_find(s, hash);
   if (!s->entries[at].hash) {
     if (s->used * 4 >= s->capacity * 3) {
       table_grow(s);
-      at = slot_find(s, call_hash(call));
+      at = slot_find(s, hash);
     }
     if (s->used + 1 >= s->capacity) {
       return true;  // no room: show the call rather than hide it
     }
-    s->entries[at].hash = call_hash(call);
+    s->entries[at].hash = hash;
     s->used++;
   }
   return s->entries[at].count++ < limit;

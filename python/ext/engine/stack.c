@@ -8,7 +8,6 @@
 
 static _Thread_local struct {
   int torch_pushed, aten_pushed;  // how often the mode is on this thread's stacks
-  int backward;                   // runs of the autograd engine that this thread started
   uint32_t modules[MODULE_DEPTH];
   PyObject *py_paths[MODULE_DEPTH];  // owned
   int module_depth;
@@ -78,14 +77,6 @@ static int level_pop(bool aten) {
     return 0;
   }
   return stack_remove(aten);
-}
-
-int engine_mode_push(void) {
-  return level_push(false);
-}
-
-int engine_mode_pop(void) {
-  return level_pop(false);
 }
 
 int engine_mode_enter(bool aten) {

@@ -7,7 +7,6 @@
 #include "dit/record.h"
 #include "engine/impl.h"
 #include "engine/internal.h"
-#include "engine/log.h"
 
 static _Atomic uint64_t last_id;
 
@@ -95,7 +94,6 @@ static PyObject *tool_start(PyObject *self, PyObject *unused) {
   if (slot_take(tool) < 0) {
     return NULL;
   }
-  tool->writer = engine_log_get();
   memset(tool->counts, 0, sizeof tool->counts);
   tool->seen = engine_state.seen;
   int token = engine_guard_raise();
