@@ -10,6 +10,7 @@
 
 #include "numerics/kernels.h"
 #include "numerics/pair.h"
+#include "numerics/pair_terms.h"
 
 #define SQUARE_MIN 1e-270
 /// A chunk is sparse when less than one pair in so many differs: then at most half of its blocks do.
@@ -43,24 +44,7 @@ enum dit_status pair_check(const struct dit_tensor_view *a, const struct dit_ten
   DIT_RETURN_IF_NOT_OK(walk_check(b, "tensor b", err));
   DIT_RETURN_IF_NOT_OK(stage_check(a->dtype, "tensor a", err));
   DIT_RETURN_IF_NOT_OK(stage_check(b->dtype, "tensor b", err));
-  if (a->ndim != b->ndim) {
-    return dit_error_set(
-        err, DIT_ERR_INVALID,
-        "tensor a has %d dimensions and tensor b has %d; compare needs equal shapes: expand or reshape", a->ndim,
-        b->ndim);
-  }
-  for (int dim = 0; dim < a->ndim; dim++) {
-    if (a->sizes[dim] != b->sizes[dim]) {
-      return dit_error_set(err, DIT_ERR_INVALID,
-                           "dimension %d is %lld in tensor a and %lld in tensor b; compare needs equal shapes", dim,
-                           (long long)a->sizes[dim], (long long)b->sizes[dim]);
-    }
-  }
-  if (!(options->rtol >= 0) || !(options->atol >= 0)) {
-    return dit_error_set(err, DIT_ERR_INVALID, "rtol is %g and atol is %g; both must be 0 or more", options->rtol,
-                         options->atol);
-  }
-  return DIT_OK;
+  return pair_check_terms(a, b, options, err);
 }
 
 static void partial_init(struct partial *partial) {

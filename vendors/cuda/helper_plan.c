@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "helper_cuda.h"
+#include "numerics/pair_terms.h"
 
 /// What the launch side needs of a dtype, without a call into another library.
 static const uint8_t widths[DIT_DTYPE_COUNT] = {
@@ -60,24 +61,7 @@ enum dit_status plan_check_pair(const struct dit_tensor_view *a, const struct di
                                 const struct dit_compare_options *options, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(plan_check(a, "tensor a", true, err));
   DIT_RETURN_IF_NOT_OK(plan_check(b, "tensor b", true, err));
-  if (a->ndim != b->ndim) {
-    return dit_error_set(
-        err, DIT_ERR_INVALID,
-        "tensor a has %d dimensions and tensor b has %d; compare needs equal shapes: expand or reshape", a->ndim,
-        b->ndim);
-  }
-  for (int dim = 0; dim < a->ndim; dim++) {
-    if (a->sizes[dim] != b->sizes[dim]) {
-      return dit_error_set(err, DIT_ERR_INVALID,
-                           "dimension %d is %lld in tensor a and %lld in tensor b; compare needs equal shapes", dim,
-                           (long long)a->sizes[dim], (long long)b->sizes[dim]);
-    }
-  }
-  if (!(options->rtol >= 0) || !(options->atol >= 0)) {
-    return dit_error_set(err, DIT_ERR_INVALID, "rtol is %g and atol is %g; both must be 0 or more", options->rtol,
-                         options->atol);
-  }
-  return DIT_OK;
+  return pair_check_terms(a, b, options, err);
 }
 
 /// Should dimension `i` lie inside dimension `j`?
