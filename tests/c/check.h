@@ -33,6 +33,19 @@
     }                                                                                                 \
   } while (0)
 
+/// 1 under AddressSanitizer or ThreadSanitizer. Their allocators are not safe across a fork of a process with threads:
+/// the child may wait for ever.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define CHECK_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define CHECK_SANITIZED 1
+#endif
+#endif
+#ifndef CHECK_SANITIZED
+#define CHECK_SANITIZED 0
+#endif
+
 #define RUN(function)               \
   do {                              \
     function();                     \

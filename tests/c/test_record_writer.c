@@ -299,6 +299,10 @@ static void test_vanished_folder(void) {
 
 /// The child's commits are counted and never reach the parent's file; a writer of its own works.
 static void test_fork(void) {
+  if (CHECK_SANITIZED) {
+    puts("skipped: sanitizers do not survive a fork with threads");
+    return;
+  }
   struct dit_record_writer *writer = create(NULL);
   struct dit_record_read_counts read;
   struct dit_error err = {0};
@@ -306,15 +310,14 @@ static void test_fork(void) {
   pid_t child = fork();
   CHECK(child >= 0);
   if (child == 0) {
+    alarm(60);
     struct dit_record_counts counts;
     bool refused = !put(writer, 2, 0) && !put(writer, 3, 0);
     dit_record_writer_get_counts(writer, &counts);
     bool right = refused && counts.dropped == 2 && dit_record_writer_flush(writer, 100, &err) == DIT_ERR_INVALID;
-#if !defined(__SANITIZE_THREAD__)  // which knows no threads after a fork
     struct dit_record_writer *own = NULL;
     right = right && dit_record_writer_create(test_folder, NULL, &own, &err) == DIT_OK && put(own, 4, 0);
     right = right && dit_record_writer_destroy(own, FLUSH_MS, &err) == DIT_OK;
-#endif
     right = right && dit_record_writer_destroy(writer, FLUSH_MS, &err) == DIT_OK;
     _exit(right ? 0 : 1);
   }
@@ -322,11 +325,7 @@ static void test_fork(void) {
   CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
   CHECK(put(writer, 5, 0));
   destroy(writer);
-#if defined(__SANITIZE_THREAD__)
-  CHECK(read_folder(&read) == 2 && read.missing == 0);
-#else
   CHECK(read_folder(&read) == 3 && read.missing == 0);
-#endif
 }
 
 static void test_rotation(void) {

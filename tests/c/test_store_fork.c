@@ -68,23 +68,8 @@ static void test_exit(void) {
   remove_tree(in_folder("unpacked"));
 }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
-#ifdef SANITIZED
-static const bool sanitized = true;
-#else
-static const bool sanitized = false;
-#endif
-
 int main(void) {
-  if (sanitized) {
-    // The sanitizers' own allocator is not safe across a fork of a process with threads: the child may wait for ever.
+  if (CHECK_SANITIZED) {
     puts("skipped: sanitizers do not survive a fork with threads");
     return 0;
   }
