@@ -113,26 +113,39 @@
     "Measurements to hold before waiting for the device.")                                                             \
   X(leaves, TIME_MEASURE, OWN, NULL, BOOL, "1", NULL, 0, 1, "Write the arguments with every time to the log.")         \
   X(trace, TIME_MEASURE, OWN, NULL, BOOL, "0", NULL, 0, 1, "Write a Chrome trace at stop().")                          \
-  X(stop, OVERFLOW_CHECK, OWN, NULL, BOOL, "0", NULL, 0, 1, "Raise an exception at the first finding.")                \
+  X(stop, FINDERS, OWN, NULL, BOOL, "0", NULL, 0, 1, "Raise an exception at the first finding.")                       \
   X(save, OVERFLOW_CHECK, OWN, NULL, BOOL, "0", NULL, 0, 1, "Save the arguments of the operators that are reported.")  \
   X(allow_list, OVERFLOW_CHECK, OWN, NULL, NAMES, "", NULL, 0, 0,                                                      \
     "Operators whose NaN and infinities are intended, such as masks.")                                                 \
   X(stats, OVERFLOW_CHECK, OWN, NULL, BOOL, "1", NULL, 0, 1, "Statistics of the tensors with each finding.")           \
   X(read_every, OVERFLOW_CHECK, OWN, NULL, INT, "4096", NULL, 1, INT64_MAX,                                            \
     "Calls after which the device is asked at the latest; otherwise once per step.")                                   \
-  X(max_findings, OVERFLOW_CHECK, OWN, NULL, INT, "100", NULL, 0, INT64_MAX, "Findings to report; 0: all.")            \
+  X(max_findings, FINDERS, OWN, NULL, INT, "100", NULL, 0, INT64_MAX, "Findings to report; 0: all.")                   \
   X(layout, CAPTURE, OWN, NULL, CHOICE, "files", "files|packed", 0, 0,                                                 \
     "A .pth file per tensor group, or one container per process that ditorch export unpacks.")                         \
   X(write_ahead, CAPTURE, OWN, NULL, BOOL, "0", NULL, 0, 1,                                                            \
     "Have the inputs of a call on disk before it runs, so that a crash leaves them.")                                  \
   X(outputs, CAPTURE, OWN, NULL, BOOL, "1", NULL, 0, 1, "Save the results too, not only the inputs.")                  \
-  X(cap_bytes, CAPTURE, OWN, NULL, SIZE, "10GiB", NULL, 0, INT64_MAX, "Most bytes to save per process; 0: no cap.")    \
+  X(cap_bytes, KEEPERS, OWN, NULL, SIZE, "10GiB", NULL, 0, INT64_MAX, "Most bytes to save per process; 0: no cap.")    \
   X(cap_calls, SAVERS, OWN, NULL, INT, "100000", NULL, 0, INT64_MAX, "Most calls to save per process; 0: no cap.")     \
   X(queue_bytes, CAPTURE, OWN, NULL, SIZE, "256MiB", NULL, 65536, INT64_MAX, "Memory for tensors that wait.")          \
   X(pressure, CAPTURE, OWN, NULL, CHOICE, "block", "block|drop", 0, 0,                                                 \
     "When tensors come faster than the disk takes them: wait, or drop and count.")                                     \
   X(dtype_cast_dict, CASTERS, NAMED, "OP_DTYPE_CAST_DICT", CASTS,                                                      \
     "torch.float16->torch.float32,torch.bfloat16->torch.float32", NULL, 0, 0, "Dtype to compute in, by dtype.")        \
+  X(verdict, AUTOCOMPARE, OWN, NULL, CHOICE, "auto", "auto|legacy", 0, 0,                                              \
+    "What decides whether a result is wrong: the error against float64 measured by the error of the CPU, or the "      \
+    "tolerances.")                                                                                                     \
+  X(save, AUTOCOMPARE, OWN, NULL, BOOL, "1", NULL, 0, 1,                                                               \
+    "Save the calls whose results are wrong: what the device and the CPU got and gave.")                               \
+  X(rows, AUTOCOMPARE, OWN, NULL, CHOICE, "all", "all|wrong|none", 0, 0,                                               \
+    "Comparisons to write to the table: all, those that are not close or wrong, or none.")                             \
+  X(share, AUTOCOMPARE, OWN, NULL, INT, "0", NULL, 0, 100,                                                             \
+    "Most percent of the running time to spend on comparing; calls beyond it are left out; 0: no limit.")              \
+  X(max_bytes, AUTOCOMPARE, OWN, NULL, SIZE, "0", NULL, 0, INT64_MAX,                                                  \
+    "Leave out calls whose tensors are larger together; 0: no limit.")                                                 \
+  X(op_dtype_cast_dict, DTYPE_CAST, PATTERN, "_OP_DTYPE_CAST_DICT", CASTS, "", NULL, 0, 0,                             \
+    "The same for one operator, by the last part of its name in upper case.")                                          \
   X(op_dtype_cast_dict, AUTOCOMPARE, PATTERN, "_OP_DTYPE_CAST_DICT", CASTS,                                            \
     "LINEAR|EMBEDDING|NORMALIZE|NORM|CROSS_ENTROPY|MUL|MATMUL="                                                        \
     "torch.float16->torch.float64,torch.bfloat16->torch.float64,torch.float32->torch.float64",                         \

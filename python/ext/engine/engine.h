@@ -116,6 +116,12 @@ enum engine_op_flag {
   ENGINE_OP_NEVER = 1 << 0,    ///< not an operator: getters, size, backward ... (reference lists)
   ENGINE_OP_INPLACE = 1 << 1,  ///< by name: torch.Tensor.add_, __setitem__, out= is seen per call
   ENGINE_OP_DEVICE = 1 << 2,   ///< moves to the device by itself: torch.Tensor.cuda
+  // By the last part of the name (classes.c):
+  ENGINE_OP_VIEW = 1 << 3,           ///< may return a view of an argument
+  ENGINE_OP_TRANSFER = 1 << 4,       ///< moves or converts: to, cpu, cuda, numpy ...
+  ENGINE_OP_RANDOM = 1 << 5,         ///< draws from a generator
+  ENGINE_OP_UNINITIALISED = 1 << 6,  ///< hands out memory as it is
+  ENGINE_OP_COLLECTIVE = 1 << 7,     ///< torch.distributed: counts as a device operator whatever its tensors
 };
 
 /// One operator; lives as long as the process.
@@ -135,6 +141,7 @@ enum engine_call_flag {
   ENGINE_CALL_FAILED = 1 << 0,     ///< the operator raised; `result` is NULL, see `error`
   ENGINE_CALL_RECOMPUTE = 1 << 1,  ///< inside the backward pass: activation checkpointing, custom backward
   ENGINE_CALL_ATEN = 1 << 2,       ///< level "aten"
+  ENGINE_CALL_HOOKED = 1 << 3,     ///< through a function that apply_feature replaced
 };
 
 struct engine_call {
@@ -200,6 +207,14 @@ enum engine_need {
 
 struct engine_tool;
 
+/// What is left to run of a call: the tools with a `call` slot that have not run yet, then the operator.
+struct engine_chain;
+/// For the `call` slot: go on with these arguments. New reference, or NULL with an exception; may be called again (a
+/// retry), or not at all. The guard is up before and after; the operator itself runs without it.
+PyObject *engine_chain_run(struct engine_chain *chain, PyObject *args, PyObject *kwargs);
+/// The same with another function in place of the operator, past the other tools.
+PyObject *engine_chain_run_function(struct engine_chain *chain, PyObject *func, PyObject *args, PyObject *kwargs);
+
 /// What a tool does. Every slot but `name` may be NULL. Slots run with the guard up.
 struct engine_tool_vtable {
   const char *name;  ///< "observe"
@@ -211,6 +226,10 @@ struct engine_tool_vtable {
   int (*start)(struct engine_tool *tool);
   int (*before)(struct engine_tool *tool, struct engine_call *call);
   int (*after)(struct engine_tool *tool, struct engine_call *call);
+  /// Runs in place of the operator, between all `before` and all `after`: tools that act (fallback, dtype cast).
+  /// Several nest in ascending order. New reference, or NULL with an exception, which the program gets. Calls without a
+  /// tensor argument whose device is not known beforehand do not come here.
+  PyObject *(*call)(struct engine_tool *tool, struct engine_call *call, struct engine_chain *chain);
   /// After `after`, when the call has a backward and the tool needs it: data to be handed to the backward slots; NULL:
   /// no interest in this call. Released by `release` when the autograd graph dies.
   void *(*keep)(struct engine_tool *tool, struct engine_call *call);
@@ -254,6 +273,7 @@ struct engine_tool {
   bool due;                      ///< this step and rank are selected (set by Python at start and at each step)
   bool aten;                     ///< level "aten"
   bool cpu;                      ///< also calls that touch no device
+  bool hooked;                   ///< reached by replaced functions alone (hook.c), not by the modes
   PyObject *py_matcher;          ///< name -> bool, asked once per operator and generation
   PyObject *py_condition;        ///< the user's function(*args, **kwargs) or NULL
   PyObject *py_modules;          ///< module path -> bool, or NULL
@@ -270,6 +290,9 @@ extern const struct engine_tool_vtable engine_tool_observe;
 extern const struct engine_tool_vtable engine_tool_time;
 extern const struct engine_tool_vtable engine_tool_overflow;
 extern const struct engine_tool_vtable engine_tool_capture;
+extern const struct engine_tool_vtable engine_tool_compare;
+extern const struct engine_tool_vtable engine_tool_fallback;
+extern const struct engine_tool_vtable engine_tool_cast;
 
 // ---- backward.c
 

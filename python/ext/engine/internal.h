@@ -8,6 +8,10 @@
 extern struct engine_op engine_op_none;
 /// The operator of a function object (getters included); NULL with an exception only when memory is exhausted.
 struct engine_op *engine_op_find(PyObject *func, bool aten);
+/// A new operator of this name, outside the table of functions; takes the reference. NULL with an exception.
+struct engine_op *engine_op_create(PyObject *py_name);
+/// ENGINE_OP_VIEW, _TRANSFER, _RANDOM, _UNINITIALISED, _COLLECTIVE of an operator's name.
+unsigned engine_class_find(const char *name);
 /// Walk a call's arguments: keys "args.<i>" and "kwargs.<name>". 0 or -1.
 DIT_NODISCARD int engine_leaves_add_call(struct engine_leaves *leaves, PyObject *args, PyObject *kwargs);
 
@@ -33,6 +37,7 @@ bool engine_signatures_count(struct engine_signatures *signatures, const struct 
 struct engine_state {
   struct engine_tool *tools[ENGINE_MAX_TOOLS];  ///< owned
   uint32_t active_torch, active_aten;           ///< active and due
+  uint32_t active_hooked;                       ///< the same, reached through functions that were replaced (hook.c)
   uint32_t full;                                ///< tools with a console callback
   uint64_t generation;                          ///< of the decisions by name
   uint64_t seen;                                ///< operator calls that reached the engine while a tool was active
@@ -43,6 +48,14 @@ struct engine_state {
   bool child;  ///< in a forked child: everything is off
 };
 extern struct engine_state engine_state;
+
+/// The operator with the tools of `mask` (slots) around it; `watchers` have a full console that is told of skipped
+/// calls.
+PyObject *engine_call_show(struct engine_op *op, PyObject *func, PyObject *args, PyObject *kwargs, uint32_t mask,
+                           uint32_t watchers, unsigned flags);
+/// Options that changed since the last call take effect, and `op` knows which tools want it. 0 or -1.
+DIT_NODISCARD int engine_op_prepare(struct engine_op *op);
+int engine_hook_add_types(PyObject *module);
 
 extern _Atomic uint64_t engine_environ_generation;
 DIT_NODISCARD int engine_environ_refresh(void);

@@ -3,7 +3,7 @@
 // torch takes the mode off the stack before it calls it, so what runs inside sees the lower modes only. The one mode
 // object serves all threads; whether it is on a thread's stack is that thread's business.
 //
-// A call that no tool wants costs: a type test, a table lookup, a mask. Everything else is behind `call_show`.
+// A call that no tool wants costs: a type test, a table lookup, a mask. Everything else is behind `engine_call_show`.
 #include <pthread.h>
 #include <string.h>
 
@@ -94,7 +94,7 @@ static bool tensors_are_on_device(const struct engine_leaves *leaves) {
 enum touch { TOUCH_NO, TOUCH_YES, TOUCH_UNKNOWN };
 
 static enum touch call_touches_device(const struct engine_call *call) {
-  if (tensors_are_on_device(&call->in) || (call->op->flags & ENGINE_OP_DEVICE)) {
+  if (tensors_are_on_device(&call->in) || (call->op->flags & (ENGINE_OP_DEVICE | ENGINE_OP_COLLECTIVE))) {
     return TOUCH_YES;
   }
   for (int i = 0; i < call->in.leaf_count; i++) {
@@ -347,6 +347,15 @@ static void inputs_refresh(struct engine_call *call) {
   }
 }
 
+// ---- tools that act
+
+struct engine_chain {
+  struct engine_call *call;
+  uint32_t mask;  // tools of the call
+  int at;         // position in engine_state.order of the next one to look at
+  int *token;     // of the guard
+};
+
 struct failure {
   PyObject *kind, *value, *traceback;
 };
@@ -354,6 +363,107 @@ struct failure {
 static void failure_take(struct failure *failure) {
   PyErr_Fetch(&failure->kind, &failure->value, &failure->traceback);
   PyErr_NormalizeException(&failure->kind, &failure->value, &failure->traceback);
+}
+
+PyObject *engine_chain_run_function(struct engine_chain *chain, PyObject *func, PyObject *args, PyObject *kwargs) {
+  engine_guard_pause(*chain->token);
+  PyObject *py_result = call_plain(func, args, kwargs);
+  struct failure failure = {0};
+  if (!py_result) {
+    PyErr_Fetch(&failure.kind, &failure.value, &failure.traceback);
+  }
+  *chain->token = engine_guard_resume(*chain->token);
+  if (failure.kind) {
+    PyErr_Restore(failure.kind, failure.value, failure.traceback);
+  }
+  return py_result;
+}
+
+// A tool further in sees the arguments that the outer one made.
+static PyObject *chain_enter(struct engine_chain *chain, struct engine_tool *tool, PyObject *args, PyObject *kwargs) {
+  struct engine_call *outer = chain->call;
+  if (args == outer->args && kwargs == outer->kwargs) {
+    return tool->vtable->call(tool, outer, chain);
+  }
+  struct engine_call inner;
+  memcpy(&inner, outer, offsetof(struct engine_call, in));
+  inner.args = args;
+  inner.kwargs = kwargs;
+  inner.changed = 0;
+  memset(inner.data, 0, sizeof inner.data);
+  engine_leaves_init(&inner.in);
+  engine_leaves_init(&inner.out);
+  PyObject *py_result = NULL;
+  if (engine_leaves_add_call(&inner.in, args, kwargs) == 0) {
+    chain->call = &inner;
+    py_result = tool->vtable->call(tool, &inner, chain);
+    chain->call = outer;
+  }
+  engine_leaves_reset(&inner.in);
+  engine_leaves_reset(&inner.out);
+  return py_result;
+}
+
+PyObject *engine_chain_run(struct engine_chain *chain, PyObject *args, PyObject *kwargs) {
+  for (int i = chain->at; i < engine_state.count; i++) {
+    int slot = engine_state.order[i];
+    struct engine_tool *tool = chain->mask >> slot & 1 ? engine_state.tools[slot] : NULL;
+    if (tool && tool->vtable->call) {
+      int at = chain->at;
+      chain->at = i + 1;
+      PyObject *py_result = chain_enter(chain, tool, args, kwargs);
+      chain->at = at;
+      return py_result;
+    }
+  }
+  return engine_chain_run_function(chain, chain->call->func, args, kwargs);
+}
+
+static bool mask_acts(uint32_t mask) {
+  for (int slot = 0; mask >> slot; slot++) {
+    if ((mask >> slot & 1) && engine_state.tools[slot]->vtable->call) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Without the tools that act: the call is over.
+static uint32_t mask_watch(uint32_t mask) {
+  uint32_t watching = 0;
+  for (int slot = 0; mask >> slot; slot++) {
+    struct engine_tool *tool = mask >> slot & 1 ? engine_state.tools[slot] : NULL;
+    watching |= tool && !tool->vtable->call ? 1u << slot : 0;
+  }
+  return watching;
+}
+
+// The operator itself, or what tools do in its place. The guard is up on entry and on return.
+static PyObject *call_run(struct engine_call *call, uint32_t mask, int *token, struct failure *failure) {
+  PyObject *py_result;
+  if (mask_acts(mask)) {
+    struct engine_chain chain = {.call = call, .mask = mask, .token = token};
+    call->begin_ns = dit_record_get_time();
+    py_result = engine_chain_run(&chain, call->args, call->kwargs);
+    call->end_ns = dit_record_get_time();
+  } else {
+    engine_guard_pause(*token);
+    call->begin_ns = dit_record_get_time();
+    py_result = call_plain(call->func, call->args, call->kwargs);
+    call->end_ns = dit_record_get_time();
+    if (!py_result) {
+      failure_take(failure);
+    }
+    *token = engine_guard_resume(*token);
+  }
+  if (!py_result) {
+    if (!failure->kind) {
+      failure_take(failure);
+    }
+    call->error = failure->value;
+    call->flags |= ENGINE_CALL_FAILED;
+  }
+  return py_result;
 }
 
 // The operator with the tools around it. The guard is up on entry and on return (its token is `*token`); it is never
@@ -374,16 +484,7 @@ static PyObject *call_apply(struct engine_call *call, uint32_t mask, int *token)
     engine_window_drop(&window);
     return NULL;
   }
-  engine_guard_pause(*token);
-  call->begin_ns = dit_record_get_time();
-  PyObject *py_result = call_plain(call->func, call->args, call->kwargs);
-  call->end_ns = dit_record_get_time();
-  if (!py_result) {
-    failure_take(&failure);
-    call->error = failure.value;
-    call->flags |= ENGINE_CALL_FAILED;
-  }
-  *token = engine_guard_resume(*token);
+  PyObject *py_result = call_run(call, mask, token, &failure);
   call->result = py_result;
   int status = py_result ? engine_leaves_add(&call->out, py_result, "out") : 0;
   inputs_refresh(call);
@@ -417,7 +518,7 @@ static PyObject *call_apply_late(struct engine_call *call, uint32_t mask, int *t
   call->result = py_result;
   uint32_t applied = 0;
   int status = engine_leaves_add(&call->out, py_result, "out");
-  status = status < 0 ? status : call_select(call, mask, tensors_are_on_device(&call->out), &applied);
+  status = status < 0 ? status : call_select(call, mask_watch(mask), tensors_are_on_device(&call->out), &applied);
   if (status == 0 && applied) {
     unsigned needs = needs_find(applied);
     call->id = engine_id_next();
@@ -433,8 +534,8 @@ static PyObject *call_apply_late(struct engine_call *call, uint32_t mask, int *t
   return py_result;
 }
 
-static PyObject *call_show(struct engine_op *op, PyObject *func, PyObject *args, PyObject *kwargs, uint32_t mask,
-                           bool aten) {
+PyObject *engine_call_show(struct engine_op *op, PyObject *func, PyObject *args, PyObject *kwargs, uint32_t mask,
+                           uint32_t watchers, unsigned flags) {
   struct engine_call call;
   memset(&call, 0, offsetof(struct engine_call, in));
   call.op = op;
@@ -442,7 +543,7 @@ static PyObject *call_show(struct engine_op *op, PyObject *func, PyObject *args,
   call.args = args;
   call.kwargs = kwargs;
   call.step = engine_state.step;
-  call.flags = (aten ? ENGINE_CALL_ATEN : 0) | (engine_is_in_backward() ? ENGINE_CALL_RECOMPUTE : 0);
+  call.flags = flags | (engine_is_in_backward() ? ENGINE_CALL_RECOMPUTE : 0);
   call.module = engine_module_get();
   call.changed = 0;
   memset(call.data, 0, sizeof call.data);
@@ -463,7 +564,7 @@ static PyObject *call_show(struct engine_op *op, PyObject *func, PyObject *args,
         py_result = call_plain(func, args, kwargs);
         token = py_result ? engine_guard_raise() : -1;
       }
-      uint32_t skipped = engine_state.full & ~applied;
+      uint32_t skipped = watchers & ~applied;
       if (py_result && skipped && touch == TOUCH_YES && console_tell_once(op, skipped, false) < 0) {
         Py_CLEAR(py_result);
       }
@@ -475,6 +576,22 @@ static PyObject *call_show(struct engine_op *op, PyObject *func, PyObject *args,
   engine_leaves_reset(&call.in);
   engine_leaves_reset(&call.out);
   return py_result;
+}
+
+int engine_op_prepare(struct engine_op *op) {
+  int status = 0;
+  if (atomic_load_explicit(&engine_environ_generation, memory_order_relaxed) != engine_state.environ_seen) {
+    int token = engine_guard_raise();
+    status = engine_environ_refresh();
+    engine_guard_lower(token);
+  }
+  engine_state.seen++;
+  if (status == 0 && op->generation != engine_state.generation) {
+    int token = engine_guard_raise();
+    status = op_decide(op);
+    engine_guard_lower(token);
+  }
+  return status;
 }
 
 static PyObject *call_handle(PyObject *func, PyObject *args, PyObject *kwargs, bool aten) {
@@ -489,29 +606,15 @@ static PyObject *call_handle(PyObject *func, PyObject *args, PyObject *kwargs, b
   if (op->flags & ENGINE_OP_NEVER) {
     return call_plain(func, args, kwargs);
   }
-  if (atomic_load_explicit(&engine_environ_generation, memory_order_relaxed) != engine_state.environ_seen) {
-    int token = engine_guard_raise();
-    int status = engine_environ_refresh();
-    engine_guard_lower(token);
-    if (status < 0) {
-      return NULL;
-    }
-    active = aten ? engine_state.active_aten : engine_state.active_torch;
+  if (engine_op_prepare(op) < 0) {
+    return NULL;
   }
-  engine_state.seen++;
-  if (op->generation != engine_state.generation) {
-    int token = engine_guard_raise();
-    int status = op_decide(op);
-    engine_guard_lower(token);
-    if (status < 0) {
-      return NULL;
-    }
-  }
-  uint32_t mask = op->tools & active;
-  if (!mask && !(engine_state.full & active)) {
+  active = aten ? engine_state.active_aten : engine_state.active_torch;
+  uint32_t mask = op->tools & active, watchers = engine_state.full & active;
+  if (!mask && !watchers) {
     return call_plain(func, args, kwargs);
   }
-  return call_show(op, func, args, kwargs, mask, aten);
+  return engine_call_show(op, func, args, kwargs, mask, watchers, aten ? ENGINE_CALL_ATEN : 0);
 }
 
 // ---- the mode object
@@ -591,7 +694,7 @@ PyObject *engine_mode_get(void) {
 
 static void child_begin(void) {
   engine_state.child = true;
-  engine_state.active_torch = engine_state.active_aten = engine_state.full = 0;
+  engine_state.active_torch = engine_state.active_aten = engine_state.active_hooked = engine_state.full = 0;
 }
 
 void engine_fork_watch(void) {

@@ -257,10 +257,10 @@ static unsigned flags_find(const char *name) {
   if (size > 1 && name[size - 1] == '_' && name[size - 2] != '_') {
     flags |= ENGINE_OP_INPLACE;
   }
-  return flags;
+  return flags | engine_class_find(name);
 }
 
-static struct engine_op *op_create(PyObject *py_name) {
+struct engine_op *engine_op_create(PyObject *py_name) {
   const char *name = py_name ? PyUnicode_AsUTF8(py_name) : NULL;
   struct engine_op *op = name ? PyMem_Calloc(1, sizeof *op) : NULL;
   if (!op) {
@@ -284,7 +284,7 @@ static struct engine_op *op_add(PyObject *func, PyObject *py_name) {
     Py_XDECREF(py_name);
     return NULL;
   }
-  struct engine_op *op = op_create(py_name);
+  struct engine_op *op = engine_op_create(py_name);
   if (op) {
     struct entry *entry = &table.entries[slot_find(table.entries, table.capacity, func)];
     entry->py_func = Py_NewRef(func);

@@ -22,8 +22,9 @@ struct engine_tool *engine_get_tool(int slot) {
   return slot >= 0 && slot < ENGINE_MAX_TOOLS ? engine_state.tools[slot] : NULL;
 }
 
-static const struct engine_tool_vtable *const kinds[] = {&engine_tool_observe, &engine_tool_time, &engine_tool_overflow,
-                                                         &engine_tool_capture};
+static const struct engine_tool_vtable *const kinds[] = {
+    &engine_tool_observe, &engine_tool_time,     &engine_tool_overflow, &engine_tool_capture,
+    &engine_tool_compare, &engine_tool_fallback, &engine_tool_cast};
 
 // ---- registry
 
@@ -35,7 +36,7 @@ static bool slot_is_before(int a, int b) {
 
 void engine_state_update(void) {
   struct engine_state *s = &engine_state;
-  uint32_t torch = 0, aten = 0, full = 0;
+  uint32_t torch = 0, aten = 0, hooked = 0, full = 0;
   s->count = 0;
   for (int slot = 0; slot < ENGINE_MAX_TOOLS; slot++) {
     struct engine_tool *tool = s->tools[slot];
@@ -48,12 +49,13 @@ void engine_state_update(void) {
     }
     s->order[at] = slot;
     if (tool->due) {
-      *(tool->aten ? &aten : &torch) |= 1u << slot;
+      *(tool->hooked ? &hooked : tool->aten ? &aten : &torch) |= 1u << slot;
       full |= tool->py_console ? 1u << slot : 0;
     }
   }
   s->active_torch = torch;
   s->active_aten = aten;
+  s->active_hooked = hooked;
   s->full = full;
   s->generation++;
 }
@@ -84,8 +86,7 @@ static void child_adopt(void) {
   engine_state.child = false;
 }
 
-static PyObject *tool_start(PyObject *self, PyObject *unused) {
-  (void)unused;
+static PyObject *tool_begin(PyObject *self, bool hooked) {
   struct engine_tool *tool = (struct engine_tool *)(void *)self;
   child_adopt();
   if (tool->slot >= 0) {
@@ -94,6 +95,7 @@ static PyObject *tool_start(PyObject *self, PyObject *unused) {
   if (slot_take(tool) < 0) {
     return NULL;
   }
+  tool->hooked = hooked;
   memset(tool->counts, 0, sizeof tool->counts);
   tool->seen = engine_state.seen;
   int token = engine_guard_raise();
@@ -101,7 +103,7 @@ static PyObject *tool_start(PyObject *self, PyObject *unused) {
   engine_guard_lower(token);
   if (status == 0) {
     engine_state_update();
-    status = engine_mode_enter(tool->aten);
+    status = hooked ? 0 : engine_mode_enter(tool->aten);
   }
   if (status < 0) {
     Py_CLEAR(engine_state.tools[tool->slot]);
@@ -111,6 +113,16 @@ static PyObject *tool_start(PyObject *self, PyObject *unused) {
   }
   engine_fork_watch();
   Py_RETURN_NONE;
+}
+
+static PyObject *tool_start(PyObject *self, PyObject *unused) {
+  (void)unused;
+  return tool_begin(self, false);
+}
+
+static PyObject *tool_attach(PyObject *self, PyObject *unused) {
+  (void)unused;
+  return tool_begin(self, true);
 }
 
 static PyObject *tool_stop(PyObject *self, PyObject *unused) {
@@ -124,7 +136,7 @@ static PyObject *tool_stop(PyObject *self, PyObject *unused) {
   tool->slot = -1;
   tool->seen = engine_state.seen - tool->seen;
   engine_state_update();
-  int status = engine_mode_leave(tool->aten);
+  int status = tool->hooked ? 0 : engine_mode_leave(tool->aten);
   int token = engine_guard_raise();
   if (tool->vtable->stop && tool->vtable->stop(tool) < 0) {
     status = -1;
@@ -274,7 +286,8 @@ static int kind_find(const char *name) {
       return (int)i;
     }
   }
-  PyErr_Format(PyExc_ValueError, "tool kind '%s' is unknown; valid: observe, time, overflow, capture", name);
+  PyErr_Format(PyExc_ValueError,
+               "tool kind '%s' is unknown; valid: observe, time, overflow, capture, compare, fallback, cast", name);
   return -1;
 }
 
@@ -340,7 +353,8 @@ static void tool_dealloc(PyObject *self) {
 
 static PyMethodDef tool_methods[] = {
     {"start", tool_start, METH_NOARGS, "Show the calls of this thread to the tool; nothing when it is active."},
-    {"stop", tool_stop, METH_NOARGS, "The end of start; nothing when it is not active."},
+    {"attach", tool_attach, METH_NOARGS, "Like start, but only calls of a Hook that has the tool reach it."},
+    {"stop", tool_stop, METH_NOARGS, "The end of start or attach; nothing when it is not active."},
     {"flush", tool_flush, METH_NOARGS, "Work off what is pending (device events, deferred checks)."},
     {"set_matcher", tool_set_matcher, METH_O, "set_matcher(function): name -> bool, asked once per operator."},
     {"set_condition", tool_set_condition, METH_O, "set_condition(function): asked with the arguments of each call."},
@@ -357,7 +371,7 @@ static PyMethodDef tool_methods[] = {
 
 static PyGetSetDef tool_getters[] = {
     {"active", tool_get_active, NULL, "Between start and stop.", NULL},
-    {"kind", tool_get_kind, NULL, "observe, time, overflow or capture.", NULL},
+    {"kind", tool_get_kind, NULL, "observe, time, overflow, capture, compare, fallback or cast.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -366,7 +380,9 @@ PyTypeObject engine_tool_type = {
     .tp_name = "ditorch._C.Tool",
     .tp_basicsize = sizeof(struct engine_tool),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Tool(kind, options={})\n\nA tool that watches operator calls: observe, time, overflow or capture.",
+    .tp_doc =
+        "Tool(kind, options={})\n\nA tool around operator calls: observe, time, overflow, "
+        "capture, compare, fallback or cast.",
     .tp_new = tool_new,
     .tp_dealloc = tool_dealloc,
     .tp_traverse = tool_traverse,

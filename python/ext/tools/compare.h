@@ -1,0 +1,93 @@
+/// The auto-compare tool: what its files share.
+///
+/// compare.c      the tool: before (twins of the inputs), after (CPU run, comparison), findings, counts
+/// compare_run.c  the operator once more on the CPU, in a chosen precision, with or without autograd
+/// compare_judge.c  is this result right: the legacy columns and the auto verdict (dit/judge.h does the arithmetic)
+/// compare_backward.c  gradients: the CPU's against the device's
+/// compare_random.c  operators that draw random numbers
+/// compare_report.c  rows (CSV, log), findings, files
+///
+/// One call is a `compare_case`, from `before` until its autograd graph dies. Needs the GIL and the engine's guard.
+#ifndef DIT_EXT_COMPARE_H
+#define DIT_EXT_COMPARE_H
+
+#include "engine/engine.h"
+
+enum compare_precision {
+  COMPARE_LEGACY,  ///< dtypes by the maps (OP_DTYPE_CAST_DICT ...): the reference of the legacy columns
+  COMPARE_WIDE,    ///< float64 and complex128
+  COMPARE_NATIVE,  ///< the dtypes of the program: what the CPU itself makes of it
+  COMPARE_SHAKEN,  ///< wide, every floating input off by a random relative error of at most one unit roundoff
+};
+
+enum compare_what { COMPARE_INPUT, COMPARE_OUTPUT, COMPARE_GRAD };
+
+/// One call. Owned by the tool's slot of engine_call, then by the backward window.
+struct compare_case {
+  struct engine_tool *tool;  ///< borrowed
+  struct engine_op *op;
+  uint64_t id;
+  int64_t step;
+  uint32_t location, module;
+  unsigned flags;                 ///< of the call
+  PyObject *py_func;              ///< owned
+  PyObject *py_args, *py_kwargs;  ///< owned: the arguments with twins in the tensors' places, as before the call
+  PyObject **twins;               ///< owned: the same tensors in the order of call->in.tensor; never modified
+  int twin_count;
+  int16_t *dtypes;  ///< of the device's tensors
+  bool has_autocast;
+  PyObject *py_random;    ///< owned: generator states before the call, for random operators; NULL otherwise
+  PyObject *py_run;       ///< owned: result of the legacy run whose graph the backward uses; NULL when not kept
+  PyObject **run_inputs;  ///< owned: its inputs (leaves that require grad), in the order of the twins; NULL likewise
+  bool saved;             ///< its forward files are written
+};
+
+/// What one run on the CPU gave.
+struct compare_run {
+  PyObject *py_result;  ///< owned
+  PyObject **inputs;    ///< owned: the tensors it was given, as it left them, in the order of the twins
+  int input_count;
+  char reason[256];  ///< why it could not be run ("" when it could); a reason is no exception
+};
+
+/// Run the operator on the CPU with copies of the twins. `grad`: with autograd on, floating inputs that require grad
+/// being leaves (cloned first where the operator writes to them). 0 (look at `reason`), or -1 with an exception.
+DIT_NODISCARD int compare_run_forward(const struct compare_case *c, enum compare_precision precision, bool grad,
+                                      struct compare_run *run);
+void compare_run_reset(struct compare_run *run);
+
+enum compare_verdict {
+  COMPARE_RIGHT,
+  COMPARE_WRONG,
+  COMPARE_UNKNOWN,  ///< cannot be compared; `reason` says why
+};
+
+/// The judgement of one tensor (or other value).
+struct compare_judgement {
+  enum compare_verdict verdict;  ///< by the option `verdict`
+  enum compare_verdict auto_verdict;
+  bool close;  ///< legacy: allclose, with the columns that follow
+  double cosine, max_abs_diff, max_relative_diff, atol, rtol;
+  char info[160];    ///< legacy error_info
+  double error;      ///< largest |device - wide| where it is judged worst
+  double allowed;    ///< what the rule allows there
+  double cpu_error;  ///< largest error of the CPU in the program's dtype; NaN when it was not needed
+  int64_t wrong;     ///< elements beyond what is allowed
+  int64_t numel;
+  int64_t index;            ///< row-major, of the worst element; -1 none
+  double value, reference;  ///< there
+  char reason[160];         ///< in words: why wrong or unknown
+};
+
+/// Judge `count` values of the device (tensors on the CPU or readable in place) against those of the legacy run; more
+/// runs are made when they are needed to decide. `judgements` has `count` entries. 0 or -1.
+DIT_NODISCARD int compare_judge(struct compare_case *c, enum compare_what what, PyObject *const *device,
+                                PyObject *const *reference, int count, struct compare_judgement *judgements);
+
+/// The input gradients by the CPU: for grad_outputs (twins, NULL entries allowed) in the order of engine_backward.
+/// Uses c->py_run for the legacy precision when it is there. *py_grads: new list, None where there is no gradient. 0
+/// (look at `reason`), or -1.
+DIT_NODISCARD int compare_run_backward(struct compare_case *c, enum compare_precision precision,
+                                       PyObject *const *grad_outputs, int count, PyObject **py_grads, char reason[256]);
+
+#endif
