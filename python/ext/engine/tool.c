@@ -439,7 +439,26 @@ static PyObject *py_engine_facts(PyObject *module, PyObject *unused) {
                        engine_impl_is_known() ? Py_True : Py_False);
 }
 
+static PyObject *py_engine_classify(PyObject *module, PyObject *name) {
+  (void)module;
+  const char *text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : NULL;
+  if (!text) {
+    return PyErr_Occurred()
+               ? NULL
+               : PyErr_Format(PyExc_TypeError, "an operator's name is a str, not %s", Py_TYPE(name)->tp_name);
+  }
+  unsigned flags = engine_class_find(text);
+  return Py_BuildValue("{s:O,s:O,s:O,s:O,s:O}", "view", flags & ENGINE_OP_VIEW ? Py_True : Py_False, "transfer",
+                       flags & ENGINE_OP_TRANSFER ? Py_True : Py_False, "random",
+                       flags & ENGINE_OP_RANDOM ? Py_True : Py_False, "uninitialised",
+                       flags & ENGINE_OP_UNINITIALISED ? Py_True : Py_False, "collective",
+                       flags & ENGINE_OP_COLLECTIVE ? Py_True : Py_False);
+}
+
 PyMethodDef py_engine_methods[] = {
+    {"engine_classify", py_engine_classify, METH_O,
+     "engine_classify(name) -> dict\n\nWhat an operator's name says: view, transfer, random, uninitialised, "
+     "collective."},
     {"engine_facts", py_engine_facts, METH_NOARGS,
      "engine_facts() -> dict\n\nHow tensors are read: exchange (DLPack's C API), layout (torch's tensor objects)."},
     {"engine_step", py_engine_step, METH_NOARGS,

@@ -1,0 +1,62 @@
+"""The tables of the fault laboratory: shares of scenarios, by kind, dtype, direction and model."""
+
+
+def percent(part, whole):
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def split(rows):
+    clean = [row for row in rows if "level" in row]
+    faults = [row for row in rows if "level" not in row]
+    return clean, faults, [row for row in faults if row.get("counts")]
+
+
+def make_line(label, rows):
+    first, named = sum(row["first"] for row in rows), sum(row["named"] for row in rows)
+    innocent = sum(row["innocents"] > 0 for row in rows)
+    cells = (label, len(rows), percent(first, len(rows)), percent(named, len(rows)), percent(innocent, len(rows)))
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def is_clean(rows):
+    """No clean run accused anybody and no scenario failed to run."""
+    return not any(row.get("error") or ("level" in row and row["findings"]) for row in rows)
+
+
+def format_report(rows):
+    clean, faults, counted = split(rows)
+    lines = [
+        "| scenarios | counted | culprit named first | named at all | innocents accused |",
+        "|---|---|---|---|---|",
+        make_line("all", counted),
+    ]
+    for key in ("direction", "dtype", "kind", "model"):
+        for value in sorted({row[key] for row in counted}):
+            lines.append(make_line(f"{key} {value}", [row for row in counted if row[key] == value]))
+    fired = sum(row.get("fired", False) for row in faults)
+    operators = len({row["operator"] for row in counted})
+    accused = sum(bool(row.get("findings")) for row in clean)
+    calls = sum(row.get("calls", 0) for row in clean)
+    errors = [row for row in rows if row.get("error")]
+    seconds = sum(row["seconds"] for row in rows)
+    lines += [
+        "",
+        f"{len(faults)} faults planned, {fired} fired, {len(counted)} exceed four times the CPU's own error, "
+        f"over {operators} operators. {len(clean)} clean runs with {calls:,} operator calls: {accused} accused "
+        f"somebody. {len(errors)} scenarios failed. {seconds:.0f} s of computing.",
+    ]
+    lines += [f"- failed: {row['name']}: {row['error']}" for row in errors]
+    lines += [f"- clean run {row['name']} accused {format_findings(row)}" for row in clean if row.get("findings")]
+    lines += [f"- missed: {format_fault(row)}: {format_findings(row)}" for row in counted if not row["first"]]
+    lines += [f"- innocents: {format_fault(row)}: {format_findings(row)}" for row in counted if row["innocents"]]
+    return "\n".join(lines)
+
+
+def format_fault(row):
+    place = f"{row['culprit']} {row['direction']}"
+    return f"{row['name']} (culprit {place}, damage {row['damage']:.3g}, CPU's own error {row['own']:.3g})"
+
+
+def format_findings(row):
+    found = [f"{finding['name']} {finding['kind']}" for finding in row["findings"]]
+    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "") if found else "nobody"

@@ -1,0 +1,146 @@
+"""The fault laboratory: does OpAutoCompare name the broken operator first, and nobody else?
+
+Models x injected faults, each scenario judged by a referee that does not know the tool, and clean runs in which nobody
+may be accused. Seeded; results go to a JSON lines file as they come, and a second run goes on where the first stopped.
+
+    python bench/faultlab/run.py [--faults 400] [--clean 48] [--jobs 2] [--seed 1] [--out build/faultlab.jsonl]
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.dirname(HERE), os.path.join(ROOT, "python")]
+STEPS = 2
+
+
+def last_part(name):
+    return name.replace("::", ".").rpartition(".")[2].strip("_")
+
+
+def is_culprit(finding, verdict):
+    return finding["kind"] == verdict["direction"] and last_part(finding["name"]) == last_part(verdict["culprit"])
+
+
+def make_tool(results, level="torch"):
+    from op_tools import OpAutoCompare
+
+    return OpAutoCompare(results=results, console="off", save=False, rows="none", log=False, level=level)
+
+
+def run_fault(scenario):
+    import ditorch
+    from models import Training
+    from referee import Referee
+
+    training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
+    with tempfile.TemporaryDirectory() as results, ditorch.fault(scenario["text"]) as fault:
+        tool = make_tool(results)
+        with Referee(fault, scenario["operator"]) as referee, tool:
+            for _ in range(STEPS):
+                training.step()
+        findings = tool.findings()
+    verdict = referee.verdict
+    answer = {"fired": verdict is not None, "counts": bool(verdict and verdict["counts"]), **(verdict or {})}
+    answer["findings"] = [describe(finding) for finding in findings]
+    if answer["counts"]:
+        answer["named"] = any(is_culprit(finding, verdict) for finding in findings)
+        answer["first"] = bool(findings) and is_culprit(findings[0], verdict)
+    answer["innocents"] = sum(not (verdict and verdict["culprit"] and is_culprit(f, verdict)) for f in findings)
+    return answer
+
+
+def run_clean(scenario):
+    from models import Training
+
+    training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
+    with tempfile.TemporaryDirectory() as results:
+        tool = make_tool(results, scenario["level"])
+        with tool:
+            for _ in range(2 * STEPS):
+                training.step()
+        findings, counts = tool.findings(), tool.counts()
+    return {"findings": [describe(finding) for finding in findings], "calls": counts["applied"]}
+
+
+def describe(finding):
+    keys = ("name", "kind", "id", "step", "what", "error", "allowed", "cpu_error", "reason", "wrong", "numel")
+    return {key: finding[key] for key in keys if key in finding}
+
+
+def run_scenario(scenario):
+    start = time.perf_counter()
+    try:
+        with contextlib.redirect_stderr(io.StringIO()) as text:
+            answer = run_clean(scenario) if "level" in scenario else run_fault(scenario)
+    except Exception as error:
+        answer = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
+        answer["text"] = text.getvalue()[-500:]
+    return {**scenario, **answer, "seconds": round(time.perf_counter() - start, 3)}
+
+
+def prepare():
+    import torch
+
+    torch.set_num_threads(1)
+    import ditorch  # noqa: F401
+
+
+def load_done(path):
+    done = {}
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                with contextlib.suppress(ValueError):  # the last line of a run that was killed
+                    row = json.loads(line)
+                    done[row["name"]] = row
+    return done
+
+
+def run_all(scenarios, path, jobs):
+    done = load_done(path)
+    todo = [scenario for scenario in scenarios if scenario["name"] not in done]
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    print(f"{len(scenarios)} scenarios, {len(scenarios) - len(todo)} of them done before ({path})", file=sys.stderr)
+    begin = told = time.monotonic()
+    context = multiprocessing.get_context("spawn")
+    with open(path, "a", encoding="utf-8") as file, context.Pool(jobs, prepare, maxtasksperchild=100) as pool:
+        for i, row in enumerate(pool.imap_unordered(run_scenario, todo), 1):
+            done[row["name"]] = row
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            if time.monotonic() - told > 10:
+                told = time.monotonic()
+                left = (told - begin) / i * (len(todo) - i)
+                print(f"{i} of {len(todo)}, about {left:.0f} s to go", file=sys.stderr)
+    return [done[scenario["name"]] for scenario in scenarios]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=400, help="planned; those that fire and are large enough count")
+    parser.add_argument("--clean", type=int, default=48)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--out", default=os.path.join(ROOT, "build", "faultlab.jsonl"))
+    options = parser.parse_args()
+    prepare()
+    import plan
+    import report
+
+    scenarios = plan.make_faults(options.faults, options.seed) + plan.make_clean(options.clean, options.seed)
+    rows = run_all(scenarios, options.out, options.jobs)
+    print(report.format_report(rows))
+    return 0 if report.is_clean(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
