@@ -20,7 +20,7 @@ TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_
 	op_time_measure op_overflow_check op_options op_selection op_tool_base helper store export)
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-full test-matrix bench lint docs clean distclean
+.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-full test-matrix test-libraries faultlab bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -46,6 +46,8 @@ build: $(VENV)/ready-$(TORCH)
 demo: setup ## train a small GPT, written for CUDA, on the embedded device
 	$(call say,training a small GPT written for CUDA on the embedded device)
 	@$(RUN) -m ditorch --set ledger=1 examples/gpt.py
+	$(call say,breaking one operator on purpose and asking OpAutoCompare which)
+	@cd build && PYTHONPATH=$(CURDIR)/python $(CURDIR)/$(PY) ../examples/find_fault.py
 
 test: setup test-c test-sanitize test-python test-opinfo ## everything that must pass before a change lands (a few minutes)
 	$(call say,all tests passed)
@@ -69,7 +71,7 @@ test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an 
 	@$(CMAKE) -S . -B build/asan-python $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_ADAPTER=ON -DDIT_INPLACE=OFF -DDIT_SANITIZE=address --log-level=WARNING
 	@$(CMAKE) --build build/asan-python -j $(JOBS)
 	@$(CMAKE) --install build/asan-python --prefix build/asan-python/site >/dev/null
-	@cp -r python/ditorch/*.py python/ditorch/cuda build/asan-python/site/ditorch/ && cp -r python/op_tools build/asan-python/site/
+	@cp -r python/ditorch/*.py python/ditorch/cuda build/asan-python/site/ditorch/ && cp -r python/op_tools python/module_tools build/asan-python/site/
 	@LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
 	  PYTHONPATH=$(CURDIR)/build/asan-python/site $(PYTEST) -o pythonpath= $(TOOL_TESTS)
 
@@ -90,6 +92,15 @@ test-full: test ## the long suites: 200 exits, packaging, all scripts in both al
 
 test-matrix: ## try another torch: make test-matrix TORCH=2.12.0
 	@$(MAKE) VENV=build/venv-$(TORCH) TORCH=$(TORCH) setup test-python
+
+test-libraries: build ## training with Hugging Face's Trainer under each tool, in an environment of its own (build/venv-libraries)
+	@test -x build/venv-libraries/bin/python || $(PYTHON) -m venv build/venv-libraries
+	@build/venv-libraries/bin/pip install --disable-pip-version-check -q torch==$(TORCH)
+	@build/venv-libraries/bin/pip install --disable-pip-version-check -q -r requirements-libraries.txt
+	@PYTHONPATH=$(CURDIR)/python build/venv-libraries/bin/python -m pytest -q -o pythonpath= -p no:cacheprovider tests/libraries
+
+faultlab: build ## break operators on purpose in four models and see whether OpAutoCompare names them (minutes)
+	@$(RUN) bench/faultlab/run.py --jobs $(JOBS)
 
 bench: setup ## measure; writes docs/measurements.md
 	@$(RUN) bench/run.py

@@ -13,13 +13,14 @@ import time
 
 import common
 
-PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import", "step")
+PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import", "step", "act")
 QUICK = {
     "bench_alias": ["--rounds", "3", "--calls", "500"],
     "bench_small_ops": ["--rounds", "9", "--calls", "300"],
     "bench_step": ["--rounds", "3"],
     "bench_import": ["--rounds", "3"],
     "step": ["--quick"],
+    "act": ["--quick"],
 }
 
 

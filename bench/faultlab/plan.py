@@ -43,10 +43,12 @@ def make_faults(count, seed):
         operators = queues[model, dtype]
         operator, calls = operators[(turn // len(places)) % len(operators)]
         kind = KINDS[(turn + turn // len(places)) % len(KINDS)]
+        level = "aten" if turn % 3 == 2 else "torch"
         call = rng.randint(1, calls)
         scenarios.append(
             {
-                "name": f"{model}-{dtype}-{kind}-{operator}-{call}-s{seed}",
+                "name": f"{model}-{dtype}-{kind}-{operator}-{call}-{level}-s{seed}",
+                "level": level,
                 "model": model,
                 "dtype": dtype,
                 "kind": kind,
@@ -67,6 +69,7 @@ def make_clean(count, seed):
     places = [(model, dtype, level) for level in ("torch", "aten") for model in sorted(MODELS) for dtype in DTYPES]
     return [
         {
+            "clean": True,
             "name": f"clean-{model}-{dtype}-{level}-{i}-s{seed}",
             "model": model,
             "dtype": dtype,

@@ -4,7 +4,12 @@ It knows nothing of the tool under test. A dispatch mode sees every ATen operato
 counter of injected faults around it; the torch function around a forward operator is known from a torch-function mode,
 the one behind a backward operator from the sequence number of the autograd node that is running. The damage is the
 difference between the damaged result and the same operator run again without a fault; it counts when it exceeds four
-times the error that the CPU makes in the same dtype against float64.
+times the error that the CPU makes in the same dtype against float64, which is at least the rounding of the value
+itself.
+
+Two levels: at "torch" the culprit is the torch function; sums of gradients that autograd makes by itself belong to no
+function, and an input that is changed behind the walls of a composite function is not to be seen from outside: these
+do not count. At "aten" the culprit is the operator itself, and both count.
 """
 
 import torch
@@ -20,20 +25,25 @@ class Functions(TorchFunctionMode):
 
     def __init__(self):
         super().__init__()
-        self.current = None
+        self.current, self.arguments = None, ()
         self.windows = []
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         name = resolve_name(func) or f"{getattr(func, '__module__', '')}.{getattr(func, '__name__', func)}"
         begin = torch._C._autograd._get_sequence_nr()
-        before, self.current = self.current, name
+        before = self.current, self.arguments
+        self.current, self.arguments = name, (args, kwargs)
         try:
             return func(*args, **(kwargs or {}))
         finally:
-            self.current = before
+            self.current, self.arguments = before
             end = torch._C._autograd._get_sequence_nr()
             if end > begin:
                 self.windows.append((begin, end, name))
+
+    def is_argument(self, tensor):
+        addresses = {x.untyped_storage().data_ptr() for x in tensors(self.arguments)}
+        return tensor.untyped_storage().data_ptr() in addresses
 
     def find(self, sequence):
         return next((name for begin, end, name in reversed(self.windows) if begin <= sequence < end), None)
@@ -42,9 +52,9 @@ class Functions(TorchFunctionMode):
 class Referee(TorchDispatchMode):
     """`verdict` is None until a fault fires, then a dictionary: operator, culprit, direction, damage, own, counts."""
 
-    def __init__(self, fault, operator):
+    def __init__(self, fault, level):
         super().__init__()
-        self.fault, self.operator = fault, operator.removeprefix("aten::").partition(".")[0]
+        self.fault, self.level = fault, level
         self.functions = Functions()
         self.verdict = None
 
@@ -57,7 +67,10 @@ class Referee(TorchDispatchMode):
         self.functions.__exit__(*exc_info)
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunction():  # what the referee does is no call of the program
+            return self.watch(func, args, kwargs or {})
+
+    def watch(self, func, args, kwargs):
         if self.verdict is not None or not touches_device((args, kwargs)):
             return func(*args, **kwargs)
         before = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, kwargs))
@@ -69,21 +82,35 @@ class Referee(TorchDispatchMode):
 
     def judge(self, func, before, after, result):
         node = torch._C._current_autograd_node()
-        backward = node is not None
-        culprit = self.functions.find(node._sequence_nr()) if backward else self.functions.current
+        given = tensors(after)
         damaged = [x.detach().clone() for x in tensors((after, result))]
         self.fault.__exit__(None, None, None)  # it has fired: from here on the device is sound
-        damage, own, dtype = measure(func, before, damaged)
+        worst = measure(func, before, damaged)
+        hidden = worst["place"] < len(given) and not is_written(func) and not self.is_visible(node, given, worst)
+        culprit = self.find_culprit(func, node)
         return {
-            "operator": str(func),
+            "hit": str(func),
             "culprit": culprit,
-            "direction": "backward" if backward else "forward",
-            "node": node.name() if backward else None,
-            "dtype": dtype,
-            "damage": damage,
-            "own": own,
-            "counts": bool(culprit) and damage > FACTOR * own,
+            "direction": "forward" if node is None else "backward",
+            "node": node.name() if node is not None else None,
+            **worst,
+            "counts": bool(culprit) and not hidden and worst["damage"] > FACTOR * worst["own"],
         }
+
+    def is_visible(self, node, given, worst):
+        return self.level == "aten" or (node is None and self.functions.is_argument(given[worst["place"]]))
+
+    def find_culprit(self, func, node):
+        if self.level == "aten":
+            return func.name()
+        if node is None:
+            return self.functions.current
+        name = func.name().partition(".")[0]
+        return None if name in ("aten::add", "aten::add_") else self.functions.find(node._sequence_nr())
+
+
+def is_written(func):
+    return func._schema.is_mutable
 
 
 def tensors(tree):
@@ -125,22 +152,30 @@ def distance(a, b):
 
 
 def measure(func, before, damaged):
-    """(damage, own error of the CPU, dtype) of the tensor that was hit worst, relative to what it may be off by."""
+    """The tensor that was hit worst: damage, own (what the CPU is off by, at least the rounding of the value), dtype,
+    place among the arguments and results."""
     clean = run(func, before, same)
     try:
         cpu, wide = run(func, before, lambda x: x.cpu()), run(func, before, widen)
     except (RuntimeError, NotImplementedError):
         cpu = wide = None  # no such operator on the CPU
-    worst = (0.0, 0.0, "")
+    worst = {"damage": 0.0, "own": 0.0, "dtype_hit": "", "place": len(damaged)}
     for i, (hurt, right) in enumerate(zip(damaged, clean, strict=True)):
-        damage = distance(hurt, right)
+        damage, own = distance(hurt, right), 0.0
         if not damage > 0:
             continue
-        own = 0.0
         if right.is_floating_point():
-            own = float(right.detach().abs().nan_to_num(0.0, 0.0, 0.0).max()) * torch.finfo(right.dtype).eps / 2
+            own = rounding(hurt, right)
             if cpu is not None and cpu[i].shape == wide[i].shape == right.shape:
-                own = distance(cpu[i], wide[i])
-        if damage - FACTOR * own > worst[0] - FACTOR * worst[1] or not worst[2]:
-            worst = (damage, own, str(right.dtype).removeprefix("torch."))
+                own = max(own, distance(cpu[i], wide[i]))
+        if damage - FACTOR * own > worst["damage"] - FACTOR * worst["own"] or not worst["dtype_hit"]:
+            name = str(right.dtype).removeprefix("torch.")
+            worst = {"damage": damage, "own": own, "dtype_hit": name, "place": i}
     return worst
+
+
+def rounding(hurt, right):
+    """Half a unit in the last place of the value that is off most."""
+    right = right.detach().cpu().double().nan_to_num(0.0, 0.0, 0.0)
+    off = (hurt.detach().cpu().double() - right).abs().nan_to_num(float("inf")).flatten()
+    return float(right.flatten()[off.argmax()].abs()) * torch.finfo(hurt.dtype).eps / 2

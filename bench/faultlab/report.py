@@ -6,8 +6,8 @@ def percent(part, whole):
 
 
 def split(rows):
-    clean = [row for row in rows if "level" in row]
-    faults = [row for row in rows if "level" not in row]
+    clean = [row for row in rows if "clean" in row]
+    faults = [row for row in rows if "clean" not in row]
     return clean, faults, [row for row in faults if row.get("counts")]
 
 
@@ -20,7 +20,7 @@ def make_line(label, rows):
 
 def is_clean(rows):
     """No clean run accused anybody and no scenario failed to run."""
-    return not any(row.get("error") or ("level" in row and row["findings"]) for row in rows)
+    return not any(row.get("error") or ("clean" in row and row.get("findings")) for row in rows)
 
 
 def format_report(rows):
@@ -30,7 +30,7 @@ def format_report(rows):
         "|---|---|---|---|---|",
         make_line("all", counted),
     ]
-    for key in ("direction", "dtype", "kind", "model"):
+    for key in ("level", "direction", "dtype", "kind", "model"):
         for value in sorted({row[key] for row in counted}):
             lines.append(make_line(f"{key} {value}", [row for row in counted if row[key] == value]))
     fired = sum(row.get("fired", False) for row in faults)

@@ -23,11 +23,15 @@ STEPS = 2
 
 
 def last_part(name):
-    return name.replace("::", ".").rpartition(".")[2].strip("_")
+    """add of torch.Tensor.__add__, aten::add.Tensor, torch.add."""
+    return (
+        name.removeprefix("aten::").partition(".")[0].strip("_") if "::" in name else name.rpartition(".")[2].strip("_")
+    )
 
 
 def is_culprit(finding, verdict):
-    return finding["kind"] == verdict["direction"] and last_part(finding["name"]) == last_part(verdict["culprit"])
+    """The operator is what counts: damage that a forward leaves in what it saved shows in its backward alone."""
+    return last_part(finding["name"]) == last_part(verdict["culprit"])
 
 
 def make_tool(results, level="torch"):
@@ -43,8 +47,8 @@ def run_fault(scenario):
 
     training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
     with tempfile.TemporaryDirectory() as results, ditorch.fault(scenario["text"]) as fault:
-        tool = make_tool(results)
-        with Referee(fault, scenario["operator"]) as referee, tool:
+        tool = make_tool(results, scenario["level"])
+        with Referee(fault, scenario["level"]) as referee, tool:
             for _ in range(STEPS):
                 training.step()
         findings = tool.findings()
@@ -54,6 +58,7 @@ def run_fault(scenario):
     if answer["counts"]:
         answer["named"] = any(is_culprit(finding, verdict) for finding in findings)
         answer["first"] = bool(findings) and is_culprit(findings[0], verdict)
+        answer["direction_right"] = bool(findings) and findings[0]["kind"] == verdict["direction"]
     answer["innocents"] = sum(not (verdict and verdict["culprit"] and is_culprit(f, verdict)) for f in findings)
     return answer
 
@@ -80,7 +85,7 @@ def run_scenario(scenario):
     start = time.perf_counter()
     try:
         with contextlib.redirect_stderr(io.StringIO()) as text:
-            answer = run_clean(scenario) if "level" in scenario else run_fault(scenario)
+            answer = run_clean(scenario) if "clean" in scenario else run_fault(scenario)
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"}
         answer["text"] = text.getvalue()[-500:]

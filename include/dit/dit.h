@@ -8,6 +8,7 @@
 #include "dit/error.h"
 #include "dit/export.h"
 #include "dit/fault.h"
+#include "dit/judge.h"
 #include "dit/kernel.h"
 #include "dit/ledger.h"
 #include "dit/log.h"

@@ -10,7 +10,7 @@ USAGE = """\
 usage: python -m ditorch [options] script.py [arguments ...]
        python -m ditorch [options] -m module [arguments ...]
        python -m ditorch [options] -c code [arguments ...]   (or - for standard input)
-       python -m ditorch [options] run|doctor|export|options|version ...
+       python -m ditorch [options] run|doctor|export|replay|options|version ...
 
 Run a PyTorch program written for CUDA, unchanged, on the device that is there.
 
@@ -26,11 +26,13 @@ verbs:
   run                run a program (also without the word)
   doctor [--json]    what is installed, what was chosen and why, and a self-check
   export FILES ...   record logs as JSONL, CSV, trace or text; captures as files (export --help)
+  replay PATH ...    captured operators once more: right, fast, small? (replay --help)
   options [TOOL]     every option (of a tool: observe, capture ...) with its value and where it came from
+  compare-modules DIR [REAL]   layers of two runs that CompLayerAcc saved (compare-modules --help)
   version            the version
 """
 
-VERBS = ("run", "doctor", "export", "options", "version", "help")
+VERBS = ("run", "doctor", "export", "replay", "options", "compare-modules", "version", "help")
 
 
 class UsageError(Exception):
@@ -131,6 +133,14 @@ def _run_verb(arguments: Arguments) -> int:
         from . import export
 
         return export.main(arguments.rest)
+    if arguments.verb == "replay":
+        from op_tools import replay
+
+        return replay.main(arguments.rest, arguments.config, arguments.options)
+    if arguments.verb == "compare-modules":
+        from module_tools import compare
+
+        return compare.main(arguments.rest)
     if arguments.verb == "options":
         return _show_options(arguments)
     from . import doctor

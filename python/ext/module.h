@@ -36,6 +36,7 @@ extern PyMethodDef py_engine_methods[];
 extern PyMethodDef py_capture_methods[];
 extern PyMethodDef py_helper_methods[];
 extern PyMethodDef py_helper_device_methods[];
+extern PyMethodDef py_twin_methods[];
 
 /// Adds LogReader. 0 or -1.
 DIT_NODISCARD int py_log_read_add_types(PyObject *module);

@@ -14,11 +14,18 @@ from importlib import import_module
 from typing import Any
 
 _EXPORTS = {
+    "OpAutoCompare": "autocompare",
     "OpCapture": "capture",
     "OpDispatchWatcher": "observe",
+    "OpDtypeCast": "dtype_cast",
+    "OpFallback": "fallback",
     "OpObserve": "observe",
     "OpOverflowCheck": "overflow_check",
     "OpTimeMeasure": "time_measure",
+    "apply_feature": "custom_apply_hook",
+    "list_features": "custom_apply_hook",
+    "remove_feature": "custom_apply_hook",
+    "WrongResult": "autocompare",
     "step": "session",
 }
 

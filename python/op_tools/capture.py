@@ -7,13 +7,9 @@ anything that the file says.
 
 from __future__ import annotations
 
-import operator
 import os
-import re
-import sys
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,9 +17,10 @@ from ditorch import _C, settings
 
 from . import results
 from .console import count
+from .described import TAG, Described, restore
 from .tool import Tool
 
-TAG = "__ditorch__"
+__all__ = ["RESULTS", "TAG", "Case", "Described", "OpCapture", "find_cases", "load_item", "restore", "save_item"]
 RESULTS = "op_capture_results"
 
 
@@ -81,20 +78,6 @@ def save_item(path: str | os.PathLike, item: dict[str, Any]) -> None:
 # ---- reading
 
 
-@dataclass
-class Described:
-    """A value that a capture holds only a description of: `kind` (tensor, object, function ...) and its facts."""
-
-    kind: str
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def __getattr__(self, name: str) -> Any:
-        facts = self.__dict__.get("facts", {})
-        if name in facts:
-            return facts[name]
-        raise AttributeError(f"a described {self.__dict__.get('kind')} has no {name!r}; it has {', '.join(facts)}")
-
-
 def load_item(path: str | os.PathLike, map_location: Any = None, mmap: bool = False) -> dict[str, Any]:
     """The dictionary of a captured file: name, args, kwargs, identifier, with tagged values restored.
 
@@ -122,122 +105,6 @@ def _modernise(item: dict[str, Any]) -> dict[str, Any]:
     if old and isinstance(args[0], tuple) and isinstance(args[1], dict):
         return {**item, "args": args[0], "kwargs": args[1]}
     return {"kwargs": {}, **item}
-
-
-def restore(value: Any) -> Any:
-    """Tagged dictionaries as what they stand for, at any depth. Unknown tags stay as they are."""
-    if isinstance(value, dict):
-        kind = value.get(TAG)
-        if isinstance(kind, str):
-            return _restore_tagged(kind, value)
-        return {key: restore(item) for key, item in value.items()}
-    if type(value) is tuple:
-        return tuple(restore(item) for item in value)
-    if type(value) is list:
-        return [restore(item) for item in value]
-    return value
-
-
-def _restore_tagged(kind: str, value: dict) -> Any:
-    facts = {key: restore(item) for key, item in value.items() if key != TAG}
-    maker = _MAKERS.get(kind)
-    if maker is None:
-        return Described(kind, facts)
-    try:
-        return maker(facts)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RuntimeError):
-        return Described(kind, facts)  # written by another version, or damaged
-
-
-def _look_up(name: Any) -> Any:
-    """torch.nn.functional.relu and the like, where they are loaded already; nothing is imported or called."""
-    parts = str(name).split(".")
-    if parts[0] not in ("torch", "builtins", "math", "operator"):
-        raise KeyError(name)
-    for length in range(len(parts) - 1, 0, -1):
-        found: Any = sys.modules.get(".".join(parts[:length]))
-        if found is not None:
-            for part in parts[length:]:
-                found = vars(found)[part] if part in vars(found) else getattr(found, part)
-            return found
-    raise KeyError(name)
-
-
-def _make_return_type(facts: dict) -> Any:
-    module, _, name = facts["type"].rpartition(".")
-    if module != "torch.return_types":
-        raise KeyError(facts["type"])
-    return getattr(torch.return_types, name)(facts["values"])
-
-
-def _make_named_tuple(facts: dict) -> Any:
-    """A tuple class of its own with the same fields: the original class is not looked for."""
-    names = [str(name) for name in facts["fields"]]
-    members = {name: property(operator.itemgetter(i)) for i, name in enumerate(names)}
-    kind = type(str(facts["type"]).rpartition(".")[2], (tuple,), {**members, "_fields": tuple(names)})
-    return kind(facts["values"])
-
-
-def _make_torch_constant(kind: type) -> Callable[[dict], Any]:
-    def make(facts: dict) -> Any:
-        value = getattr(torch, facts["name"].removeprefix("torch."))
-        if not isinstance(value, kind):
-            raise TypeError(facts["name"])
-        return value
-
-    return make
-
-
-def _make_generator(facts: dict) -> torch.Generator:
-    generator = torch.Generator(facts["device"])
-    generator.set_state(facts["state"].cpu())
-    return generator
-
-
-def _make_buffer(facts: dict) -> Any:
-    data = facts["data"].contiguous().cpu().numpy()
-    if not str(facts["type"]).startswith("numpy."):
-        return memoryview(data.tobytes()).cast(facts["format"].lstrip("@"), list(facts["shape"]) or None)
-    import numpy
-
-    items = numpy.frombuffer(data.tobytes(), dtype=_dtype(facts))
-    array = items.reshape(facts["shape"]).copy()
-    return array if facts["type"] == "numpy.ndarray" else array[()]
-
-
-def _dtype(facts: dict) -> Any:
-    """NumPy's type of a buffer format: '<f', 'Zd', '?'."""
-    import numpy
-
-    order, code = re.fullmatch(r"([@=<>!]?)(.+)", facts["format"]).groups()
-    codes = {"Zf": "c8", "Zd": "c16", "Zg": f"c{facts['itemsize']}", "l": f"i{facts['itemsize']}"}
-    codes["L"] = f"u{facts['itemsize']}"
-    return numpy.dtype({"@": "=", "!": ">"}.get(order, order) + codes.get(code, code))
-
-
-def _make_enum(facts: dict) -> Any:
-    return _look_up(facts["type"])[facts["name"]]
-
-
-_MAKERS: dict[str, Callable[[dict], Any]] = {
-    "slice": lambda facts: slice(facts["start"], facts["stop"], facts["step"]),
-    "ellipsis": lambda facts: Ellipsis,
-    "range": lambda facts: range(facts["start"], facts["stop"], facts["step"]),
-    "int": lambda facts: int(facts["hex"], 16),
-    "dict": lambda facts: dict(facts["items"]),
-    "ordereddict": lambda facts: OrderedDict(facts["items"]),
-    "set": lambda facts: set(facts["values"]),
-    "frozenset": lambda facts: frozenset(facts["values"]),
-    "memory_format": _make_torch_constant(torch.memory_format),
-    "generator": _make_generator,
-    "storage": lambda facts: facts["data"].untyped_storage(),
-    "return_type": _make_return_type,
-    "namedtuple": _make_named_tuple,
-    "buffer": _make_buffer,
-    "enum": _make_enum,
-    "function": lambda facts: _look_up(facts["name"]),
-    "class": lambda facts: _look_up(facts["name"]),
-}
 
 
 # ---- finding

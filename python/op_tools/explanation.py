@@ -49,6 +49,11 @@ def _explain_nothing(tool: Tool, counts: dict[str, int], parts: list[str]) -> st
         return (
             f"No selected step came: {wanted} against steps {tool._first_step} to {last}; step() begins the next step"
         )
+    if counts.get("seen", 0) == 0 and tool._attached:
+        return (
+            "No hooked function was called; names that other modules imported before apply_feature are not reached "
+            "(everywhere=True)"
+        )
     if counts.get("seen", 0) == 0:
         return (
             "No operator was called between start() and stop() on the thread that started it; threads=all watches "

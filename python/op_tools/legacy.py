@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -280,8 +281,19 @@ CONSOLES: dict[str, type[Console]] = {
 }
 
 
+_ACTING = {
+    "cast": ("legacy_cast", "CastConsole"),
+    "compare": ("legacy_compare", "CompareConsole"),
+    "fallback": ("legacy_act", "FallbackConsole"),
+}
+"""Consoles of the tools that act, in modules of their own."""
+
+
 def create(kind: str, **options: Any) -> Console:
-    """The console of a tool: observe, time, overflow or capture."""
+    """The console of a tool, by its kind."""
+    if kind not in CONSOLES and kind in _ACTING:
+        module, name = _ACTING[kind]
+        CONSOLES[kind] = getattr(import_module(f".{module}", __package__), name)
     if kind not in CONSOLES:
-        raise ValueError(f"no full console for {kind!r}; valid: {', '.join(CONSOLES)}")
+        raise ValueError(f"no full console for {kind!r}; valid: {', '.join([*CONSOLES, *_ACTING])}")
     return CONSOLES[kind](**options)

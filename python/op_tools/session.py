@@ -125,6 +125,6 @@ def _after_fork() -> None:
     for tool in inherited:
         if tool._options.get_value("fork"):
             try:
-                tool.start()
+                tool._begin(attached=tool._attached)
             except Exception as error:
                 console.say(f"{type(tool).__name__}: not on in the forked process {os.getpid()}: {error}")

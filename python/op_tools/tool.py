@@ -12,7 +12,7 @@ from typing import Any
 
 from ditorch import _C, settings
 
-from . import console, eager, engine_patches, modules, results, session
+from . import collectives, console, eager, engine_patches, modules, results, session
 from .explanation import explain
 from .selection import Selection
 from .session import active_tools, step
@@ -57,6 +57,7 @@ class Tool:
         self._first_step = 0
         self._first_record = 0
         self._log: results.Log | None = None
+        self._attached = False
 
     # ---- what a subclass may change
 
@@ -93,6 +94,14 @@ class Tool:
     def start(self) -> Tool:
         """Switch the tool on. ValueError, TypeError or OSError say what is wrong with an option; nothing has changed
         then."""
+        return self._begin(attached=False)
+
+    def attach(self) -> Tool:
+        """Like start(), but only calls of functions that have the tool in their hook (apply_feature) reach it, on
+        every thread."""
+        return self._begin(attached=True)
+
+    def _begin(self, *, attached: bool) -> Tool:
         with session.lock:
             if self.is_active:
                 return self
@@ -107,6 +116,7 @@ class Tool:
                 self._engine = _C.Tool(self.kind, engine_options)
                 self._engine_options = engine_options
             self._options = options
+            self._attached = attached
             self._first_record = _C.log_counts()["committed"]
             try:
                 self._switch_on(selection)
@@ -203,18 +213,23 @@ class Tool:
         options = self._options
         session.install()
         self._apply(selection)
-        self._engine.set_aten(options.get_value("level") == "aten")
+        aten = options.get_value("level") == "aten" and not self._attached
+        self._engine.set_aten(aten)
         self._engine.set_condition(self._condition)
         self._set_console(options)
         if options.get_value("compile") == "eager":
             eager.acquire()
             self._undo.append(eager.release)
-        if options.get_value("threads") == "all":
+        if options.get_value("threads") == "all" and not self._attached:
             session.threads.acquire()
             self._undo.append(session.threads.release)
         engine_patches.install()
         self._undo.append(engine_patches.remove)
-        self._engine.start()
+        collectives.begin(self.kind)
+        if not self._attached:
+            collectives.acquire()
+            self._undo.append(collectives.release)
+        (self._engine.attach if self._attached else self._engine.start)()
         self._undo.append(self._engine.stop)
 
     def _switch_off(self) -> None:
@@ -284,7 +299,8 @@ class Tool:
         if self._options.get_value("log"):
             _C.log_tool(self.kind, "start", text)
         if self._options.get_value("console") == "short":
-            console.say_once(f"{self._title}: on, {text}{where}")
+            how = "on for hooked functions" if self._attached else "on"
+            console.say_once(f"{self._title}: {how}, {text}{where}")
 
     def _tell_end(self, counts: dict[str, int]) -> None:
         text = explain(self, counts)

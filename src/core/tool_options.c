@@ -125,8 +125,9 @@ static enum dit_status load_defaults(struct dit_tool_options *options, struct di
 
 static enum dit_status load_variable(struct dit_tool_options *options, int option, const char *key, const char *name,
                                      const char *text, struct dit_error *err) {
-  bool names = dit_tool_option_get_info(option)->option.type == DIT_OPTION_NAMES;
-  if (!text || (*text == '\0' && !names)) {
+  enum dit_option_type type = dit_tool_option_get_info(option)->option.type;
+  bool may_be_empty = type == DIT_OPTION_NAMES || type == DIT_OPTION_CASTS;  // no operator; no cast
+  if (!text || (*text == '\0' && !may_be_empty)) {
     return DIT_OK;
   }
   char origin[160];

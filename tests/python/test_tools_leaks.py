@@ -1,8 +1,8 @@
 """Every function of ditorch._C that belongs to the tools, called a thousand times: neither objects nor memory grow."""
 
 PREFIXES = (
-    *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_"),
-    *("EmptyMode", "LogReader", "Tool"),
+    *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_"),
+    *("compare_", "judge_", "EmptyMode", "Hook", "LogReader", "Tool"),
     *("log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair"),
 )
 
@@ -34,6 +34,22 @@ def tool():
     one.flush()
     one.stop()
     one.counts(), one.describe(), one.active, one.kind
+
+def hook():
+    one = _C.Hook("torch.mm", torch.mm)
+    one.features = ((observer, None), (observer, lambda *args: True))
+    one(x, y), one.features, one.func, one.op_name, repr(one), one == torch.mm
+    one.features = ()
+
+observer = _C.Tool("observe", {})
+observer.attach()
+
+def act(kind):
+    one = _C.Tool(kind, {})
+    one.start()
+    torch.mm(x, y).sum().backward()
+    one.stop()
+    one.describe()
 
 def module():
     _C.engine_module_push("a.b")
@@ -70,6 +86,9 @@ for _ in range(12_000):  # Python's own method caches settle slowly when a class
 
 CALLS = {
     "Tool": (200, tool, [lambda: _C.Tool("x", {}), lambda: _C.Tool("observe", 3)]),
+    "Hook": (200, hook, [lambda: _C.Hook("x", 3), lambda: _C.Hook(3, len)]),
+    "engine_classify": (1000, lambda: _C.engine_classify("torch.Tensor.view"), [lambda: _C.engine_classify(3)]),
+    "tools_twin": (500, lambda: _C.tools_twin((x, y, y[1:])), [lambda: _C.tools_twin((torch.ones(1, device="meta"),))]),
     "EmptyMode": (1000, mode, []),
     "LogReader": (200, reader, [lambda: _C.LogReader(["/nothere"])]),
     "log_open log_close log_flush log_path log_counts log_tool": (50, log, [lambda: _C.log_open("/nothere", {}, {})]),

@@ -85,10 +85,12 @@ class Worker:
         self.options = options
         self.process = None
 
+    script = "opinfo_worker.py"
+
     def start(self):
         command = [
             sys.executable,
-            os.path.join(HERE, "opinfo_worker.py"),
+            os.path.join(HERE, self.script),
             "--device",
             self.options.device,
             "--load",
@@ -206,14 +208,14 @@ class Progress:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
-def run_all(names, expectations, options):
+def run_all(names, expectations, options, make_worker=Worker):
     pending = queue.Queue()
     for name in names:
         pending.put(name)
     results, progress, failures = [], Progress(len(names)), []
 
     def serve():
-        worker = Worker(options)
+        worker = make_worker(options)
         try:
             while True:
                 try:

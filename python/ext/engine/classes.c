@@ -188,13 +188,27 @@ static int text_compare(const void *key, const void *entry) {
 
 #define HAS(list, word) (bsearch(word, list, sizeof list / sizeof *list, sizeof *list, text_compare) != NULL)
 
-unsigned engine_class_find(const char *name) {
+// The word that tells: "view" of torch.Tensor.view, aten::view and aten.view.default (torch.ops.aten.view.default).
+static const char *word_find(const char *name, char *buffer, size_t size) {
+  if (strncmp(name, "aten.", 5) == 0) {
+    size_t length = strcspn(name + 5, ".");
+    if (length < size) {
+      memcpy(buffer, name + 5, length);
+      buffer[length] = '\0';
+      return buffer;
+    }
+  }
   const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  const char *last = dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
-  unsigned flags = HAS(views, last) ? ENGINE_OP_VIEW : 0;
-  flags |= HAS(transfers, last) ? ENGINE_OP_TRANSFER : 0;
-  flags |= HAS(uninitialised, last) ? ENGINE_OP_UNINITIALISED : 0;
-  flags |= HAS(randoms, last) ? ENGINE_OP_RANDOM : 0;
+  return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
+}
+
+unsigned engine_class_find(const char *name) {
+  char buffer[64];
+  const char *word = word_find(name, buffer, sizeof buffer);
+  unsigned flags = HAS(views, word) ? ENGINE_OP_VIEW : 0;
+  flags |= HAS(transfers, word) ? ENGINE_OP_TRANSFER : 0;
+  flags |= HAS(uninitialised, word) ? ENGINE_OP_UNINITIALISED : 0;
+  flags |= HAS(randoms, word) ? ENGINE_OP_RANDOM : 0;
   flags |= strncmp(name, "torch.distributed.", 18) == 0 || strncmp(name, "c10d::", 6) == 0 ? ENGINE_OP_COLLECTIVE : 0;
   return flags;
 }

@@ -142,6 +142,9 @@ enum engine_call_flag {
   ENGINE_CALL_RECOMPUTE = 1 << 1,  ///< inside the backward pass: activation checkpointing, custom backward
   ENGINE_CALL_ATEN = 1 << 2,       ///< level "aten"
   ENGINE_CALL_HOOKED = 1 << 3,     ///< through a function that apply_feature replaced
+  /// `func` runs the operator when it is called first; called again, with CPU copies, it computes what should have come
+  /// out (collectives: others take part, running it twice is not possible).
+  ENGINE_CALL_REFERENCE = 1 << 4,
 };
 
 struct engine_call {

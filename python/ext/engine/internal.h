@@ -12,6 +12,8 @@ struct engine_op *engine_op_find(PyObject *func, bool aten);
 struct engine_op *engine_op_create(PyObject *py_name);
 /// ENGINE_OP_VIEW, _TRANSFER, _RANDOM, _UNINITIALISED, _COLLECTIVE of an operator's name.
 unsigned engine_class_find(const char *name);
+/// The argument that a function of torch.distributed writes to: 0, 1 (gather); -1 none, or another operator.
+int engine_collective_get_target(const char *name);
 /// Walk a call's arguments: keys "args.<i>" and "kwargs.<name>". 0 or -1.
 DIT_NODISCARD int engine_leaves_add_call(struct engine_leaves *leaves, PyObject *args, PyObject *kwargs);
 
@@ -56,6 +58,10 @@ PyObject *engine_call_show(struct engine_op *op, PyObject *func, PyObject *args,
 /// Options that changed since the last call take effect, and `op` knows which tools want it. 0 or -1.
 DIT_NODISCARD int engine_op_prepare(struct engine_op *op);
 int engine_hook_add_types(PyObject *module);
+/// What a hook wraps; any other object itself. Borrowed.
+PyObject *engine_hook_get_function(PyObject *func);
+/// The started tools that watch this thread, by slot.
+uint32_t engine_mode_get_tools(void);
 
 extern _Atomic uint64_t engine_environ_generation;
 DIT_NODISCARD int engine_environ_refresh(void);

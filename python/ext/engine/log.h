@@ -13,7 +13,8 @@
   X(FINDING, 19, "finding")   \
   X(CAPTURE, 20, "capture")   \
   X(TOOL, 21, "tool")         \
-  X(NOTE, 22, "note")
+  X(NOTE, 22, "note")         \
+  X(COMPARE, 23, "compare")
 
 enum engine_record_type {
 #define ENGINE_RECORD_ENUM(suffix, number, name) ENGINE_RECORD_##suffix = number,

@@ -303,6 +303,17 @@ static void versions_read(struct engine_call *call) {
   }
 }
 
+// Collectives do not raise version counters.
+static void collective_find_changed(struct engine_call *call) {
+  int target = engine_collective_get_target(call->op->name);
+  for (int i = 0; target >= 0 && i < call->in.leaf_count; i++) {
+    const struct engine_leaf *leaf = &call->in.leaf[i];
+    if (leaf->top == target && leaf->tensor >= 0 && leaf->tensor < 64) {
+      call->changed |= UINT64_C(1) << leaf->tensor;
+    }
+  }
+}
+
 static void effects_find(struct engine_call *call, bool versions) {
   int outs = call->out.tensor_count < 64 ? call->out.tensor_count : 64;
   int ins = call->in.tensor_count < 64 ? call->in.tensor_count : 64;
@@ -320,6 +331,9 @@ static void effects_find(struct engine_call *call, bool versions) {
     if (before >= 0 && engine_tensor_get_version(call->in.tensor[j].py_tensor) != before) {
       call->changed |= UINT64_C(1) << j;
     }
+  }
+  if (call->op->flags & ENGINE_OP_COLLECTIVE) {
+    collective_find_changed(call);
   }
 }
 
@@ -599,11 +613,13 @@ static PyObject *call_handle(PyObject *func, PyObject *args, PyObject *kwargs, b
   if (!active || engine_guard_is_up() || engine_state.child) {
     return call_plain(func, args, kwargs);
   }
+  func = engine_hook_get_function(func);  // torch finds replaced methods by name
   struct engine_op *op = engine_op_find(func, aten);
   if (!op) {
     return NULL;
   }
-  if (op->flags & ENGINE_OP_NEVER) {
+  // Collectives are shown by their hooks (op_tools/collectives.py), which know when their results are there.
+  if (op->flags & (ENGINE_OP_NEVER | ENGINE_OP_COLLECTIVE)) {
     return call_plain(func, args, kwargs);
   }
   if (engine_op_prepare(op) < 0) {

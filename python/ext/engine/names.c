@@ -253,6 +253,9 @@ static unsigned flags_find(const char *name) {
   } else if (list_has(never_functions, name)) {
     flags |= ENGINE_OP_NEVER;
   }
+  if (engine_collective_get_target(name) == 0) {
+    flags |= ENGINE_OP_INPLACE;
+  }
   // torch.Tensor.add_, torch.relu_, aten::add_; not torch.Tensor.__add__.
   if (size > 1 && name[size - 1] == '_' && name[size - 2] != '_') {
     flags |= ENGINE_OP_INPLACE;

@@ -87,6 +87,11 @@ int engine_mode_leave(bool aten) {
   return level_pop(aten);
 }
 
+uint32_t engine_mode_get_tools(void) {
+  return (thread.torch_pushed > 0 ? engine_state.active_torch : 0) |
+         (thread.aten_pushed > 0 ? engine_state.active_aten : 0);
+}
+
 // ---- the backward pass
 
 bool engine_is_in_backward(void) {

@@ -240,7 +240,10 @@ static PyObject *tool_counts(PyObject *self, PyObject *unused) {
       Py_CLEAR(py_dict);
     }
   }
-  // Calls whose name was not wanted are not counted one by one: they are the rest.
+  // Calls whose name was not wanted are not counted one by one: they are the rest. Hooks count all of theirs.
+  if (tool->hooked) {
+    seen = told + atomic_load_explicit(&tool->counts[ENGINE_SKIP_NAME], memory_order_relaxed);
+  }
   uint64_t cap = atomic_load_explicit(&tool->counts[ENGINE_SKIP_CAP], memory_order_relaxed);
   if (py_dict && (py_dict_take(py_dict, "cap", PyLong_FromUnsignedLongLong(cap)) < 0 ||
                   py_dict_take(py_dict, "name", PyLong_FromUnsignedLongLong(seen > told ? seen - told : 0)) < 0 ||

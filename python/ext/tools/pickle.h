@@ -103,6 +103,8 @@ struct pickle_mark {
 void pickle_mark_set(const struct pickle *p, struct pickle_mark *mark);
 void pickle_mark_return(struct pickle *p, const struct pickle_mark *mark);
 
+/// Where CPU twins of device tensors (place CPU, flag ENGINE_TENSOR_DEVICE) are said to be; NULL: on the CPU.
+extern _Thread_local const char *pickle_twin_device;
 /// Text of a tensor's device ("cuda:0"), valid for the life of the process.
 const char *pickle_device_text(const struct engine_tensor *tensor);
 /// Whether the negative bit is set (torch only sets it on views such as x.conj().imag).

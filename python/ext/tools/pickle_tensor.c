@@ -27,9 +27,11 @@ static const char *device_text_make(PyObject *tensor) {
   return copy;
 }
 
+_Thread_local const char *pickle_twin_device;
+
 const char *pickle_device_text(const struct engine_tensor *tensor) {
   if (tensor->place == ENGINE_PLACE_CPU) {
-    return "cpu";
+    return pickle_twin_device && (tensor->flags & ENGINE_TENSOR_DEVICE) ? pickle_twin_device : "cpu";
   }
   // A place of OTHER or NONE may stand for several kinds of devices: those are looked up by text below.
   bool fixed = tensor->place == ENGINE_PLACE_HOST || tensor->place == ENGINE_PLACE_CUDA;

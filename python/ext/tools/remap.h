@@ -14,6 +14,10 @@
 DIT_NODISCARD int remap_call(const struct engine_call *call, PyObject *const *replacement, PyObject *device,
                              PyObject **py_args, PyObject **py_kwargs);
 
+/// The same for one value whose tensors are those of `leaves` (engine_leaves_add of that value): a result. New
+/// reference or NULL.
+PyObject *remap_leaves(PyObject *value, const struct engine_leaves *leaves, PyObject *const *replacement);
+
 /// New reference for one tensor, or NULL with an exception; the tensor itself (a new reference) when it stays.
 typedef PyObject *(*remap_function)(void *context, PyObject *tensor);
 /// A value (result, tuple of arguments) with every tensor in it passed through `map`. New reference or NULL.

@@ -18,6 +18,10 @@ enum twin_mode {
 /// tensors have no twin: -1 with a TypeError that says which. 0, or -1 with an exception (then no references are held).
 DIT_NODISCARD int twin_make(const struct engine_tensor *tensors, int count, enum twin_mode mode, bool copy_cpu,
                             PyObject **twins);
+/// The way back: tensors[i] (all on the CPU) on `device` (torch.device, borrowed), sharing memory among themselves as
+/// they do on the CPU. The same rules and failures as twin_make.
+DIT_NODISCARD int twin_send(const struct engine_tensor *tensors, int count, enum twin_mode mode, PyObject *device,
+                            PyObject **copies);
 void twin_release(PyObject **twins, int count);
 
 #endif

@@ -1,0 +1,728 @@
+// CPU twins of tensors.
+//
+// Most tensors are dense and alone: torch's own .cpu() gives the twin. A tensor with gaps gets memory of the same
+// strides. Tensors that share elements, overlap with themselves (expanded) or carry the conjugate or negative bit get
+// views of one copy of the bytes that they cover; their gradients flow through a .cpu() whose data is then replaced by
+// that view. Depends on the engine's metadata and on torch's public methods, looked up once.
+#include "tools/twin.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/internal.h"
+#include "tools/remap.h"
+
+#define INLINE_TENSORS 32
+
+// ---- torch
+
+static struct {
+  PyObject *py_cpu, *py_to, *py_clone, *py_detach, *py_requires_grad, *py_copy, *py_set, *py_storage, *py_offset,
+      *py_subclass,
+      *py_conj;                                         // methods
+  PyObject *py_empty, *py_empty_strided, *py_neg_view;  // functions
+  PyObject *py_uint8, *py_host;                         // torch.uint8, torch.device("cpu")
+  PyObject *py_options;                                 // ("dtype", "device")
+  bool loaded;
+} names;
+
+static int names_load(void) {
+  const struct {
+    PyObject **slot;
+    const char *name;
+  } methods[] = {
+      {&names.py_cpu, "cpu"},
+      {&names.py_to, "to"},
+      {&names.py_clone, "clone"},
+      {&names.py_detach, "detach"},
+      {&names.py_requires_grad, "requires_grad_"},
+      {&names.py_copy, "copy_"},
+      {&names.py_set, "set_"},
+      {&names.py_storage, "untyped_storage"},
+      {&names.py_offset, "storage_offset"},
+      {&names.py_subclass, "as_subclass"},
+      {&names.py_conj, "conj"},
+  };
+  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
+    if (!*methods[i].slot &&
+        !(*methods[i].slot = PyObject_GetAttrString(engine_torch.py_tensor_type, methods[i].name))) {
+      return -1;
+    }
+  }
+  PyObject *py_torch = PyImport_ImportModule("torch");
+  if (!py_torch) {
+    return -1;
+  }
+  names.py_empty = PyObject_GetAttrString(py_torch, "empty");
+  names.py_empty_strided = PyObject_GetAttrString(py_torch, "empty_strided");
+  names.py_neg_view = PyObject_GetAttrString(py_torch, "_neg_view");
+  names.py_uint8 = PyObject_GetAttrString(py_torch, "uint8");
+  names.py_host = PyObject_CallFunction(engine_torch.py_device_type, "s", "cpu");
+  names.py_options = Py_BuildValue("(ss)", "dtype", "device");
+  Py_DECREF(py_torch);
+  names.loaded = names.py_empty && names.py_empty_strided && names.py_neg_view && names.py_uint8 && names.py_host &&
+                 names.py_options;
+  return names.loaded ? 0 : -1;
+}
+
+static PyObject *numbers_pack(const int64_t *numbers, int count) {
+  PyObject *py_tuple = PyTuple_New(count);
+  for (int i = 0; py_tuple && i < count; i++) {
+    PyObject *py_number = PyLong_FromLongLong(numbers[i]);
+    if (!py_number) {
+      Py_CLEAR(py_tuple);
+      break;
+    }
+    PyTuple_SET_ITEM(py_tuple, i, py_number);
+  }
+  return py_tuple;
+}
+
+// ---- geometry
+
+static int64_t tensor_get_item_size(const struct engine_tensor *tensor) {
+  return (int64_t)dit_dtype_get_size(tensor->dtype);
+}
+
+// Bytes from the first element to the end of the last one.
+static int64_t tensor_get_span(const struct engine_tensor *tensor) {
+  int64_t last = 0;
+  for (int i = 0; i < tensor->ndim; i++) {
+    last += (tensor->sizes[i] - 1) * tensor->strides[i];
+  }
+  return tensor->numel > 0 ? (last + 1) * tensor_get_item_size(tensor) : 0;
+}
+
+// No two indices share an element, as far as sorted strides tell: each is larger than everything below it. Sets *dense
+// when there are no gaps either.
+static bool tensor_is_simple(const struct engine_tensor *tensor, bool *dense) {
+  int order[DIT_MAX_DIMS], count = 0;
+  *dense = false;
+  if (tensor->numel <= 1) {
+    *dense = true;
+    return true;
+  }
+  for (int i = 0; i < tensor->ndim; i++) {
+    if (tensor->sizes[i] == 1) {
+      continue;
+    }
+    if (count == DIT_MAX_DIMS) {
+      return false;
+    }
+    int at = count++;
+    for (; at > 0 && tensor->strides[order[at - 1]] > tensor->strides[i]; at--) {
+      order[at] = order[at - 1];
+    }
+    order[at] = i;
+  }
+  int64_t extent = 1;  // elements from the first to the last of the dimensions so far
+  for (int i = 0; i < count; i++) {
+    int64_t stride = tensor->strides[order[i]];
+    if (stride < extent) {
+      return false;
+    }
+    extent += (tensor->sizes[order[i]] - 1) * stride;
+  }
+  *dense = extent == tensor->numel;
+  return true;
+}
+
+// The part of the span that a tensor covers modulo `period` bytes: dimensions that step by whole periods do not count.
+static int64_t tensor_get_width(const struct engine_tensor *tensor, int64_t period) {
+  int64_t item = tensor_get_item_size(tensor), width = item;
+  for (int i = 0; i < tensor->ndim; i++) {
+    int64_t step = tensor->strides[i] * item;
+    width += step % period ? (tensor->sizes[i] - 1) * step : 0;
+  }
+  return width;
+}
+
+// Interleaved chunks of one buffer (q, k and v of a joint projection) share a range of addresses but no element. True
+// only when that is certain.
+static bool tensors_are_apart(const struct engine_tensor *a, const struct engine_tensor *b) {
+  uintptr_t begin_a = (uintptr_t)a->data, begin_b = (uintptr_t)b->data;
+  if (begin_a > begin_b) {
+    const struct engine_tensor *swap = a;
+    a = b;
+    b = swap;
+    begin_a = (uintptr_t)a->data;
+    begin_b = (uintptr_t)b->data;
+  }
+  if (begin_a + (uintptr_t)tensor_get_span(a) <= begin_b) {
+    return true;
+  }
+  int64_t distance = (int64_t)(begin_b - begin_a);
+  for (int i = 0; i < a->ndim; i++) {
+    int64_t period = a->strides[i] * tensor_get_item_size(a);
+    if (period <= 0 || a->sizes[i] == 1) {
+      continue;
+    }
+    int64_t at = distance % period;
+    if (at >= tensor_get_width(a, period) && at + tensor_get_width(b, period) <= period) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// ---- groups of tensors that share elements
+
+struct plan {
+  const struct engine_tensor *tensors;
+  PyObject **twins;
+  int *group;  // number of the first member of the group; -1: not looked at (no memory of its own)
+  int count;
+  enum twin_mode mode;
+  bool copy_cpu;
+  PyObject *target;  // the device to go to; NULL: the CPU
+};
+
+static bool tensor_has_memory(const struct plan *plan, const struct engine_tensor *tensor) {
+  bool copied = plan->copy_cpu || tensor->place != ENGINE_PLACE_CPU;
+  return copied && (tensor->flags & ENGINE_TENSOR_STRIDED) && tensor->place != ENGINE_PLACE_NONE && tensor->dtype >= 0;
+}
+
+struct interval {
+  uintptr_t begin, end;
+  int index;
+};
+
+static int interval_compare(const void *left, const void *right) {
+  const struct interval *a = left, *b = right;
+  if (a->begin != b->begin) {
+    return a->begin < b->begin ? -1 : 1;
+  }
+  return a->index - b->index;
+}
+
+static void groups_merge(struct plan *plan, int a, int b) {
+  int keep = plan->group[a] < plan->group[b] ? plan->group[a] : plan->group[b];
+  int drop = plan->group[a] < plan->group[b] ? plan->group[b] : plan->group[a];
+  for (int i = 0; keep != drop && i < plan->count; i++) {
+    plan->group[i] = plan->group[i] == drop ? keep : plan->group[i];
+  }
+}
+
+static bool places_are_same(const struct engine_tensor *a, const struct engine_tensor *b) {
+  return a->place == b->place && a->device_index == b->device_index;
+}
+
+// Intervals in order of their begin: each is compared with those before it that reach into it.
+static void intervals_join(struct plan *plan, const struct interval *intervals, int count) {
+  for (int i = 1, first = 0; i < count; i++) {
+    uintptr_t reach = 0;
+    for (int j = first; j < i; j++) {
+      reach = intervals[j].end > reach ? intervals[j].end : reach;
+    }
+    if (reach <= intervals[i].begin) {
+      first = i;
+      continue;
+    }
+    for (int j = first; j < i; j++) {
+      const struct engine_tensor *a = &plan->tensors[intervals[j].index], *b = &plan->tensors[intervals[i].index];
+      if (intervals[j].end > intervals[i].begin && places_are_same(a, b) &&
+          (a->py_tensor == b->py_tensor || !tensors_are_apart(a, b))) {
+        groups_merge(plan, intervals[j].index, intervals[i].index);
+      }
+    }
+  }
+}
+
+// Where the tensor's storage begins; 0 when it cannot be told.
+static uintptr_t storage_get_begin(const struct engine_tensor *tensor) {
+  PyObject *py_offset = PyObject_CallOneArg(names.py_offset, tensor->py_tensor);
+  int64_t offset = py_offset ? PyLong_AsLongLong(py_offset) : -1;
+  PyErr_Clear();
+  Py_XDECREF(py_offset);
+  return offset < 0 ? 0 : (uintptr_t)tensor->data - (uintptr_t)(offset * tensor_get_item_size(tensor));
+}
+
+// On the way back, tensors of one storage stay in one storage: results are as related as they were.
+static void storages_join(struct plan *plan, const struct interval *intervals, int count) {
+  uintptr_t inline_begins[INLINE_TENSORS];
+  for (int i = 0; i < count && i < INLINE_TENSORS; i++) {
+    inline_begins[i] = storage_get_begin(&plan->tensors[intervals[i].index]);
+    for (int j = 0; inline_begins[i] && j < i; j++) {
+      if (inline_begins[j] == inline_begins[i]) {
+        groups_merge(plan, intervals[j].index, intervals[i].index);
+        break;
+      }
+    }
+  }
+}
+
+static int groups_find(struct plan *plan) {
+  struct interval inline_intervals[INLINE_TENSORS], *intervals = inline_intervals;
+  if (plan->count > INLINE_TENSORS) {
+    intervals = PyMem_Malloc(sizeof *intervals * (size_t)plan->count);
+    if (!intervals) {
+      PyErr_NoMemory();
+      return -1;
+    }
+  }
+  int count = 0;
+  for (int i = 0; i < plan->count; i++) {
+    const struct engine_tensor *tensor = &plan->tensors[i];
+    plan->group[i] = tensor_has_memory(plan, tensor) ? i : -1;
+    if (plan->group[i] >= 0 && tensor->numel > 0) {
+      uintptr_t begin = (uintptr_t)tensor->data;
+      intervals[count++] = (struct interval){begin, begin + (uintptr_t)tensor_get_span(tensor), i};
+    }
+  }
+  if (count > 1) {
+    qsort(intervals, (size_t)count, sizeof *intervals, interval_compare);
+    intervals_join(plan, intervals, count);
+    if (plan->target) {
+      storages_join(plan, intervals, count);
+    }
+  }
+  if (intervals != inline_intervals) {
+    PyMem_Free(intervals);
+  }
+  return 0;
+}
+
+// ---- copies
+
+// A copy by torch itself; differentiable.
+static PyObject *tensor_move(const struct plan *plan, PyObject *tensor, bool on_cpu) {
+  if (plan->target) {
+    PyObject *arguments[] = {tensor, plan->target};
+    return PyObject_Vectorcall(names.py_to, arguments, 2, NULL);
+  }
+  return PyObject_CallOneArg(on_cpu ? names.py_clone : names.py_cpu, tensor);
+}
+
+static PyObject *tensor_require_grad(PyObject *py_twin, bool wanted) {
+  if (!py_twin || !wanted) {
+    return py_twin;
+  }
+  PyObject *arguments[] = {py_twin, Py_True};
+  PyObject *py_done = PyObject_Vectorcall(names.py_requires_grad, arguments, 2, NULL);
+  Py_DECREF(py_twin);
+  return py_done;
+}
+
+static PyObject *tensor_detach(const struct engine_tensor *tensor) {
+  return tensor->flags & ENGINE_TENSOR_GRAD ? PyObject_CallOneArg(names.py_detach, tensor->py_tensor)
+                                            : Py_NewRef(tensor->py_tensor);
+}
+
+static PyObject *twin_move(const struct plan *plan, const struct engine_tensor *tensor, bool on_cpu) {
+  if (plan->mode == TWIN_ATTACHED) {
+    return tensor_move(plan, tensor->py_tensor, on_cpu);
+  }
+  PyObject *py_source = tensor_detach(tensor);
+  PyObject *py_twin = py_source ? tensor_move(plan, py_source, on_cpu) : NULL;
+  Py_XDECREF(py_source);
+  return tensor_require_grad(py_twin, tensor->flags & ENGINE_TENSOR_GRAD);
+}
+
+static PyObject *plan_get_target(const struct plan *plan) {
+  return plan->target ? plan->target : names.py_host;
+}
+
+static PyObject *strided_create(const struct plan *plan, const struct engine_tensor *tensor) {
+  PyObject *py_sizes = numbers_pack(tensor->sizes, tensor->ndim);
+  PyObject *py_strides = numbers_pack(tensor->strides, tensor->ndim);
+  PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype), *py_made = NULL;
+  if (py_sizes && py_strides && py_dtype) {
+    PyObject *arguments[] = {py_sizes, py_strides, py_dtype, plan_get_target(plan)};
+    py_made = PyObject_Vectorcall(names.py_empty_strided, arguments, 2, names.py_options);
+  }
+  Py_XDECREF(py_dtype);
+  Py_XDECREF(py_strides);
+  Py_XDECREF(py_sizes);
+  return py_made;
+}
+
+// With gaps, but every element is written once.
+static PyObject *twin_make_strided(const struct plan *plan, const struct engine_tensor *tensor) {
+  bool attached = plan->mode == TWIN_ATTACHED;
+  PyObject *py_source = attached ? Py_NewRef(tensor->py_tensor) : tensor_detach(tensor);
+  PyObject *py_made = py_source ? strided_create(plan, tensor) : NULL, *py_twin = NULL;
+  if (py_made) {
+    PyObject *arguments[] = {py_made, py_source};
+    py_twin = PyObject_Vectorcall(names.py_copy, arguments, 2, NULL);
+  }
+  Py_XDECREF(py_made);
+  Py_XDECREF(py_source);
+  return tensor_require_grad(py_twin, !attached && (tensor->flags & ENGINE_TENSOR_GRAD));
+}
+
+// ---- copies of bytes
+
+// torch.empty(0, dtype, device).set_(storage, offset, sizes, strides): a tensor that autograd does not take for a view.
+static PyObject *view_make(PyObject *dtype, PyObject *device, PyObject *storage, int64_t offset, PyObject *sizes,
+                           PyObject *strides) {
+  PyObject *py_zero = PyLong_FromLong(0), *py_offset = PyLong_FromLongLong(offset), *py_empty = NULL, *py_view = NULL;
+  if (py_zero && py_offset) {
+    PyObject *arguments[] = {py_zero, dtype, device};
+    py_empty = PyObject_Vectorcall(names.py_empty, arguments, 1, names.py_options);
+  }
+  if (py_empty) {
+    PyObject *arguments[] = {py_empty, storage, py_offset, sizes, strides};
+    py_view = PyObject_Vectorcall(names.py_set, arguments, 5, NULL);
+  }
+  Py_XDECREF(py_empty);
+  Py_XDECREF(py_offset);
+  Py_XDECREF(py_zero);
+  return py_view;
+}
+
+// The storage of a tensor, its size, and where the tensor's first element is in it. NULL with an exception.
+static PyObject *storage_find(const struct engine_tensor *tensor, int64_t *bytes, int64_t *offset) {
+  PyObject *py_storage = PyObject_CallOneArg(names.py_storage, tensor->py_tensor);
+  PyObject *py_bytes = py_storage ? PyObject_CallMethod(py_storage, "nbytes", NULL) : NULL;
+  PyObject *py_offset = py_bytes ? PyObject_CallOneArg(names.py_offset, tensor->py_tensor) : NULL;
+  if (py_offset) {
+    *bytes = PyLong_AsLongLong(py_bytes);
+    *offset = PyLong_AsLongLong(py_offset) * tensor_get_item_size(tensor);
+  }
+  if (!py_offset || PyErr_Occurred()) {
+    Py_CLEAR(py_storage);
+  }
+  Py_XDECREF(py_offset);
+  Py_XDECREF(py_bytes);
+  return py_storage;
+}
+
+// Bytes [begin, end) of the memory behind `tensor`, as the storage of a tensor on the CPU. NULL without an exception
+// when they are not all in the tensor's storage (memory that two storages share).
+static PyObject *bytes_copy(const struct plan *plan, const struct engine_tensor *tensor, uintptr_t begin,
+                            uintptr_t end) {
+  int64_t bytes = 0, offset = 0, size = (int64_t)(end - begin), one = 1;
+  PyObject *py_storage = storage_find(tensor, &bytes, &offset), *py_copy = NULL, *py_result = NULL;
+  if (!py_storage) {
+    return NULL;
+  }
+  offset += (int64_t)begin - (int64_t)(uintptr_t)tensor->data;
+  if (offset >= 0 && offset + size <= bytes) {
+    PyObject *py_device = engine_tensor_get(tensor->py_tensor, engine_torch.device);
+    PyObject *py_size = numbers_pack(&size, 1), *py_stride = numbers_pack(&one, 1), *py_flat = NULL;
+    if (py_device && py_size && py_stride) {
+      py_flat = view_make(names.py_uint8, py_device, py_storage, offset, py_size, py_stride);
+    }
+    py_copy = py_flat ? tensor_move(plan, py_flat, tensor->place == ENGINE_PLACE_CPU) : NULL;
+    Py_XDECREF(py_flat);
+    Py_XDECREF(py_stride);
+    Py_XDECREF(py_size);
+    Py_XDECREF(py_device);
+    py_result = py_copy ? PyObject_CallOneArg(names.py_storage, py_copy) : NULL;
+  }
+  Py_XDECREF(py_copy);
+  Py_DECREF(py_storage);
+  return py_result;
+}
+
+// A twin over copied bytes that begin at address `begin`; its bits as the original's.
+static PyObject *bytes_view(const struct plan *plan, const struct engine_tensor *tensor, PyObject *storage,
+                            uintptr_t begin) {
+  PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype);
+  PyObject *py_sizes = numbers_pack(tensor->sizes, tensor->ndim);
+  PyObject *py_strides = numbers_pack(tensor->strides, tensor->ndim), *py_twin = NULL;
+  if (py_dtype && py_sizes && py_strides) {
+    int64_t offset = (int64_t)((uintptr_t)tensor->data - begin) / tensor_get_item_size(tensor);
+    py_twin = view_make(py_dtype, plan_get_target(plan), storage, offset, py_sizes, py_strides);
+  }
+  Py_XDECREF(py_strides);
+  Py_XDECREF(py_sizes);
+  Py_XDECREF(py_dtype);
+  PyObject *const bits[] = {tensor->flags & ENGINE_TENSOR_CONJ ? names.py_conj : NULL,
+                            tensor->flags & ENGINE_TENSOR_NEG ? names.py_neg_view : NULL};
+  bool has_bits = bits[0] || bits[1];
+  for (int i = 0; py_twin && i < 2; i++) {
+    if (bits[i]) {
+      Py_SETREF(py_twin, PyObject_CallOneArg(bits[i], py_twin));
+    }
+  }
+  if (py_twin && has_bits) {  // .data: the same tensor, no longer a view
+    Py_SETREF(py_twin, PyObject_GetAttrString(py_twin, "data"));
+  }
+  return py_twin;
+}
+
+// Let the gradient of a finished twin flow to the original: a .cpu() of it, with the twin's memory. Takes py_twin.
+static PyObject *twin_attach(const struct plan *plan, const struct engine_tensor *tensor, PyObject *py_twin) {
+  PyObject *py_moved = tensor_move(plan, tensor->py_tensor, tensor->place == ENGINE_PLACE_CPU);
+  if (py_moved && PyObject_SetAttrString(py_moved, "data", py_twin) < 0) {
+    Py_CLEAR(py_moved);
+  }
+  Py_DECREF(py_twin);
+  return py_moved;
+}
+
+static PyObject *twin_finish(const struct plan *plan, const struct engine_tensor *tensor, PyObject *py_twin) {
+  if (!py_twin || !(tensor->flags & ENGINE_TENSOR_GRAD)) {
+    return py_twin;
+  }
+  return plan->mode == TWIN_ATTACHED ? twin_attach(plan, tensor, py_twin) : tensor_require_grad(py_twin, true);
+}
+
+// The bytes that a group covers, from an address on that suits the elements of all its members.
+static bool group_find_bytes(const struct plan *plan, int group, uintptr_t *begin, uintptr_t *end) {
+  uintptr_t item = 1;
+  *begin = UINTPTR_MAX;
+  *end = 0;
+  for (int i = group; i < plan->count; i++) {
+    if (plan->group[i] == group) {
+      const struct engine_tensor *tensor = &plan->tensors[i];
+      uintptr_t first = (uintptr_t)tensor->data, last = first + (uintptr_t)tensor_get_span(tensor);
+      uintptr_t size = (uintptr_t)tensor_get_item_size(tensor);
+      *begin = first < *begin ? first : *begin;
+      *end = last > *end ? last : *end;
+      item = size > item ? size : item;
+    }
+  }
+  *begin -= *begin % item;
+  for (int i = group; i < plan->count; i++) {
+    if (plan->group[i] == group &&
+        ((uintptr_t)plan->tensors[i].data - *begin) % (uintptr_t)tensor_get_item_size(&plan->tensors[i]) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// All members of a group (or one tensor that overlaps with itself) over one copy of their bytes. 0 or -1; 1: their
+// memory cannot be had as one piece.
+static int group_make(struct plan *plan, int group) {
+  uintptr_t begin, end;
+  if (!group_find_bytes(plan, group, &begin, &end)) {
+    return 1;
+  }
+  PyObject *py_storage = bytes_copy(plan, &plan->tensors[group], begin, end);
+  if (!py_storage) {
+    return PyErr_Occurred() ? -1 : 1;
+  }
+  int status = 0;
+  for (int i = group; status == 0 && i < plan->count; i++) {
+    if (plan->group[i] == group) {
+      const struct engine_tensor *tensor = &plan->tensors[i];
+      for (int j = group; j < i && !plan->twins[i]; j++) {
+        plan->twins[i] = plan->tensors[j].py_tensor == tensor->py_tensor ? Py_XNewRef(plan->twins[j]) : NULL;
+      }
+      if (!plan->twins[i]) {
+        plan->twins[i] = twin_finish(plan, tensor, bytes_view(plan, tensor, py_storage, begin));
+      }
+      status = plan->twins[i] ? 0 : -1;
+    }
+  }
+  Py_DECREF(py_storage);
+  return status;
+}
+
+// ---- all kinds of tensors
+
+// The subclass of the original, with its attributes; __torch_function__ is off while twins are made.
+static PyObject *twin_convert(const struct engine_tensor *tensor, PyObject *py_twin) {
+  if (!py_twin || !(tensor->flags & ENGINE_TENSOR_SUBCLASS)) {
+    return py_twin;
+  }
+  if (Py_TYPE(py_twin) != Py_TYPE(tensor->py_tensor)) {
+    PyObject *arguments[] = {py_twin, (PyObject *)Py_TYPE(tensor->py_tensor)};
+    Py_SETREF(py_twin, PyObject_Vectorcall(names.py_subclass, arguments, 2, NULL));
+  }
+  PyObject *py_from = py_twin ? PyObject_GetAttrString(tensor->py_tensor, "__dict__") : NULL;
+  PyObject *py_to = py_from ? PyObject_GetAttrString(py_twin, "__dict__") : NULL;
+  if (py_to && PyDict_Check(py_to) && PyDict_Check(py_from) && PyDict_Merge(py_to, py_from, 0) < 0) {
+    Py_CLEAR(py_twin);
+  } else if (py_twin) {
+    PyErr_Clear();
+  }
+  Py_XDECREF(py_to);
+  Py_XDECREF(py_from);
+  return py_twin;
+}
+
+static int twin_refuse(const struct engine_tensor *tensor, int index) {
+  PyObject *py_device = engine_tensor_get(tensor->py_tensor, engine_torch.device);
+  PyErr_Clear();
+  PyErr_Format(PyExc_TypeError,
+               "tensor %d (%s on %S) has no values that could be copied to the CPU: meta, fake and functorch tensors "
+               "are left to the device",
+               index, Py_TYPE(tensor->py_tensor)->tp_name, py_device ? py_device : Py_None);
+  Py_XDECREF(py_device);
+  return -1;
+}
+
+static bool tensor_is_on_cpu(const struct engine_tensor *tensor) {
+  if (tensor->place == ENGINE_PLACE_CPU) {
+    return true;
+  }
+  PyObject *py_device = tensor->place == ENGINE_PLACE_NONE && !(tensor->flags & ENGINE_TENSOR_DEVICE)
+                            ? engine_tensor_get(tensor->py_tensor, engine_torch.device)
+                            : NULL;
+  PyErr_Clear();
+  PyObject *py_equal = py_device ? PyObject_RichCompare(py_device, names.py_host, Py_EQ) : NULL;
+  bool yes = py_equal == Py_True;
+  PyErr_Clear();
+  Py_XDECREF(py_equal);
+  Py_XDECREF(py_device);
+  return yes && !strstr(Py_TYPE(tensor->py_tensor)->tp_name, "FakeTensor") && !engine_guard_has_functorch();
+}
+
+// Sparse, quantized, nested tensors and wrappers: torch knows how.
+static int twin_make_other(struct plan *plan, int index) {
+  const struct engine_tensor *tensor = &plan->tensors[index];
+  bool on_cpu = tensor_is_on_cpu(tensor);
+  if (!on_cpu && tensor->place == ENGINE_PLACE_NONE) {
+    return twin_refuse(tensor, index);
+  }
+  for (int i = 0; i < index && !plan->twins[index]; i++) {
+    plan->twins[index] = plan->tensors[i].py_tensor == tensor->py_tensor ? Py_NewRef(plan->twins[i]) : NULL;
+  }
+  if (!plan->twins[index]) {
+    bool own = on_cpu && !plan->copy_cpu;
+    plan->twins[index] = own ? Py_NewRef(tensor->py_tensor) : twin_convert(tensor, twin_move(plan, tensor, on_cpu));
+  }
+  return plan->twins[index] ? 0 : -1;
+}
+
+static bool group_is_one(const struct plan *plan, int group) {
+  for (int i = group + 1; i < plan->count; i++) {
+    if (plan->group[i] == group && plan->tensors[i].py_tensor != plan->tensors[group].py_tensor) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static PyObject *twin_make_alone(const struct plan *plan, const struct engine_tensor *tensor, bool dense) {
+  return dense ? twin_move(plan, tensor, tensor->place == ENGINE_PLACE_CPU) : twin_make_strided(plan, tensor);
+}
+
+// The group whose first member is `index`, which may be all of it. 0 or -1.
+static int twin_make_group(struct plan *plan, int index) {
+  const struct engine_tensor *tensor = &plan->tensors[index];
+  bool dense = false, bits = tensor->flags & (ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG);
+  bool simple = tensor_is_simple(tensor, &dense), one = group_is_one(plan, index);
+  int status = 1;
+  if (tensor->numel > 0 && (!one || !simple || bits)) {
+    status = group_make(plan, index);
+  }
+  for (int i = index; status == 1 && i < plan->count; i++) {
+    if (plan->group[i] != index) {
+      continue;
+    }
+    const struct engine_tensor *member = &plan->tensors[i];
+    if (i > index && member->py_tensor == tensor->py_tensor) {
+      plan->twins[i] = Py_NewRef(plan->twins[index]);
+      continue;
+    }
+    bool alone = tensor_is_simple(member, &dense);
+    plan->twins[i] = twin_make_alone(plan, member, dense || !alone);
+    status = plan->twins[i] ? 1 : -1;
+  }
+  for (int i = index; status >= 0 && i < plan->count; i++) {
+    if (plan->group[i] == index && (plan->tensors[i].flags & ENGINE_TENSOR_SUBCLASS)) {
+      plan->twins[i] = twin_convert(&plan->tensors[i], plan->twins[i]);
+      status = plan->twins[i] ? status : -1;
+    }
+  }
+  return status < 0 ? -1 : 0;
+}
+
+static int plan_run(struct plan *plan) {
+  if (groups_find(plan) < 0) {
+    return -1;
+  }
+  for (int i = 0; i < plan->count; i++) {
+    const struct engine_tensor *tensor = &plan->tensors[i];
+    int status = 0;
+    if (tensor->place == ENGINE_PLACE_CPU && !plan->copy_cpu) {
+      plan->twins[i] = Py_NewRef(tensor->py_tensor);
+    } else if (plan->group[i] < 0) {
+      status = twin_make_other(plan, i);
+    } else if (plan->group[i] == i) {
+      status = twin_make_group(plan, i);
+    }
+    if (status < 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static int plan_start(struct plan *plan) {
+  int inline_group[INLINE_TENSORS];
+  bool subclasses = false;
+  memset(plan->twins, 0, sizeof *plan->twins * (size_t)plan->count);
+  if (!names.loaded && names_load() < 0) {
+    return -1;
+  }
+  plan->group = plan->count > INLINE_TENSORS ? PyMem_Malloc(sizeof(int) * (size_t)plan->count) : inline_group;
+  if (!plan->group) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (int i = 0; i < plan->count; i++) {
+    subclasses |= (plan->tensors[i].flags & ENGINE_TENSOR_SUBCLASS) != 0;
+  }
+  PyObject *py_disabled = subclasses ? engine_dispatch_disable() : NULL;
+  int status = plan_run(plan);
+  engine_dispatch_enable(py_disabled);
+  if (plan->group != inline_group) {
+    PyMem_Free(plan->group);
+  }
+  if (status < 0) {
+    twin_release(plan->twins, plan->count);
+  }
+  return status;
+}
+
+int twin_make(const struct engine_tensor *tensors, int count, enum twin_mode mode, bool copy_cpu, PyObject **twins) {
+  struct plan plan = {.tensors = tensors, .twins = twins, .count = count, .mode = mode, .copy_cpu = copy_cpu};
+  return plan_start(&plan);
+}
+
+int twin_send(const struct engine_tensor *tensors, int count, enum twin_mode mode, PyObject *device,
+              PyObject **copies) {
+  struct plan plan = {.tensors = tensors, .twins = copies, .count = count, .mode = mode, .target = device};
+  plan.copy_cpu = true;
+  return plan_start(&plan);
+}
+
+void twin_release(PyObject **twins, int count) {
+  for (int i = 0; i < count; i++) {
+    Py_CLEAR(twins[i]);
+  }
+}
+
+// ---- for tests
+
+static PyObject *py_tools_twin(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *words[] = {"args", "attached", "copy_cpu", NULL};
+  PyObject *arguments, *py_args = NULL, *py_kwargs = NULL;
+  int attached = 0, copy_cpu = 0;
+  (void)module;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!|pp", words, &PyTuple_Type, &arguments, &attached, &copy_cpu) ||
+      engine_torch_load() < 0) {
+    return NULL;
+  }
+  struct engine_call call = {.args = arguments};
+  engine_leaves_init(&call.in);
+  int token = engine_guard_raise();
+  PyObject **twins = NULL;
+  if (engine_leaves_add_call(&call.in, arguments, NULL) == 0) {
+    twins = PyMem_Calloc((size_t)call.in.tensor_count + 1, sizeof *twins);
+    if (!twins) {
+      PyErr_NoMemory();
+    } else if (twin_make(call.in.tensor, call.in.tensor_count, attached ? TWIN_ATTACHED : TWIN_DETACHED, copy_cpu,
+                         twins) == 0) {
+      int status = remap_call(&call, twins, names.py_host, &py_args, &py_kwargs);
+      (void)status;  // py_args is NULL then
+      twin_release(twins, call.in.tensor_count);
+    }
+  }
+  PyMem_Free(twins);
+  engine_guard_lower(token);
+  engine_leaves_reset(&call.in);
+  return py_args;
+}
+
+PyMethodDef py_twin_methods[] = {
+    {"tools_twin", (PyCFunction)(void (*)(void))py_tools_twin, METH_VARARGS | METH_KEYWORDS,
+     "tools_twin(args, attached=False, copy_cpu=False) -> tuple\n\nArguments with CPU twins in the tensors' places."},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,257 @@
+"""OpAutoCompare: which operator gives wrong results, forward or backward, by the CPU's own."""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from ditorch.table import Table
+
+from . import console, results, selection
+from .overflow_check import _format_location
+from .tool import Tool
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+class WrongResult(RuntimeError):
+    """An operator's result is wrong (option `stop`). `finding` is the dictionary of OpAutoCompare.findings()."""
+
+    def __init__(self, text: str, finding: dict[str, Any]):
+        super().__init__(text)
+        self.finding = finding
+
+
+class OpAutoCompare(Tool):
+    """Run every operator of the device once more on the CPU, compare results, inputs and gradients, and name the
+    operators that are wrong: one line per finding.
+
+    `verdict="auto"` (default) judges by the error against float64 and the error that the CPU itself makes (see
+    docs/verdict.md), `verdict="legacy"` by tolerances. `save=True` (default) saves what wrong calls were given and
+    gave. `stop=True` raises WrongResult at the first finding. The program's own results are never changed."""
+
+    kind = "compare"
+    name = "autocompare"
+    verb = "compared"
+
+    def __init__(self, **options: Any):
+        super().__init__(**options)
+        self._told = 0
+        self._callbacks = {
+            "report": _call_weakly(self._report),
+            "unable": _call_weakly(self._note_unable),
+            "written": _call_weakly(self._note_written),
+        }
+
+    def engine_options(self, options: Any) -> dict[str, Any]:
+        root = results.get_directory(options)
+        if selection.get_world_size() > 1:
+            root = os.path.join(root, f"rank{selection.get_rank()}")
+        return {
+            **super().engine_options(options),
+            **self._callbacks,
+            "results": root,
+            "casts": list(read_casts(options)),
+            "tolerances": list(read_tolerances(options)),
+        }
+
+    def check(self, options: Any) -> None:
+        if options.get_value("save") or options.get_value("rows") != "none":
+            results.check_directory(options, self._title)
+
+    def started(self) -> None:
+        self._told = 0
+
+    def console_options(self, options: Any) -> dict[str, Any]:
+        return {"root": options["results"].text}
+
+    # ---- results
+
+    @property
+    def ok(self) -> bool:
+        """No operator was found wrong since the last start."""
+        facts = self.describe()
+        return not facts or not (facts["forward"]["wrong"] or facts["backward"]["wrong"])
+
+    def findings(self) -> list[dict[str, Any]]:
+        """Wrong operators since the last start, first one first: one entry per operator, direction and signature."""
+        return self.describe().get("findings", [])
+
+    def table(self) -> Table:
+        """The findings as a table that prints itself."""
+        columns = ("op", "dir", "error", "allowed", "ratio", "wrong", "of", "times", "first id", "step", "place")
+        return Table(columns, [_format_row(finding) for finding in self.findings()])
+
+    def summary(self) -> str:
+        facts = self.describe()
+        if not facts:
+            return ""
+        found = facts["findings"]
+        lines = [str(self.table())] if found else []
+        done = [f"{console.count(facts[kind]['compared'])} {kind}" for kind in ("forward", "backward")]
+        wrong = sum(facts[kind]["wrong"] for kind in ("forward", "backward"))
+        text = f"{console.count(len(found), 'finding')} ({console.count(wrong, 'wrong comparison')})" if found else "ok"
+        lines.append(f"OpAutoCompare: {text}; compared {', '.join(done)}")
+        skipped = {name: number for name, number in facts["skipped"].items() if number and name != "metadata"}
+        if skipped:
+            words = ", ".join(f"{console.count(number)} {_SKIPS[name]}" for name, number in skipped.items())
+            lines.append(f"OpAutoCompare: not compared: {words}")
+        if facts["unable"]:
+            names = sorted(facts["unable"], key=lambda name: -facts["unable"][name][0])
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+            shown = "; ".join(f"{name} ({facts['unable'][name][1]})" for name in names[:3])
+            lines.append(f"OpAutoCompare: the CPU could not do: {shown}{more}")
+        if facts["dropped"]:
+            lines.append(f"OpAutoCompare: {console.count(facts['dropped'], 'more finding')} than the table holds")
+        if facts["csv"]:
+            lines.append(f"OpAutoCompare: {console.count(facts['rows'], 'row')} in {results.shorten(facts['csv'])}")
+        return "\n".join(lines)
+
+    # ---- called by the engine
+
+    def _note_unable(self, name: str, reason: str) -> None:
+        if self._options.get_value("console") == "short":
+            console.say(f"OpAutoCompare: {name} cannot be compared: {reason}")
+
+    def _note_written(self, rows: list[dict[str, Any]], path: str | None) -> None:
+        """Rows went to the table: the full console shows them."""
+        if self._console is not None:
+            self._console.show_rows(rows, path)
+
+    def _report(self, finding: dict[str, Any]) -> None:
+        """A new finding. An exception from here reaches the program: only `stop` wants that."""
+        text = format_finding(finding)
+        limit = self._options.get_value("max_findings")
+        self._told += 1
+        if self._options.get_value("console") == "short" and (not limit or self._told <= limit):
+            console.say(f"OpAutoCompare: {text}")
+            if self._told == 1 and not self._options.get_value("stop"):
+                console.say(f"OpAutoCompare: next: {_advise(finding)}")
+            if self._told == limit:
+                console.say(f"OpAutoCompare: {limit} findings told; more are only counted (max_findings)")
+        if self._options.get_value("stop"):
+            raise WrongResult(text, finding)
+
+
+_SKIPS = {
+    "uninitialised": "give memory as it is",
+    "collective": "are collectives",
+    "max_bytes": "are larger than max_bytes",
+    "share": "beyond the share of the running time",
+    "random": "draw random numbers",
+    "unable": "cannot be done by the CPU",
+}
+
+
+# ---- options
+
+
+def read_casts(options: Any) -> Any:
+    """(operator's key or "", from, to) of OP_DTYPE_CAST_DICT and <OP>_OP_DTYPE_CAST_DICT."""
+    entries = [("", options["dtype_cast_dict"]), *options["op_dtype_cast_dict"].items()]
+    for key, option in entries:
+        for pair in filter(None, (part.strip() for part in option.text.split(","))):
+            source, _, target = pair.partition("->")
+            yield key.upper(), source.strip(), target.strip()
+
+
+def read_tolerances(options: Any) -> Any:
+    """(operator's key or "", dtype or "", atol, rtol) of the variables of tolerances that are set."""
+    entries = [("", "", options["error_tolerance"])]
+    for dtype in _FLOATS:
+        entries.append(("", dtype, options[f"error_tolerance_{dtype}"]))
+        entries += [(key, dtype, option) for key, option in options[f"op_error_tolerance_{dtype}"].items()]
+    for key, dtype, option in entries:
+        if option.text:
+            atol, rtol = (float(number) for number in option.text.split(","))
+            yield key.upper(), dtype, atol, rtol
+
+
+# ---- text
+
+
+def format_finding(finding: dict[str, Any]) -> str:
+    """`step 3, forward_id 812: torch.nn.functional.linear is wrong: off by 0.07, ...; called at train.py:7 (...)`."""
+    backward = finding["kind"] == "backward"
+    name = f"the backward of {finding['name']}" if backward else finding["name"]
+    parts = [f"step {finding['step']}, forward_id {finding['id']}: {name} is wrong: {_format_error(finding)}"]
+    parts.append(_format_where(finding))
+    if finding["times"] > 1:
+        parts.append(f"wrong since forward_id {finding['since']}, {finding['times']} times by now")
+    if finding["bad_inputs"]:
+        parts.append("its inputs hold NaN or Inf")
+    if finding["location"]:
+        parts.append(f"called at {_format_location(finding['location'])}")
+    if finding["module"]:
+        parts.append(f"module {finding['module']}")
+    if finding["folder"]:
+        parts.append(f"saved in {results.shorten(finding['folder'])}")
+    return "; ".join(parts)
+
+
+def _format_error(finding: dict[str, Any]) -> str:
+    ratio = _format_ratio(finding)
+    reason = finding["reason"] or finding["error_info"].strip() or "not close"
+    if not ratio:
+        return reason
+    return f"off by {finding['error']:.3g}, {ratio} times the allowed {finding['allowed']:.3g} ({reason})"
+
+
+def _format_where(finding: dict[str, Any]) -> str:
+    """`1 of 64 elements of output float32[4,16], worst at [0, 3]: 0.5 instead of 0.25`."""
+    text = _format_what(finding)
+    if finding["wrong"] > 0:
+        text = f"{finding['wrong']:,} of {console.count(finding['numel'], 'element')} of {text}"
+    if finding["at"] is not None:
+        text += f", worst at {finding['at']}: {finding['value']:.9g} instead of {finding['reference']:.9g}"
+    return text
+
+
+def _format_ratio(finding: dict[str, Any]) -> str:
+    if not finding["allowed"] > 0 or math.isnan(finding["error"]):
+        return ""
+    return f"{finding['error'] / finding['allowed']:.3g}"
+
+
+def _format_what(finding: dict[str, Any]) -> str:
+    index = f"[{finding['index']}]" if finding["index"] >= 0 else ""
+    shape = ",".join(map(str, finding["shape"]))
+    what = {"input": "input", "output": "output", "grad": "gradient of input"}[finding["what"]]
+    return f"{what}{index} {finding['dtype']}[{shape}]"
+
+
+def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "op": finding["name"],
+        "dir": "fwd" if finding["kind"] == "forward" else "bwd",
+        "error": f"{finding['error']:.3g}",
+        "allowed": f"{finding['allowed']:.3g}",
+        "ratio": _format_ratio(finding),
+        "wrong": finding["wrong"],
+        "of": finding["numel"],
+        "times": finding["count"],
+        "first id": finding["id"],
+        "step": finding["step"],
+        "place": _format_location(finding["location"], source=False),
+    }
+
+
+def _advise(finding: dict[str, Any]) -> str:
+    wishes = [f'OpFallback(list="{finding["name"]}") runs it on the CPU meanwhile']
+    if finding["folder"]:
+        wishes.insert(0, f"ditorch replay {results.shorten(finding['folder'])} runs this call again")
+    return "; ".join(wishes)
+
+
+def _call_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The engine's tool keeps this; it must not keep the Python object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        target = reference()
+        return target(*args) if target is not None else None
+
+    return call

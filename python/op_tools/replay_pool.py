@@ -1,0 +1,195 @@
+"""Worker processes that are used again and again, and survive what their tasks do to them.
+
+A task that kills its worker, or takes longer than allowed, is answered with an error, and a new worker takes the next
+one. Only children of this pool are ever ended, by their own handles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+START_SECONDS = 300.0
+"""That a worker may take to import torch and find its devices."""
+_TAIL = 4000
+
+
+class PoolError(Exception):
+    """No worker can be started; the text says why."""
+
+
+class _Worker:
+    def __init__(self, command: Sequence[str], environment: dict[str, str], options: dict[str, Any]) -> None:
+        self.errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
+        self.process = subprocess.Popen(
+            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment
+        )
+        self.task: Any = None
+        self.ready = False
+        self.buffer = b""
+        self.deadline = time.monotonic() + START_SECONDS
+        os.set_blocking(self.process.stdout.fileno(), False)
+        self.send(options)
+
+    def send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # its death is seen when its answers end
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def read(self) -> tuple[list[dict[str, Any]], bool]:
+        """Answers that are complete, and whether there is an end."""
+        try:
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+        except BlockingIOError:
+            return [], False
+        lines = (self.buffer + data).split(b"\n")
+        self.buffer = lines.pop()
+        return [json.loads(line) for line in lines if line.strip()], not data
+
+    def tell_end(self) -> str:
+        """How it ended, in words, with the last line that it wrote."""
+        code = self.process.wait()
+        try:
+            name = signal.Signals(-code).name if code < 0 else ""
+        except ValueError:
+            name = f"signal {-code}"
+        text = f"the process was killed by {name}" if name else f"the process ended with exit status {code}"
+        last = self.get_last_line()
+        return f"{text}: {last}" if last else text
+
+    def get_last_line(self) -> str:
+        size = self.errors.seek(0, os.SEEK_END)
+        self.errors.seek(max(size - _TAIL, 0))
+        lines = self.errors.read().decode(errors="replace").splitlines()
+        fatal = [line.strip() for line in lines if line.startswith("Fatal Python error")]
+        lines = [line.strip() for line in lines if line.strip() and not line.startswith("ditorch: ")]
+        return (fatal or lines or [""])[-1][:300]
+
+    def end(self, kill: bool = False) -> None:
+        if kill:
+            self.process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+        self.errors.close()
+
+
+class Pool:
+    """`words`: options of `python -m ditorch` that the workers are started with."""
+
+    def __init__(self, options: dict[str, Any], jobs: int, timeout: float, words: Sequence[str] = ()) -> None:
+        self._command = [sys.executable, "-m", "ditorch", *words, "--set", "banner=0", "-m", "op_tools.replay_worker"]
+        self._options = options
+        self._jobs = jobs
+        self._timeout = timeout
+        self._workers: list[_Worker] = []
+        self._selector = selectors.DefaultSelector()
+        self.facts: dict[str, Any] = {}
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        for worker in list(self._workers):
+            self._remove(worker, kill=worker.task is not None or not worker.ready)
+        self._selector.close()
+
+    def run(self, tasks: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+        """Tasks and their answers, in the order in which they are done."""
+        waiting = deque(tasks)
+        while waiting or any(worker.task is not None for worker in self._workers):
+            self._hire(len(waiting))
+            for worker in self._workers:
+                if worker.ready and worker.task is None and waiting:
+                    self._assign(worker, waiting.popleft())
+            for key, _ in self._selector.select(self._get_patience()):
+                yield from self._listen(key.data)
+            yield from self._end_late()
+
+    # ---- workers
+
+    def _hire(self, wanted: int) -> None:
+        busy = sum(worker.task is not None for worker in self._workers)
+        while len(self._workers) < min(self._jobs, wanted + busy):
+            worker = _Worker(self._command, _make_environment(), self._options)
+            self._workers.append(worker)
+            self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+
+    def _remove(self, worker: _Worker, kill: bool = False) -> None:
+        self._workers.remove(worker)
+        self._selector.unregister(worker.process.stdout)
+        worker.end(kill)
+
+    def _assign(self, worker: _Worker, task: dict[str, Any]) -> None:
+        worker.task = task
+        worker.deadline = time.monotonic() + self._timeout if self._timeout else float("inf")
+        worker.send(task)
+
+    def _get_patience(self) -> float:
+        now = time.monotonic()
+        due = [w.deadline for w in self._workers if w.task is not None or not w.ready]
+        return max(min([*due, now + 1.0]) - now, 0.0)
+
+    def _listen(self, worker: _Worker) -> Iterator[tuple[dict, dict]]:
+        answers, ended = worker.read()
+        for answer in answers:
+            if "ready" in answer:
+                if "error" in answer["ready"]:
+                    raise PoolError(answer["ready"]["error"])
+                worker.ready, self.facts = True, answer["ready"]
+            else:
+                task, worker.task = worker.task, None
+                yield task, answer
+        if ended:
+            yield from self._bury(worker)
+
+    def _bury(self, worker: _Worker) -> Iterator[tuple[dict, dict]]:
+        task, text = worker.task, worker.tell_end()
+        self._remove(worker)
+        if not worker.ready:
+            raise PoolError(f"a worker does not start: {text}")
+        if task is not None:
+            yield task, _fail(task, "crash", text)
+
+    def _end_late(self) -> Iterator[tuple[dict, dict]]:
+        now = time.monotonic()
+        for worker in [w for w in self._workers if now >= w.deadline and (w.task is not None or not w.ready)]:
+            task = worker.task
+            self._remove(worker, kill=True)
+            if task is None:
+                raise PoolError(f"a worker was not ready after {START_SECONDS:.0f} s")
+            yield task, _fail(task, "timeout", f"no end after {self._timeout:g} s (--timeout)")
+
+
+def _fail(task: dict[str, Any], kind: str, text: str) -> dict[str, Any]:
+    return {"index": task["index"], "name": "", "error": {"stage": kind, "type": kind, "text": text}}
+
+
+def _make_environment() -> dict[str, str]:
+    """The workers find the same packages as this process."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+
+
+def run_here(
+    tasks: Iterable[dict[str, Any]], work: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """The same without processes: nothing is isolated, no limit of time."""
+    for task in tasks:
+        yield task, work(task)
