@@ -20,7 +20,7 @@ TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_
 	op_time_measure op_overflow_check op_options op_selection op_tool_base helper store export)
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-full test-matrix test-libraries faultlab bench lint docs clean distclean
+.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -87,6 +87,10 @@ test-opinfo: build
 	$(call say,PyTorch's operator database on the device against the CPU)
 	@$(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo.json
 
+test-tools-opinfo: build ## every sample of PyTorch's operator database with and without the tools that act (long)
+	$(call say,PyTorch's operator database under the tools that act)
+	@$(RUN) tests/torch/tool_differential.py --all --jobs $(JOBS) --json build/tool_differential.json
+
 test-full: test ## the long suites: 200 exits, packaging, all scripts in both alias modes
 	@DIT_EXIT_RUNS=200 $(PYTEST) -m "full or not full" tests/python/test_exit.py tests/python/test_packaging.py tests/python/test_scripts.py
 
@@ -101,6 +105,9 @@ test-libraries: build ## training with Hugging Face's Trainer under each tool, i
 
 faultlab: build ## break operators on purpose in four models and see whether OpAutoCompare names them (minutes)
 	@$(RUN) bench/faultlab/run.py --jobs $(JOBS)
+
+fuzz-cases: build ## ten minutes of damaged and hostile capture files; goes on where it stopped (build/fuzz-cases.json)
+	@OMP_NUM_THREADS=1 $(RUN) tests/fuzz/fuzz_case.py --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --state build/fuzz-cases.json --keep build
 
 bench: setup ## measure; writes docs/measurements.md
 	@$(RUN) bench/run.py

@@ -48,12 +48,17 @@ def run_fault(scenario):
     training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
     with tempfile.TemporaryDirectory() as results, ditorch.fault(scenario["text"]) as fault:
         tool = make_tool(results, scenario["level"])
+        crash = ""
         with Referee(fault, scenario["level"]) as referee, tool:
-            for _ in range(STEPS):
-                training.step()
+            try:
+                for _ in range(STEPS):
+                    training.step()
+            except (RuntimeError, IndexError) as error:  # damaged indices leave their range
+                crash = str(error).splitlines()[0]
         findings = tool.findings()
     verdict = referee.verdict
     answer = {"fired": verdict is not None, "counts": bool(verdict and verdict["counts"]), **(verdict or {})}
+    answer["crash"] = crash
     answer["findings"] = [describe(finding) for finding in findings]
     if answer["counts"]:
         answer["named"] = any(is_culprit(finding, verdict) for finding in findings)

@@ -7,12 +7,13 @@ choice of files and of records, and the report about what a log lost.
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import re
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from . import _C
 
@@ -26,7 +27,7 @@ EXTENSIONS = {
     ".txt": "text",
     ".log": "text",
 }
-TYPES = ("call", "backward", "time", "finding", "capture", "tool", "note")
+TYPES = ("call", "backward", "time", "finding", "capture", "tool", "note", "compare")
 LOG, PACK = ".dlog", ".dpack"
 
 
@@ -217,8 +218,8 @@ def _export_view(options: argparse.Namespace) -> int:
     types = parse_types(options.type) if options.type is not None else None
     matcher = parse_name(options.name) if options.name is not None else None
     steps = parse_steps(options.step) if options.step is not None else None
-    if options.format == "legacy-csv" and types is not None and "time" not in types:
-        raise ExportError(f"--type {options.type}: the legacy CSV shows records of type time only")
+    if options.format == "legacy-csv" and types not in (None, ["compare"]) and "time" not in types:
+        raise ExportError(f"--type {options.type}: the legacy CSV shows records of type time only, or compare alone")
     files = find(options.paths)
     if not files:
         raise ExportError(f"no {LOG} files in {', '.join(map(repr, options.paths))}")
@@ -231,13 +232,33 @@ def _export_view(options: argparse.Namespace) -> int:
     reader = _C.LogReader(files, types, steps, matcher)
     try:
         with _Output(options.output) as fd:
-            reader.export(options.format, fd)
+            if options.format == "legacy-csv" and types == ["compare"]:
+                _write_comparisons(reader, fd)
+            else:
+                reader.export(options.format, fd)
     except BrokenPipeError:
         return 0  # the reader of the pipe has seen enough
     for index, path in enumerate(files):
         for problem in _describe(reader.counts(index)):
             _say(f"{path}: {problem}")
     return 0
+
+
+_COMPARISON = ("cosine", "max_abs_diff", "max_relative_diff", "atol", "rtol")
+
+
+def _write_comparisons(records: Iterable[dict], fd: int) -> None:
+    """The table of OpAutoCompare, as the tool itself writes it."""
+    header = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info"
+    with os.fdopen(os.dup(fd), "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(header.split(","))
+        for record in records:
+            index = f"[{record['index']}]" if record["index"] >= 0 else ""
+            row = {"close": True, "cosine": 1.0, "max_abs_diff": 0.0, "max_relative_diff": 0.0, **record}
+            numbers = [f"{float(row[key]):{'1' if key == 'cosine' else '10'}.9f}" for key in _COMPARISON]
+            name = f"{row['name']} {row['what']}{index}"
+            writer.writerow([row["id"], f"{name:<30}", bool(row["close"]), *numbers, row.get("info", "")])
 
 
 def _export_files(options: argparse.Namespace) -> int:
@@ -288,7 +309,8 @@ def make_parser() -> argparse.ArgumentParser:
         "--format",
         choices=FORMATS,
         help="jsonl: an object per line; csv: a row per record; trace: for Perfetto or chrome://tracing; text: lines "
-        "for people; legacy-csv: the original's table of times; files: unpack captures (default: by the name of "
+        "for people; legacy-csv: the original's table of times (with --type compare: of comparisons); "
+        "files: unpack captures (default: by the name of "
         "OUT, text without one)",
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="file, or directory for --format files")

@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from ditorch.table import Table
 
 from . import console, results, selection
@@ -154,8 +155,14 @@ def read_casts(options: Any) -> Any:
     entries = [("", options["dtype_cast_dict"]), *options["op_dtype_cast_dict"].items()]
     for key, option in entries:
         for pair in filter(None, (part.strip() for part in option.text.split(","))):
-            source, _, target = pair.partition("->")
-            yield key.upper(), source.strip(), target.strip()
+            names = [name.strip() for name in pair.split("->")]
+            for name in names:
+                if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
+                    raise ValueError(
+                        f"{option.origin}: {name!r} in {option.text!r} is no dtype; valid are torch.float16, "
+                        "torch.bfloat16, torch.float32, torch.float64 and the other dtypes of torch"
+                    )
+            yield key.upper(), *names
 
 
 def read_tolerances(options: Any) -> Any:

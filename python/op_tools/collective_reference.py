@@ -5,8 +5,9 @@ collective is run. Each rank that compares writes its inputs to the store of the
 begins; the collective cannot end on a rank before the ranks whose data it needs have begun, so what they wrote is there
 when this rank looks afterwards, without waiting. What is not there is a reason not to compare, not an error.
 
-A call is known by group, the group's own sequence number, the number of calls since the comparison started, the function,
-dtype and shape; all must agree. Contents are raw bytes behind a JSON header and are checked like those of a file.
+A call is known by its group, the group's own sequence number, the function and the number of calls since the comparison
+started; all must agree, and sizes where the function wants it. Contents are raw bytes behind a JSON header and are
+checked like those of a file.
 """
 
 from __future__ import annotations
@@ -192,6 +193,7 @@ def _write(key: str, header: dict[str, Any], data: bytes) -> None:
     for chunk in range(1, header["chunks"]):
         store.set(keys[chunk], data[(chunk - 1) * _CHUNK : chunk * _CHUNK])
     store.set(keys[0], struct.pack("<I", len(text)) + text)  # last: whoever sees it finds the rest
+    store.check([keys[0]])  # set() does not wait for the server; the answer to this does
     _kept.append((keys, len(data)))
     while len(_kept) > _KEEP_CALLS or sum(size for _, size in _kept) > _KEEP_BYTES:
         for old in _kept.popleft()[0]:

@@ -60,7 +60,7 @@ def acquire() -> None:
     global _users
     _users += 1
     module = sys.modules.get("torch.distributed")
-    if _users > 1 or module is None or not module.is_available() or not hasattr(_C.Hook, "is_operator_name"):
+    if _users > 1 or module is None or not module.is_available():
         return
     from . import features, targets
 
@@ -232,7 +232,9 @@ class _Call:
 
 def _launch(call: _Call, reads: bool) -> Any:
     """Begin the collective. What tools see is kept as it is now: the collective may overwrite it before they look."""
-    args, kwargs, copies = call.hook.hide(_copy_tensors, call.args, call.kwargs) if reads else (call.args, call.kwargs, [])
+    args, kwargs, copies = (
+        call.hook.hide(_copy_tensors, call.args, call.kwargs) if reads else (call.args, call.kwargs, [])
+    )
     work = call.hook.func(*call.args, **call.kwargs)
     if not isinstance(work, torch.distributed.Work):
         return work  # this rank is not in the group

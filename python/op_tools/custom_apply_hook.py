@@ -21,7 +21,9 @@ def always(*args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def apply_feature(ops: Any, feature: str, condition_func: Callable[..., Any] = always, *, everywhere: bool = False) -> None:
+def apply_feature(
+    ops: Any, feature: str, condition_func: Callable[..., Any] = always, *, everywhere: bool = False
+) -> None:
     """Put a tool around functions.
 
     `ops`: a dotted name, a function, a method or a module, or a list or tuple of these, nested as you like. `feature`:

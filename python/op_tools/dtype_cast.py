@@ -27,14 +27,25 @@ COPIES = {
 """Operators that move values without computing any."""
 FILLS = {
     *("zero_", "zero", "fill_", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"),
-    *("new_tensor", "as_tensor", "tensor", "asarray", "scalar_tensor"),
+    *(
+        "new_tensor",
+        "as_tensor",
+        "tensor",
+        "asarray",
+        "scalar_tensor",
+        "constant_",
+        "zeros_",
+        "ones_",
+        "eye_",
+        "dirac_",
+    ),
 }
 """Operators that read no values of their tensors."""
 DRAWS = {
-    *("normal_", "uniform_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_", "rand_like"),
-    *("randn_like", "randint_like", "trunc_normal_", "xavier_normal_", "xavier_uniform_", "kaiming_normal_"),
-    *("kaiming_uniform_", "orthogonal_", "sparse_", "xavier_normal", "xavier_uniform", "kaiming_normal"),
-    *("kaiming_uniform", "uniform", "random", "constant_", "zeros_", "ones_", "eye_", "dirac_"),
+    *("bernoulli_", "normal_", "uniform_", "random_", "exponential_", "geometric_", "log_normal_", "cauchy_"),
+    *("rand_like", "randn_like", "randint_like", "trunc_normal_", "xavier_normal_", "xavier_uniform_"),
+    *("kaiming_normal_", "kaiming_uniform_", "orthogonal_", "sparse_", "xavier_normal", "xavier_uniform"),
+    *("kaiming_normal", "kaiming_uniform", "uniform", "random"),
 }
 """Operators that fill a tensor with random numbers: in another dtype they would draw other ones."""
 LEFT = {
@@ -180,5 +191,5 @@ def _format_row(row: dict[str, Any]) -> dict[str, Any]:
         "op ms": f"{row['op_ns'] / 1e6:.3f}",
         "cast ms": f"{row['tool_ns'] / 1e6:.3f}",
         "left": sum(row["left"].get(key, 0) for key in LEFT if key != "nothing"),
-        "map": row["config"],
+        "map": row["config"].replace("torch.", ""),
     }

@@ -9,7 +9,7 @@ from ditorch.table import Table
 from . import console
 from .tool import Tool
 
-COLUMNS = ("op", "calls", "down MiB", "up MiB", "copy ms", "cpu ms", "retries", "failed", "left on the device")
+COLUMNS = ("op", "calls", "down", "up", "copy ms", "cpu ms", "retries", "failed", "left on the device")
 SHOWN_ROWS = 10
 
 
@@ -22,7 +22,7 @@ class OpFallback(Tool):
 
     kind = "fallback"
     name = "fallback"
-    verb = "run on the CPU"
+    verb = "handled"
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary per operator, the most expensive first: name, count, down and up (bytes), down_ns, cpu_ns and
@@ -49,7 +49,7 @@ class OpFallback(Tool):
             lines.append(str(Table(COLUMNS, [_format_row(row) for row in ran[:SHOWN_ROWS]])))
             total = {key: sum(row[key] for row in ran) for key in ("down", "up", "down_ns", "cpu_ns", "up_ns")}
             lines.append(
-                f"OpFallback: {_mebi(total['down'])} MiB down, {_mebi(total['up'])} MiB up; "
+                f"OpFallback: {_size(total['down'])} down, {_size(total['up'])} up; "
                 f"{_milli(total['down_ns'] + total['up_ns'])} ms of copies, {_milli(total['cpu_ns'])} ms on the CPU"
             )
         if len(ran) > SHOWN_ROWS:
@@ -60,8 +60,12 @@ class OpFallback(Tool):
         return "\n".join(lines)
 
 
-def _mebi(number: int) -> str:
-    return f"{number / 2**20:,.3f}"
+def _size(number: float) -> str:
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:.1f} TiB"
 
 
 def _milli(number: int) -> str:
@@ -73,8 +77,8 @@ def _format_row(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "op": row["name"],
         "calls": row["count"],
-        "down MiB": _mebi(row["down"]),
-        "up MiB": _mebi(row["up"]),
+        "down": _size(row["down"]),
+        "up": _size(row["up"]),
         "copy ms": _milli(row["down_ns"] + row["up_ns"]),
         "cpu ms": _milli(row["cpu_ns"]),
         "retries": row["retries"] or "",

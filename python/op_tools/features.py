@@ -54,9 +54,13 @@ class FeatureRows(list):
     def __str__(self) -> str:
         columns = ("op", "feature", "condition", "place", "references")
         rows = [
-            (row.op, row.feature, _describe(row.condition), row.place, row.references) if row.active
-            # Said in words: the row is there, the tool is not.
-            else (row.op, f"{row.feature} (off)", _describe(row.condition), row.place, row.references)
+            (
+                row.op,
+                row.feature if row.active else f"{row.feature} (off)",
+                _describe(row.condition),
+                row.place,
+                row.references,
+            )
             for row in self
         ]
         return format_table(columns, rows)

@@ -42,6 +42,19 @@ def point_alike(name: str, values: torch.Tensor, dim: int | None, device: torch.
         return bool(same.all())
 
 
+def has_repeats(name: str, args: tuple, kwargs: dict | None) -> bool:
+    """Does the index of scatter(self, dim, index, ...) or index_copy name one place more than once?"""
+    kwargs = kwargs or {}
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else 0)
+    index = kwargs.get("index", args[2] if len(args) > 2 else None)
+    if not isinstance(index, torch.Tensor) or not isinstance(dim, int):
+        return True  # not known
+    if index.numel() < 2 or index.dim() == 0:
+        return False
+    ordered = index.sort(0 if "index_copy" in name else dim).values
+    return bool((ordered.diff(dim=0 if "index_copy" in name else dim) == 0).any())
+
+
 # ---- NaN and infinities
 
 
@@ -73,6 +86,40 @@ def draw_nearer(device: torch.Tensor, wide: torch.Tensor, moves: torch.Tensor) -
         size = difference.abs()
         left = torch.where(size > moves, 1 - moves / size, 0.0)
         return torch.where(size.isfinite(), wide + difference * left, device)
+
+
+# ---- views that were written to
+
+
+def describe_view(tensor: torch.Tensor, index: int) -> tuple | None:
+    """(index, sizes and strides of the base, sizes, strides and offset of the view in it); None: no view."""
+    base = tensor._base
+    if base is None:
+        return None
+    offset = tensor.storage_offset() - base.storage_offset()
+    return index, tuple(base.size()), base.stride(), tuple(tensor.size()), tensor.stride(), offset
+
+
+def _place(gradient: torch.Tensor, view: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+    """A copy laid out as the base is, and the view's part of it."""
+    _, sizes, strides, view_sizes, view_strides, offset = view
+    copy = torch.empty_strided(sizes, strides, dtype=gradient.dtype).copy_(gradient)
+    return copy, copy.as_strided(view_sizes, view_strides, offset)
+
+
+def take_part(gradient: torch.Tensor, view: tuple) -> torch.Tensor:
+    """The view's part of its base's gradient."""
+    with torch.no_grad():
+        return _place(gradient.detach(), view)[1].clone()
+
+
+def put_part(gradient: torch.Tensor, view: tuple, part: torch.Tensor | None) -> torch.Tensor:
+    """The gradient of the base before the call: that after it, but for the view's part."""
+    with torch.no_grad():
+        dtype = gradient.dtype if part is None else part.dtype
+        whole, inside = _place(gradient.detach().to(dtype), view)
+        inside.copy_(torch.zeros((), dtype=dtype) if part is None else part.detach())
+        return whole
 
 
 # ---- random numbers

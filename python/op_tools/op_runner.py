@@ -13,15 +13,17 @@ taken back after it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
+from .call_state import get_random_states, make_contexts
 from .case import Case, CaseRef, load_case
 from .containers import traverse_container
-from .operator_lookup import find_function
+from .operator_lookup import check_arguments, find_function
 from .placement import Placed, Placement
 from .utils import is_inplace_op
 
@@ -51,7 +53,8 @@ class OpRunner:
     """One captured call.
 
     `case`: its folder (or what case.find_cases yields, or a Case). `device`: where it runs. `modules`: packages beyond
-    torch whose functions may be called, when the capture names one.
+    torch whose functions may be called, when the capture names one. `wide` computes in float64; `shake`, with it, has
+    every input off by a random rounding error, the number being the seed. `quiet` does not print the folder.
 
     Attributes: `name`, `func`; the captured values on the CPU: `args_cpu`, `kwargs_cpu`, `output_cpu`,
     `grad_outputs_cpu`, `grad_inputs_cpu`; the same on the device, of the latest run: `args`, `kwargs`, `grad_outputs`,
@@ -66,6 +69,7 @@ class OpRunner:
         device: Any = "cuda",
         modules: Sequence[str] = (),
         wide: bool = False,
+        shake: int | None = None,
         quiet: bool = False,
     ) -> None:
         self.case = case if isinstance(case, Case) else load_case(case)
@@ -75,6 +79,7 @@ class OpRunner:
         self.device = torch.device(device)
         self.name = self.case.name
         self.func: Callable[..., Any] = find_function(self.name, modules)
+        check_arguments(self.case.args, self.case.kwargs)
         self.args_cpu, self.kwargs_cpu = tuple(self.case.args), dict(self.case.kwargs)
         self.output_cpu = self.case.output
         self.grad_outputs_cpu, self.grad_inputs_cpu = self.case.grad_outputs, self.case.grad_inputs
@@ -82,13 +87,15 @@ class OpRunner:
         self.result: Any = None
         self.random: set[str] = set()
         """Types of device whose generators got the captured state."""
+        self.random_watch: Callable[[bool], Any] | None = None
+        """Called after each forward: did it draw random numbers?"""
         self._grad = "leaf"
         self._without_grad = False
         self._placed: Placed | None = None
         self._versions: list[int] = []
         self._gradients: tuple | None = None
         self._placement = Placement(
-            self.args_cpu, self.kwargs_cpu, self.device, wide=wide, homes=self.case.meta.get("devices")
+            self.args_cpu, self.kwargs_cpu, self.device, wide=wide, shake=shake, homes=self.case.meta.get("devices")
         )
         self._stored: dict[str, Any] = {}
         if is_inplace_op(self.name, *self.args_cpu, **self.kwargs_cpu):
@@ -138,7 +145,8 @@ class OpRunner:
 
     def _get_stored(self, what: str, values: Any) -> Any:
         if what not in self._stored:
-            made = Placement((values,), {}, self.device, wide=self._placement.wide).make("none")
+            placement = self._placement
+            made = Placement((values,), {}, self.device, wide=placement.wide, shake=placement.shake).make("none")
             self._stored[what] = made.args[0]
         return self._stored[what]
 
@@ -181,7 +189,7 @@ class OpRunner:
             for hook in self.hooks:
                 hook.before_forward()
                 stack.callback(hook.after_forward)  # the last one first, also when the operator raises
-            with self.state():
+            with self.state(), self._watch_random():
                 self.result = self.func(*self._placed.args, **self._placed.kwargs)
 
     def run_backward(self) -> tuple | None:
@@ -238,9 +246,19 @@ class OpRunner:
         with contextlib.ExitStack() as stack:
             if not self._needs_grad():
                 stack.enter_context(torch.no_grad())
-            for context in _make_contexts(self.case.meta, self.device, self.random):
+            for context in make_contexts(self.case.meta, self.device, self.random):
                 stack.enter_context(context)
             yield
+
+    @contextlib.contextmanager
+    def _watch_random(self) -> Iterator[None]:
+        if self.random_watch is None:
+            yield
+            return
+        before = get_random_states(self.device)
+        yield
+        after = get_random_states(self.device)
+        self.random_watch(any(not torch.equal(a, b) for a, b in zip(before, after, strict=True)))
 
     def _needs_grad(self) -> bool:
         """False for a call that was made without grad mode: its result requires none though its arguments did."""
@@ -275,73 +293,6 @@ def _get_versions(tensors: list[torch.Tensor]) -> list[int]:
     return [_get_version(tensor) for tensor in tensors]
 
 
-# ---- state
-
-
-def get_module(device: torch.device) -> Any:
-    """torch.cuda and its like, for a device that is none of the CPU's; None where torch has no such module."""
-    module = getattr(torch, device.type, None) if device.type not in ("cpu", "meta") else None
-    return module if hasattr(module, "synchronize") else None
-
-
-def _make_contexts(
-    meta: dict[str, Any], device: torch.device, applied: set[str]
-) -> Iterator[contextlib.AbstractContextManager]:
-    if meta.get("inference"):
-        yield torch.inference_mode()
-    autocast = meta.get("autocast")
-    for kind, facts in autocast.items() if isinstance(autocast, dict) else ():
-        facts = facts if isinstance(facts, dict) else {"enabled": bool(facts), "dtype": facts}
-        if facts.get("enabled", True):
-            target = "cpu" if kind == "cpu" else device.type
-            yield torch.autocast(target, dtype=_get_dtype(facts.get("dtype")), cache_enabled=False)
-    if "deterministic" in meta:
-        noted = meta["deterministic"]
-        noted = noted if isinstance(noted, dict) else {"enabled": noted}
-        yield _deterministic(bool(noted.get("enabled")), bool(noted.get("warn_only")))
-    if isinstance(meta.get("random"), dict):
-        yield _random_state(meta["random"], device, applied)
-
-
-def _get_dtype(text: Any) -> torch.dtype | None:
-    if isinstance(text, torch.dtype):
-        return text
-    found = getattr(torch, str(text).removeprefix("torch."), None)
-    return found if isinstance(found, torch.dtype) else None
-
-
-@contextlib.contextmanager
-def _deterministic(on: bool, warn_only: bool) -> Iterator[None]:
-    before, warn = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    torch.use_deterministic_algorithms(on, warn_only=warn_only)
-    try:
-        yield
-    finally:
-        torch.use_deterministic_algorithms(before, warn_only=warn)
-
-
-@contextlib.contextmanager
-def _random_state(states: dict[str, Any], device: torch.device, applied: set[str]) -> Iterator[None]:
-    """Generator states by device. One that another kind of generator made does not fit, and is left out; `applied` has
-    the types of device that got theirs."""
-    module = get_module(device)
-    before = [(torch, torch.get_rng_state(), ())]
-    if module is not None and hasattr(module, "get_rng_state"):
-        before.append((module, module.get_rng_state(device), (device,)))
-    try:
-        for name, state in states.items():
-            kind = name.partition(":")[0]
-            owner, own, where = before[0 if kind == "cpu" else -1]
-            if (kind == "cpu") == (owner is torch) and isinstance(state, torch.Tensor) and state.shape == own.shape:
-                with contextlib.suppress(RuntimeError, TypeError):
-                    owner.set_rng_state(state, *where)
-                    applied.add("cpu" if kind == "cpu" else device.type)
-        yield
-    finally:
-        for owner, state, where in before:
-            owner.set_rng_state(state, *where)
-
-
 # ---- the original's hooks
 
 
@@ -368,21 +319,28 @@ class _ToolHook(OpRunnerHook):
         return self._tool
 
     def before_forward(self) -> None:
-        from ditorch import _C
-
         self.tool.attach()
         self._plain = self.runner.func
-        hook = _C.Hook(self.runner.name, getattr(self._plain, "func", self._plain))
-        hook.features = [*getattr(self._plain, "features", ()), (self.tool._engine, None)]
+        hook = _get_hook(self.runner.name, getattr(self._plain, "func", self._plain))
+        hook.features = [*(self._plain.features if hook is self._plain else ()), (self.tool._engine, None)]
         self.runner.func = hook
 
     def after_forward(self) -> None:
+        self.runner.func.features = ()
         self.runner.func = self._plain
 
     def close(self) -> None:
         """Switch the tool off, print and write what it collected."""
         if self._tool is not None and self._owns:
             close_tool(self._tool)
+
+
+@functools.lru_cache(maxsize=4096)
+def _get_hook(name: str, function: Callable[..., Any]) -> Any:
+    """The function with room for tools around it. Kept: the engine keeps what it knows of each one for ever."""
+    from ditorch import _C
+
+    return _C.Hook(name, function)
 
 
 def close_tool(tool: Any) -> None:

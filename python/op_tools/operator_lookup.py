@@ -1,18 +1,24 @@
 """From the name in a capture to the function, without trusting the file that says it.
 
 A capture may come from a stranger: its name must not make this process call anything but an operator. Found are
-functions and methods that torch lists as overridable, its native functions, and dispatcher operators (aten::addmm);
-functions of other packages only when the user names the package. Those that open files are refused.
+functions and methods that torch lists as overridable, those of torch.nn.functional, native functions, and dispatcher
+operators (aten::addmm, aten.addmm.default); functions of other packages only when the user names the package. Those
+that open files are refused, and so are functions among the arguments that are no operators: some operators call what
+they are given.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
+
+from .containers import traverse_container
 
 _SPACES = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
 """Of torch._C: where native functions are."""
@@ -21,7 +27,8 @@ _REFUSED = {
     *("apply_", "map_", "map2_", "register_hook", "register_post_accumulate_grad_hook"),
     *("_view_func", "_view_func_unsafe", "_rev_view_func_unsafe"),
 }
-_ATEN = re.compile(r"(\w+)::(\w+)(?:\.(\w+))?")
+_ATEN = re.compile(r"(\w+)(?:::|\.)(\w+)(?:\.(\w+))?")
+_PLAIN = (bool, int, float, complex)
 _GETTERS = frozenset(("T", "mT", "H", "mH", "real", "imag", "data", "grad"))
 
 
@@ -47,8 +54,22 @@ def find_function(name: str, modules: Sequence[str] = ()) -> Callable[..., Any]:
     return function
 
 
+def check_arguments(args: Any, kwargs: Any) -> None:
+    """LookupFailure for a function or class among them that is no operator, dtype or plain type of torch."""
+    for value in traverse_container((args, kwargs)):
+        if not callable(value) or isinstance(value, torch.Tensor):
+            continue
+        if not is_operator(value) and all(value is not kind for kind in _PLAIN) and not _is_tensor_type(value):
+            raise LookupFailure(f"an argument is {value!r}, which an operator could call: no capture makes it run")
+
+
+def _is_tensor_type(value: Any) -> bool:
+    """torch.Tensor, torch.cuda.FloatTensor ..."""
+    return isinstance(value, type(torch.FloatTensor)) or (isinstance(value, type) and issubclass(value, torch.Tensor))
+
+
 def _find(name: str, modules: Sequence[str]) -> Callable[..., Any] | None:
-    if name.rpartition(".")[2].rpartition(":")[2] in _REFUSED or name.split(".")[0].endswith("::from_file"):
+    if any(part in _REFUSED for part in re.split(r"[.:]+", name)):
         raise LookupFailure(f"{name!r} may read or write files or call what it is given: no capture makes it run")
     if "::" in name:
         return _find_dispatched(name)
@@ -57,7 +78,8 @@ def _find(name: str, modules: Sequence[str]) -> Callable[..., Any] | None:
     space, _, last = name.rpartition(".")
     if not last.isidentifier():
         return None
-    return _find_torch(space, last) or _find_foreign(space, last, modules)
+    found = _find_torch(space, last) or _find_foreign(space, last, modules)
+    return found or (_find_dispatched(name) if space and not space.startswith("torch.") else None)
 
 
 def _find_dispatched(name: str) -> Callable[..., Any] | None:
@@ -86,13 +108,18 @@ def _is_dispatched(name: str) -> bool:
 def _find_method(text: str) -> Callable[..., Any] | None:
     getter, _, more = text.partition(".")
     if more == "__get__" or (not more and getter in _GETTERS):
-        return (lambda tensor: getattr(tensor, getter)) if getter in _GETTERS else None
+        return _make_getter(getter) if getter in _GETTERS else None
     if more or not getter.isidentifier():
         return None
     found = getattr(torch.Tensor, getter, None)
     own = any(getter in vars(base) for base in torch.Tensor.__mro__ if base is not object)
     allowed = not getter.startswith("__") or id(found) in _overridable()
     return found if own and allowed and callable(found) and not isinstance(found, type) else None
+
+
+@functools.lru_cache(maxsize=len(_GETTERS))
+def _make_getter(name: str) -> Callable[..., Any]:
+    return lambda tensor: getattr(tensor, name)
 
 
 def _find_torch(space: str, last: str) -> Callable[..., Any] | None:
@@ -106,7 +133,15 @@ def _find_torch(space: str, last: str) -> Callable[..., Any] | None:
     found = getattr(module, last, None)
     if module is torch.nn.init:
         return found if last.endswith("_") and not last.startswith("_") and callable(found) else None
-    return found if callable(found) and (id(found) in _overridable() or _is_native(found)) else None
+    return found if callable(found) and is_operator(found) else None
+
+
+def is_operator(function: Any) -> bool:
+    """A function of torch that computes, by itself."""
+    if id(function) in _overridable() or _is_native(function):
+        return True
+    functional = isinstance(function, types.FunctionType) and function.__module__ == "torch.nn.functional"
+    return functional and not function.__name__.startswith("_") and vars(F).get(function.__name__) is function
 
 
 def _native(name: str) -> Callable[[str], Any]:

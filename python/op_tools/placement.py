@@ -2,7 +2,8 @@
 
 Tensors keep dtype, shape, strides, offset, conjugate and negative bits, and what they share: memory is copied storage
 by storage, and tensors that overlap in the capture overlap again. Tensors that were on the CPU beside a device's stay
-there. `wide` turns floating point into float64 and complex numbers into complex128, in the same geometry.
+there. `wide` turns floating point into float64 and complex numbers into complex128, in the same geometry; `shake` then
+moves every such number by at most one unit roundoff of its own dtype, at random.
 
 `make` gives the arguments of one run; no run sees what another one wrote. Depends on torch alone; runs with
 torch-function modes off, so that a tool that is on does not see it.
@@ -23,6 +24,8 @@ WIDE = {
     **dict.fromkeys((getattr(torch, name) for name in dir(torch) if name.startswith("float8_")), torch.float64),
     **dict.fromkeys((torch.complex32, torch.complex64, torch.complex128), torch.complex128),
 }
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
 
 
 class PlacementError(ValueError):
@@ -113,7 +116,7 @@ def is_plain(tensor: torch.Tensor) -> bool:
         and not tensor.is_quantized
         and not tensor.is_nested
         and tensor.device.type != "meta"
-        and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        and type(tensor) in _PLAIN
     )
 
 
@@ -124,10 +127,17 @@ class Placement:
     when no tensor was on a device, all go to `device`."""
 
     def __init__(
-        self, args: tuple, kwargs: dict, device: Any, *, wide: bool = False, homes: list[str] | None = None
+        self,
+        args: tuple,
+        kwargs: dict,
+        device: Any,
+        *,
+        wide: bool = False,
+        shake: int | None = None,
+        homes: list[str] | None = None,
     ) -> None:
         self.device = torch.device(device)
-        self.wide = wide
+        self.wide, self.shake = wide, shake
         self._arguments = (tuple(args), dict(kwargs))
         self._groups: list[_Group] = []
         self._recipes: dict[int, _Recipe] = {}
@@ -154,6 +164,8 @@ class Placement:
             group.load(self.wide)
         if self.wide:
             self._widen()
+        if self.shake is not None:
+            self._shake_all()
 
     def _check(self) -> None:
         found = _find_described(self._arguments)
@@ -201,7 +213,7 @@ class Placement:
                 recipe.dtype = group.pristine.dtype
             elif recipe.dtype in WIDE and WIDE[recipe.dtype] != recipe.dtype:
                 view = _Recipe(**{**vars(recipe), "conj": False, "neg": False}).make(group.pristine)
-                alone = _Group(torch.UntypedStorage(0), group.device)
+                alone = _Group(torch.UntypedStorage(0), group.device, {recipe.dtype})
                 alone.pristine = view.to(WIDE[recipe.dtype]).contiguous()
                 self._recipes[key] = _Recipe(
                     **{
@@ -213,6 +225,14 @@ class Placement:
                     }
                 )
                 self._groups.append(alone)
+
+    def _shake_all(self) -> None:
+        generator = torch.Generator().manual_seed(self.shake)
+        for group in self._groups:
+            size = min((torch.finfo(dtype).eps / 2 for dtype in group.dtypes if dtype in WIDE), default=0.0)
+            if group.pristine.dtype in (torch.float64, torch.complex128) and size:
+                noise = torch.rand(group.pristine.shape, generator=generator, dtype=torch.float64) * 2 - 1
+                group.pristine.mul_(1 + size * noise.to(group.pristine.device))
 
     # ---- one run
 

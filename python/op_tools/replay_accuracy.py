@@ -5,10 +5,12 @@ Against float64 the verdict is that of OpAutoCompare (docs/verdict.md), which is
 beside the CPU's own is measured as well. Against anything else the yardstick is the error that the CPU itself makes in
 the capture's own precision (`native`) against float64 (`wide`): two results may differ by 8 * (2u |r| + residual), with
 the unit roundoff u of the dtype and, as residual, the largest part of the CPU's error that 2u |r| does not explain: it
-carries the length of reductions and cancellation. Where float64 is not possible the tolerances of the original hold.
+carries the length of reductions and cancellation. "Wrong" is only said after float64 runs with inputs that are off by a
+rounding: each element may also differ by 8 times what they move it. Where float64 is not possible the tolerances of the
+original hold.
 
 Compared are results, arguments that were written to, and gradients; shapes and dtypes always. Nothing is claimed about
-random numbers and uninitialised memory.
+calls that draw random numbers (a generator's state tells) and uninitialised memory.
 """
 
 from __future__ import annotations
@@ -23,21 +25,13 @@ import torch
 from ditorch import _C
 
 from .case import Case
-from .comparison import get_error_tolerance
 from .containers import traverse_container
 from .op_runner import OpAccyChecker, OpRunner
+from .replay_judge import Judgement, Yardstick, judge_value
 
-FACTOR = 4.0
-"""How much worse than the CPU one result may be."""
-_CHUNK = 1 << 22
+SHAKES = 4
 _MOST_VALUES = 64
 """Values of one case that the report lists; wrong ones come first."""
-_TIES = {
-    *("sort", "argsort", "msort", "topk", "max", "min", "kthvalue", "median", "nanmedian", "mode", "argmax", "argmin"),
-    *("cummax", "cummin", "unique", "unique_consecutive", "max_pool1d", "max_pool2d", "max_pool3d"),
-    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "searchsorted", "bucketize"),
-}
-"""Their indices may differ where values are equal."""
 
 
 class Unrunnable(Exception):
@@ -52,24 +46,13 @@ class Run:
     arguments: list[torch.Tensor]
     gradients: list[torch.Tensor | None] | None
     wrote: bool
+    drew: bool = False
+    """Random numbers: a generator's state changed."""
     seeded: bool = False
     """The random generator of the device had the captured state."""
 
     def get(self, what: str) -> list[Any] | None:
         return {"output": self.outputs, "argument": self.arguments, "grad": self.gradients}[what]
-
-
-@dataclass
-class Judgement:
-    """Of one value."""
-
-    what: str
-    verdict: str
-    reason: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
-
-    def describe(self) -> dict[str, Any]:
-        return {"what": self.what, "verdict": self.verdict, "reason": self.reason, **self.facts}
 
 
 # ---- runs
@@ -88,13 +71,15 @@ def _fetch(value: Any) -> Any:
 
 def collect(runner: OpRunner, forward_only: bool = False) -> Run:
     """Run it once and fetch everything."""
+    draws: list[bool] = []
+    runner.random_watch = draws.append
     runner.run_forward()
     outputs = [_fetch(value) for value in traverse_container(runner.result)]
     arguments = [_fetch(tensor) for tensor in runner.tensors]
     wrote = runner.writes()
     gradients = None if forward_only else runner.run_backward()
     fetched = None if gradients is None else [_fetch(grad) for grad in gradients]
-    return Run(outputs, arguments, fetched, wrote, runner.device.type in runner.random)
+    return Run(outputs, arguments, fetched, wrote, any(draws), runner.device.type in runner.random)
 
 
 @dataclass
@@ -107,11 +92,13 @@ class References:
     _runs: dict[str, Run | str] = field(default_factory=dict)
 
     def get(self, kind: str) -> Run:
-        """`wide`, `native`, or the name of a device. Unrunnable says why there is none."""
+        """`wide`, `native`, `shaken0` ..., or the name of a device. Unrunnable says why there is none."""
         if kind not in self._runs:
-            device = "cpu" if kind in ("wide", "native") else kind
+            shake = int(kind.removeprefix("shaken")) if kind.startswith("shaken") else None
+            wide = kind == "wide" or shake is not None
+            device = "cpu" if wide or kind == "native" else kind
             try:
-                runner = OpRunner(self.case, device=device, wide=kind == "wide", modules=self.modules, quiet=True)
+                runner = OpRunner(self.case, device=device, wide=wide, shake=shake, modules=self.modules, quiet=True)
                 self._runs[kind] = collect(runner, self.forward_only)
             except Exception as error:
                 self._runs[kind] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -170,10 +157,20 @@ _SKIPPED = {
 
 
 def _tell_finding(finding: dict[str, Any]) -> str:
+    """`output at [0, 3] is 0.5, the reference 0.25: off by 0.25, allowed 1.2e-06 (why); 1 of 64 elements wrong`."""
     what = {"input": "argument", "output": "output", "grad": "gradient"}[finding["what"]]
-    index = f"[{finding['index']}]" if finding["index"] >= 0 else ""
-    text = f"{what}{index}: {finding['reason'] or finding['error_info'].strip() or 'not close'}"
-    return f"{text} at {finding['at']}" if finding["at"] else text
+    text = f"{what}[{finding['index']}]" if finding["index"] >= 0 else what
+    reason = finding["reason"] or finding["error_info"].strip()
+    if finding["at"] is not None and finding["at"] != "":
+        text += f" at {finding['at']} is {finding['value']:.9g}, the reference {finding['reference']:.9g}"
+    if finding["allowed"] > 0 and not math.isnan(finding["error"]):
+        text += f": off by {finding['error']:.3g}, allowed {finding['allowed']:.3g}"
+        text += f" ({reason})" if reason else ""
+    else:
+        text += f": {reason or 'not close'}"
+    if finding["wrong"] > 0:
+        text += f"; {finding['wrong']:,} of {finding['numel']:,} elements wrong"
+    return text
 
 
 # ---- the verdict
@@ -200,7 +197,8 @@ def judge(run: Run, case: Case, against: str, references: References) -> dict[st
         reference = _get_reference(against, case, references)
     except Unrunnable as error:
         return {"against": against, "verdict": "skip", "reason": f"no reference: {error}", "values": []}
-    values = "random numbers" if kinds["random"] and not (against == "stored" and run.seeded) else ""
+    draws = kinds["random"] or run.drew or reference.drew
+    values = "random numbers" if draws and not (against == "stored" and run.seeded) else ""
     values = "uninitialised memory" if kinds["uninitialised"] else values
     for what in ("output", "argument", "grad"):
         if what != "argument" or (reference.arguments and (run.wrote or reference.wrote)):
@@ -262,8 +260,12 @@ def _judge_list(
     wide, native = references.find("wide"), references.find("native")
     for i, (value, wanted) in enumerate(zip(mine, theirs, strict=True)):
         label = f"{what}[{i}]" if len(mine) > 1 else what
-        yardstick = _Yardstick(_pick(wide, what, i), _pick(native, what, i), against == "fp64" and reference is wide)
-        yield judge_value(label, value, wanted, case.name, yardstick, values)
+        yardstick = Yardstick(_pick(wide, what, i), _pick(native, what, i), against == "fp64" and reference is wide)
+        found = judge_value(label, value, wanted, case.name, yardstick, values)
+        if found.verdict == "wrong" and "allowed" in found.facts and yardstick.wide is not None and against != "fp64":
+            yardstick.moves = _get_moves(references, what, i, yardstick.wide)
+            found = judge_value(label, value, wanted, case.name, yardstick, values)
+        yield found
 
 
 def _pick(run: Run | None, what: str, i: int) -> Any:
@@ -271,173 +273,13 @@ def _pick(run: Run | None, what: str, i: int) -> Any:
     return values[i] if values is not None and i < len(values) else None
 
 
-@dataclass
-class _Yardstick:
-    wide: Any
-    native: Any
-    is_wide: bool
-    """The reference is the wide value itself."""
-
-
-def judge_value(
-    label: str, value: Any, wanted: Any, name: str, yardstick: _Yardstick, uncertain: str = ""
-) -> Judgement:
-    """One value against its reference."""
-    if value is None and wanted is None:
-        return Judgement(label, "pass")
-    if not isinstance(value, torch.Tensor) or not isinstance(wanted, torch.Tensor):
-        return _judge_other(label, value, wanted, uncertain)
-    facts = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-    if value.shape != wanted.shape:
-        reason = f"shape {tuple(value.shape)}, the reference has {tuple(wanted.shape)}"
-        return Judgement(label, "wrong", reason, facts)
-    dtype = getattr(yardstick.native, "dtype", None) if yardstick.is_wide else wanted.dtype
-    if dtype is not None and value.dtype != dtype:
-        return Judgement(label, "wrong", f"dtype {value.dtype}, the reference has {dtype}", facts)
-    if uncertain:
-        return Judgement(label, "skip", uncertain, facts)
-    if not (value.is_floating_point() or value.is_complex()):
-        return _judge_exact(label, value, wanted, name, yardstick, facts)
-    return _judge_float(label, value, wanted, name, yardstick, facts)
-
-
-def _judge_other(label: str, value: Any, wanted: Any, uncertain: str) -> Judgement:
-    if uncertain:
-        return Judgement(label, "skip", uncertain)
-    if isinstance(value, float) and isinstance(wanted, float):
-        same = (
-            value == wanted or (math.isnan(value) and math.isnan(wanted)) or math.isclose(value, wanted, rel_tol=1e-6)
-        )
-    elif isinstance(value, torch.device):
-        same = isinstance(wanted, torch.device)
-    else:
-        try:
-            same = bool(value == wanted)
-        except Exception as error:
-            return Judgement(label, "skip", f"values of type {type(value).__name__} cannot be compared: {error}")
-    reason = "" if same else f"{_short(value)}, the reference has {_short(wanted)}"
-    return Judgement(label, "pass" if same else "wrong", reason)
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _judge_exact(
-    label: str, value: torch.Tensor, wanted: torch.Tensor, name: str, yardstick: _Yardstick, facts: dict
-) -> Judgement:
-    """Integers and booleans: equal, but where the CPU in float64 and in the capture's precision disagree."""
-    differs = value != wanted
-    wide, native = yardstick.wide, yardstick.native
-    if all(isinstance(other, torch.Tensor) and other.shape == value.shape for other in (wide, native)):
-        differs &= wide == native
-    wrong = int(differs.sum())
-    facts |= {"numel": value.numel(), "wrong": wrong}
-    if not wrong:
-        return Judgement(label, "pass", "", facts)
-    if name.rpartition(".")[2].rpartition(":")[2] in _TIES:
-        return Judgement(label, "skip", "indices of equal values may differ", facts)
-    at = int(differs.reshape(-1).to(torch.uint8).argmax())
-    facts |= {"index": _unravel(at, value.shape), "value": value.reshape(-1)[at].item()}
-    facts["reference"] = wanted.reshape(-1)[at].item()
-    return Judgement(label, "wrong", _tell(facts), facts)
-
-
-# ---- floating point
-
-
-def _parts(tensor: torch.Tensor) -> torch.Tensor:
-    """Flat; complex numbers as pairs."""
-    tensor = torch.view_as_real(tensor) if tensor.is_complex() else tensor
-    return tensor.reshape(-1)
-
-
-def _chunks(*tensors: torch.Tensor) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    flat = [_parts(tensor) for tensor in tensors]
-    for start in range(0, flat[0].numel(), _CHUNK):
-        yield start, [tensor[start : start + _CHUNK].double() for tensor in flat]
-
-
-def _largest(tensor: torch.Tensor) -> float:
-    return float(tensor.max()) if tensor.numel() else 0.0
-
-
-def _measure(native: torch.Tensor, wide: torch.Tensor, relative: float) -> tuple[float, float]:
-    """Largest error of the CPU, and the largest part that `relative` does not explain."""
-    error = residual = 0.0
-    for _, (x, r) in _chunks(native, wide):
-        finite = torch.isfinite(x) & torch.isfinite(r)
-        off = (x[finite] - r[finite]).abs()
-        error = max(error, _largest(off))
-        residual = max(residual, _largest(off - relative * r[finite].abs()))
-    return error, residual
-
-
-@dataclass
-class _Rule:
-    """|error| <= relative * |r| + absolute."""
-
-    relative: float
-    absolute: float
-    limit: float
-    cpu_error: float | None
-
-
-def _make_rule(value: torch.Tensor, wanted: torch.Tensor, name: str, yardstick: _Yardstick) -> _Rule:
-    info = torch.finfo(value.dtype)
-    wide, native = yardstick.wide, yardstick.native
-    usable = all(isinstance(x, torch.Tensor) and x.shape == value.shape for x in (wide, native))
-    if not usable and isinstance(wide, torch.Tensor) and wide.shape == value.shape:
-        native, usable = wide.to(value.dtype), True  # the CPU lacks the operator in this dtype: rounding alone
-    if not usable:
-        atol, rtol = get_error_tolerance(value.dtype, name)
-        return _Rule(rtol, atol, math.inf, None)
-    relative = info.eps  # 2u
-    error, residual = _measure(native, wide, relative)
-    slack = FACTOR if yardstick.is_wide else 2 * FACTOR
-    return _Rule(slack * relative, slack * residual + info.tiny, info.max, error)
-
-
-def _judge_float(
-    label: str, value: torch.Tensor, wanted: torch.Tensor, name: str, yardstick: _Yardstick, facts: dict
-) -> Judgement:
-    rule = _make_rule(value, wanted, name, yardstick)
-    wrong, margin, largest, worst = 0, 0.0, 0.0, None
-    for start, (x, r) in _chunks(value, wanted):
-        allowed = rule.relative * r.abs() + rule.absolute
-        error = (x - r).abs()
-        same = (x == r) | (x.isnan() & r.isnan())
-        same |= x.isinf() & (x.sign() == r.sign()) & (r.abs() + allowed > rule.limit)
-        ratio = torch.where(same, 0.0, error / allowed)
-        ratio = torch.where(ratio.isnan() | ((x.isfinite() != r.isfinite()) & ~same), math.inf, ratio)
-        wrong += int((ratio > 1).sum())
-        largest = max(largest, _largest(error[error.isfinite()]))
-        if x.numel():
-            at = int(ratio.argmax())
-            if worst is None or float(ratio[at]) > margin:
-                margin = float(ratio[at])
-                worst = (start + at, float(x[at]), float(r[at]), float(error[at]), float(allowed[at]))
-    facts |= {"numel": value.numel(), "wrong": wrong, "margin": margin, "cpu_error": rule.cpu_error}
-    facts["largest_error"] = largest
-    if worst is not None:
-        at, mine, theirs, error, allowed = worst
-        shape = (*value.shape, 2) if value.is_complex() else tuple(value.shape)
-        facts |= {"index": _unravel(at, shape), "value": mine, "reference": theirs, "error": error, "allowed": allowed}
-    return Judgement(label, "wrong" if wrong else "pass", _tell(facts) if wrong else "", facts)
-
-
-def _unravel(at: int, shape: Any) -> list[int]:
-    index = []
-    for size in reversed(tuple(shape)):
-        index.append(at % size)
-        at //= size
-    return index[::-1]
-
-
-def _tell(facts: dict[str, Any]) -> str:
-    where = ", ".join(map(str, facts["index"]))
-    text = f"[{where}] is {facts['value']:.9g}, the reference {facts['reference']:.9g}"
-    if "allowed" in facts:
-        text += f": off by {facts['error']:.3g}, allowed {facts['allowed']:.3g}"
-    return f"{text}; {facts['wrong']:,} of {facts['numel']:,} elements wrong"
+def _get_moves(references: References, what: str, i: int, wide: torch.Tensor) -> torch.Tensor | None:
+    """Element by element, how far inputs that are off by a rounding move the result in float64."""
+    moves = None
+    for number in range(SHAKES):
+        shaken = _pick(references.find(f"shaken{number}"), what, i)
+        if not isinstance(shaken, torch.Tensor) or shaken.shape != wide.shape:
+            return None
+        move = (torch.view_as_real(shaken - wide) if wide.is_complex() else shaken - wide).abs().nan_to_num_(0.0)
+        moves = move if moves is None else torch.maximum(moves, move)
+    return moves

@@ -6,7 +6,9 @@ particular about a call stands in front of it there: see `Call`.
 
 The rule: u is the unit roundoff of the result's dtype, r the value in float64. The CPU's own error beyond 2u|r| is its
 residual (it carries the length of reductions and cancellation). A value is right when it is within
-4 * (2u|r| + residual) of r: four times the error that the CPU itself makes in the same precision.
+4 * (2u|r| + residual) of r: four times the error that the CPU itself makes in the same precision. Of a call that
+computes in float64 there is no wider reference: its residual is what a change of the arguments by up to 8 units in the
+last place does, up to 1000u of the largest value (or of 1).
 """
 
 # begin
@@ -94,8 +96,8 @@ class Inputs:
     """The arguments of one run, in memory of their own: strides, offsets and sharing as captured. In float64 tensors
     share memory with tensors of the same dtype alone."""
 
-    def __init__(self, call, device, wide, grad):
-        self.call, self.device, self.wide, self.grad = call, device, wide, grad
+    def __init__(self, call, device, wide, grad, shake=False):
+        self.call, self.device, self.wide, self.grad, self.shake = call, device, wide, grad, shake
         self.memory, self.made, self.leaves = {}, {}, {}
 
     def place(self, number):
@@ -109,11 +111,16 @@ class Inputs:
     def flat(self, number, dtype):
         data = self.place(number)
         data = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-        if not self.wide or dtype not in WIDE:
+        if not self.wide or not (dtype.is_floating_point or dtype.is_complex):
             return data
         key = (number, dtype)
         if key not in self.memory:
-            self.memory[key] = data.to(WIDE[dtype])
+            data = data.to(WIDE.get(dtype, dtype))
+            if self.shake:
+                generator = torch.Generator().manual_seed(1)
+                noise = 2 * torch.rand(data.shape, dtype=torch.float64, generator=generator) - 1
+                data = data * (1 + 8 * torch.finfo(torch.float64).eps * noise)
+            self.memory[key] = data
         return self.memory[key]
 
     def get_plain(self, number):
@@ -207,9 +214,9 @@ def captured_state(call, device, seed):
         yield
 
 
-def run(call, device, wide=False, seed=0):
+def run(call, device, wide=False, seed=0, shake=False):
     """{name: value} of everything that the call gave, on the CPU; and the numbers of the arguments it wrote to."""
-    inputs = Inputs(call, device, wide, call.state.get("grad", True))
+    inputs = Inputs(call, device, wide, call.state.get("grad", True), shake)
     function = find_operator(call.operator)
     args, kwargs = call.make_arguments(inputs)
     with captured_state(call, device, seed):
@@ -217,7 +224,7 @@ def run(call, device, wide=False, seed=0):
     outputs = flatten(result)
     tensors = [value for value in outputs if is_tensor(value)]
     pairs = [
-        (tensor, inputs.get_plain(number).to(tensor.dtype))
+        (tensor, inputs.get_plain(number).to(device=tensor.device, dtype=tensor.dtype))
         for tensor, number in zip(tensors, call.grads)  # noqa: B905 (Python 3.8)
         if number is not None and tensor.requires_grad
     ]
@@ -247,7 +254,7 @@ def to_cpu(value):
 # ---- the verdict
 
 
-def judge(got, native, wide, name):
+def judge(got, native, wide, name, shaken=None):
     """(verdict, what to print): "PASS", "FAIL", or "none" where nothing can be said."""
     if not is_tensor(got) or not is_tensor(native):
         same = type(got) is type(native) and (is_tensor(got) or got == native or got != got)
@@ -265,7 +272,7 @@ def judge(got, native, wide, name):
             return "none", f"{wrong} of {got.numel()} differ from the CPU's; equal values may be in another order"
         return ("FAIL" if wrong else "PASS"), f"{wrong} of {got.numel()} differ from the CPU's"
     if is_tensor(wide) and wide.shape == got.shape:
-        return judge_numbers(got, native, wide, "float64")
+        return judge_numbers(got, native, wide, "float64", shaken)
     return judge_numbers(got, native, native, "the CPU")
 
 
@@ -273,7 +280,7 @@ def get_roundoff(dtype):
     return torch.finfo(dtype).eps / 2
 
 
-def judge_numbers(got, native, wide, against):
+def judge_numbers(got, native, wide, against, shaken=None):
     kind = torch.complex128 if got.is_complex() else torch.float64
     tiny = torch.finfo(got.dtype).tiny
     got, native, wide, u = got.to(kind), native.to(kind), wide.to(kind), get_roundoff(got.dtype)
@@ -281,6 +288,9 @@ def judge_numbers(got, native, wide, against):
     own = (native - wide).abs()
     sound = torch.isfinite(own)
     residual = (own - 2 * u * size)[sound].clamp(min=0).max().item() if sound.any() else 0.0
+    if is_tensor(shaken) and shaken.shape == wide.shape:
+        moved = finite_max((shaken.to(kind) - wide).abs())
+        residual = max(residual, min(moved, 1000 * u * max(finite_max(size), 1)))
     if against != "float64":
         residual = 16 * u * size[torch.isfinite(size)].max().item() if torch.isfinite(size).any() else 0.0
     allowed = FACTOR * (2 * u * size + residual) + tiny
@@ -324,10 +334,19 @@ def references(call):
     except Exception as error:  # not every operator takes float64
         wide, why = {}, get_line(error)
     other, _ = run(call, "cpu", seed=1)
-    random = any(
-        is_tensor(native[n]) and not same_values(native[n], other[n]) for n in native if n.startswith("result")
-    )
-    return native, written, wide, why, random or call.get_last_name() in UNINITIALISED.split()
+    results = [name for name in native if name.startswith("result") and is_tensor(native[name])]
+    random = any(not same_values(native[name], other[name]) for name in results)
+    shaken = shake_arguments(call, native) if wide else {}
+    return native, written, wide, why, random or call.get_last_name() in UNINITIALISED.split(), shaken
+
+
+def shake_arguments(call, native):
+    """The call in float64 once more, with the arguments changed by units in their last place: when it computes in
+    float64 anyway."""
+    tensors = [value for value in native.values() if is_tensor(value)]
+    if not any(value.dtype in (torch.float64, torch.complex128) for value in tensors):
+        return {}
+    return run(call, "cpu", wide=True, shake=True)[0]
 
 
 def same_values(a, b):
@@ -336,7 +355,7 @@ def same_values(a, b):
 
 def compare(call, values, written, title, facts):
     """Print a line per value; True when one is wrong."""
-    native, cpu_written, wide, why, random = facts
+    native, cpu_written, wide, why, random, shaken = facts
     failed = False
     print(title)
     for name, got in values.items():
@@ -349,7 +368,7 @@ def compare(call, values, written, title, facts):
             same = is_tensor(like) and (got.shape, got.dtype) == (like.shape, like.dtype)
             verdict, text = ("none" if same else "FAIL"), "random or uninitialised: only shape and dtype are judged"
         else:
-            verdict, text = judge(got, native.get(name), wide.get(name), call.get_last_name())
+            verdict, text = judge(got, native.get(name), wide.get(name), call.get_last_name(), shaken.get(name))
         failed = failed or verdict == "FAIL"
         print(f"  {verdict:4}  {name}: {text}")
     if why:
@@ -374,11 +393,12 @@ def get_line(error):
 
 
 def check_device(name):
-    device = torch.device(name)
-    if device.type not in ("cpu", "cuda"):
+    kind = name.split(":")[0]
+    if kind not in ("cpu", "cuda"):
         with contextlib.suppress(ImportError):
-            importlib.import_module("torch_" + device.type)  # a vendor's package
+            importlib.import_module("torch_" + kind)  # a vendor's package makes its device known
     try:
+        device = torch.device(name)
         torch.zeros(1, device=device).cpu()
     except Exception as error:
         raise Missing(

@@ -171,8 +171,6 @@ def survey(value: Any, limits: Limits) -> None:
             path.discard(id(node))
             sizes[id(node)] = _measure(children, sizes, limits)
             continue
-        if id(node) in path:
-            raise Refused("a container holds itself")
         path.add(id(node))
         waiting.append((node, True))
         for child in children:

@@ -277,7 +277,7 @@ class Rebuilder:
     def make_converted(self, data: Any, dtype: Any, _device: Any, requires_grad: Any = False) -> torch.Tensor:
         if isinstance(data, NumpyArray):
             data = torch.from_numpy(data.get().copy())
-        check_type(data, torch.Tensor, "the data of a tensor")
+        check_dense(data, "the data of a tensor")
         self._count_bytes(data.numel(), check_type(dtype, torch.dtype, "the type of a tensor"))
         tensor = data.detach().to(dtype)
         return tensor.requires_grad_() if check_bool(requires_grad, "requires_grad") else tensor
@@ -325,9 +325,7 @@ class Rebuilder:
             compressed, plain, values, size = data
             tensors = (compressed, plain, values)
         for tensor in tensors:
-            check_type(tensor, torch.Tensor, "a part of a sparse tensor")
-            if tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
-                raise Refused("a part of a sparse tensor is larger than its storage")
+            check_dense(tensor, "a part of a sparse tensor")
         shape = check_ints(size, "the size of a sparse tensor")
         check_span(shape, (0,) * len(shape), 0, 1)
         if layout is torch.sparse_coo:
@@ -336,7 +334,7 @@ class Rebuilder:
 
     def make_nested(self, buffer: Any, sizes: Any, strides: Any, offsets: Any) -> torch.Tensor:
         for tensor in (buffer, sizes, strides, offsets):
-            check_type(tensor, torch.Tensor, "a part of a nested tensor")
+            check_dense(tensor, "a part of a nested tensor")
         same = sizes.shape == strides.shape and sizes.dim() == 2 and offsets.shape == sizes.shape[:1]
         whole = all(t.dtype == torch.int64 and t.is_contiguous() for t in (sizes, strides, offsets))
         if not (same and whole) or buffer.dim() != 1 or not buffer.is_contiguous():
@@ -386,6 +384,15 @@ def parse_identity(identity: Any) -> tuple[str, torch.dtype | None, int]:
     return key, kind.dtype, check_int(count, "the number of elements of a storage")
 
 
+def check_dense(tensor: Any, what: str) -> None:
+    """What is copied or walked must not be larger than its memory, as a tensor with a stride of 0 is."""
+    check_type(tensor, torch.Tensor, what)
+    if tensor.layout is not torch.strided or tensor.is_meta or tensor.is_nested or tensor.is_quantized:
+        raise Refused(f"{what} is no plain tensor")
+    if tensor.numel() * tensor.itemsize > tensor.untyped_storage().nbytes():
+        raise Refused(f"{what} is larger than its storage")
+
+
 def split_storage(storage: Any) -> tuple[torch.UntypedStorage, torch.dtype]:
     if isinstance(storage, torch.UntypedStorage):
         return storage, torch.uint8
@@ -418,8 +425,8 @@ def make_empty_quantized(size: tuple[int, ...], dtype: torch.dtype, scheme: tupl
         raise Refused("a quantized tensor has a scheme that is not known")
     axis = check_int(scheme[3], "the axis of a quantized tensor", 0, len(size) - 1)
     for part in scheme[1:3]:
-        check_type(part, torch.Tensor, "the scales of a quantized tensor")
-        if part.shape != (size[axis],) or part.numel() * part.itemsize > part.untyped_storage().nbytes():
+        check_dense(part, "a scale of a quantized tensor")
+        if part.shape != (size[axis],):
             raise Refused("the scales of a quantized tensor do not fit its size")
     return torch._empty_per_channel_affine_quantized(
         size, scales=scheme[1], zero_points=scheme[2], axis=axis, dtype=dtype

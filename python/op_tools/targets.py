@@ -193,13 +193,14 @@ def _resolve_module(module: types.ModuleType) -> Iterator[Target | Refusal]:
             continue  # a class, a question: nobody asked for it by name
 
 
-_TYPING = {"overload", "boolean_dispatch", "handle_torch_function", "has_torch_function", "has_torch_function_unary"}
+_HELPERS = {"overload", "boolean_dispatch", "handle_torch_function"}
+"""Of torch's own modules, besides has_torch_function and its variants."""
 
 
 def _is_ignored(value: Any, ignored: set) -> bool:
     name = getattr(value, "__name__", "")
     try:
-        return value in ignored or name in _TYPING or name.startswith("has_torch_function")
+        return value in ignored or name in _HELPERS or name.startswith("has_torch_function")
     except TypeError:  # not hashable
         return False
 
@@ -261,7 +262,9 @@ def _find_places(func: Any) -> Iterator[tuple[Any, str, str]]:
         raise Refusal(f"{func.__name__} of one tensor: give the method of the class, torch.Tensor.{func.__name__}")
     places = list(_find_overload(func) or _find_public(func) or _find_by_name(func) or _find_anywhere(func))
     if not places:
-        raise Refusal(f"{_shorten(func)}: no module or class holds it under a name; give the name by which it is called")
+        raise Refusal(
+            f"{_shorten(func)}: no module or class holds it under a name; give the name by which it is called"
+        )
     yield from places
 
 

@@ -400,6 +400,56 @@ def make_input(seed: int, number: int, seeds: list[tuple[str, bytes]]) -> tuple[
     return kind, mutate_bytes(rng, data, other)
 
 
+# ---- the corpus
+
+
+def write_corpus() -> int:
+    """Hostile files by hand, one thing each; failures of the past are added as they were."""
+    for number, snippet in enumerate(SNIPPETS):
+        write(str(CORPUS / f"stream-{number:02}.pth"), make_archive(b"\x80\x02" + wrap(snippet) + b"."))
+    head = b"".join(pickle.dumps(value, 2) for value in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}))
+    write(str(CORPUS / "old-call.pth"), head + b"\x80\x02" + wrap(SNIPPETS[0]) + b"." + pickle.dumps([], 2))
+    sound = make_archive(b"\x80\x02" + wrap(b"N") + b".")
+    changes = {
+        "zip-encrypted": (8, b"\x01\x00"),
+        "zip-compressed": (10, b"\x08\x00"),
+        "zip-checksum": (16, b"\0\0\0\0"),
+        "zip-huge": (20, b"\xf0\xff\xff\x7f" * 2),
+        "zip-wide": (20, b"\xff" * 8),
+        "zip-name": (28, b"\xff\xff"),
+        "zip-link": (38, b"\0\0\xff\xa1"),
+        "zip-header": (42, b"\xff\xff\xff\x7f"),
+    }
+    for title, (offset, value) in changes.items():
+        data = bytearray(sound)
+        place = data.find(b"PK\x01\x02") + offset
+        data[place : place + len(value)] = value
+        write(str(CORPUS / f"{title}.pth"), bytes(data))
+    for number, place in enumerate((4, 8, 12, 16)):
+        data = bytearray(sound)
+        data[len(data) - 22 + place : len(data) - 20 + place] = b"\xff\xff"
+        write(str(CORPUS / f"zip-end-{number}.pth"), bytes(data))
+    state = {"autocast": 5, "random": {"cpu": "AAAA", "cuda": "?"}, "torch": ["x"] * 20, "deterministic": None}
+    write(str(CORPUS / "state.json"), json.dumps({"args": [], "op": "x", "state": state}).encode())
+    write(str(CORPUS / "deep.json"), b'{"state":' * 3000)
+    write(str(CORPUS / "number.json"), b'{"state": {"torch": ' + b"9" * 5000 + b"}}")
+    return len(list_corpus())
+
+
+def wrap(piece: bytes) -> bytes:
+    """A captured call around the value that a piece of a stream makes."""
+    return b"}(" + text("name") + text("torch.add") + text("args") + piece + b"\x85" + text("kwargs") + b"}u"
+
+
+def make_archive(stream: bytes) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("x/data.pkl"), stream)
+        archive.writestr(zipfile.ZipInfo("x/data/0"), bytes(64))
+        archive.writestr(zipfile.ZipInfo("x/version"), "3\n")
+    return file.getvalue()
+
+
 # ---- reading one input
 
 
@@ -415,8 +465,8 @@ class Reader:
         self.counts = {"case": 0, "error": 0}
         self.slowest = 0.0
         self.reasons: dict[str, int] = {}
+        torch.save({"name": "torch.add", "args": (torch.ones(2),), "kwargs": {}}, os.path.join(root, "input.pth"))
         self._warm_up()
-        self.modules = set(sys.modules)
 
     def _warm_up(self) -> None:
         """Whatever is imported at first use."""
@@ -427,6 +477,7 @@ class Reader:
 
     def read(self, kind: str, data: bytes) -> None:
         """Failure unless it gave a case or an error."""
+        modules = set(sys.modules)
         start = time.perf_counter()
         with self.guard:
             self._read(kind, data)
@@ -436,7 +487,7 @@ class Reader:
             raise Failure("; ".join(self.guard.seen[:5]))
         if seconds > SLOW:
             raise Failure(f"took {seconds:.1f} s")
-        added = set(sys.modules) - self.modules
+        added = set(sys.modules) - modules
         if added:
             raise Failure(f"imported {sorted(added)[:5]}")
 
@@ -473,7 +524,7 @@ class Reader:
         for value in traverse_container([case.args, case.kwargs, case.output, case.grad_inputs, case.grad_outputs]):
             if isinstance(value, torch.Tensor):
                 check_tensor(value)
-        json.dumps({key: str(value)[:100] for key, value in case.meta.items()})
+        json.dumps({key: value for key, value in case.meta.items() if key not in ("random", "more")}, default=repr)
         self.counts["case"] += 1
 
 
@@ -537,9 +588,13 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--state", help="JSON file with the number of the next input; made when missing")
     parser.add_argument("--keep", default=".", help="folder for inputs that fail")
+    parser.add_argument("--write-corpus", action="store_true", help="make the files by hand in corpus/ again, and end")
     parser.add_argument("--count", type=int, default=sys.maxsize, help="inputs at most")
     parser.add_argument("--no-truncation", action="store_true", help="leave the cuts at every byte out")
     options = parser.parse_args()
+    if options.write_corpus:
+        print(write_corpus(), "files in", CORPUS)
+        return 0
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     first = 0

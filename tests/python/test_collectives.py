@@ -21,7 +21,7 @@ from op_tools import OpObserve, apply_feature, collectives, list_features, remov
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo")
 
 PRELUDE = """
-import json, os, sys, warnings
+import json, os, sys, time, warnings
 warnings.simplefilter("ignore")
 import torch, ditorch
 import torch.distributed as dist
@@ -130,6 +130,8 @@ count = applied("dump_op_args")
 work = dist.all_reduce(tensor=t, async_op=True)
 answers["async type"] = isinstance(work, dist.Work)
 answers["async before wait"] = applied("dump_op_args") - count
+while torch.equal(t, before):  # the collective has overwritten the input before anybody waits
+    time.sleep(0.01)
 answers["async wait"] = work.wait()
 answers["async after wait"] = applied("dump_op_args") - count
 answers["async again"] = [work.wait(), work.is_completed(), applied("dump_op_args") - count]
@@ -216,6 +218,10 @@ if hasattr(dist, "_coalescing_manager"):
 apply_feature("torch.distributed.all_reduce", "overflow_check")
 dist.all_reduce(torch.full((3,), 3e38))
 answers["overflow found"] = [f["name"] for f in features._tools["overflow_check"].findings()]
+remove_feature("torch.distributed.all_reduce", "overflow_check")
+apply_feature("torch.distributed.all_reduce", "overflow_check")
+dist.all_reduce(torch.tensor([1.0, float("inf") if rank == 0 else 1.0]))  # an Inf that rank 0 put in
+answers["overflow of the other"] = [(f["name"], f["verdict"]) for f in features._tools["overflow_check"].findings()]
 try:
     dist.all_reduce("not a tensor")
 except Exception as error:
@@ -292,6 +298,8 @@ def test_overflow_and_exceptions(watch):
     for answer in watch:
         assert answer["overflow found"] == ["torch.distributed.all_reduce"]
         assert answer["exception"] in ("TypeError", "ValueError")
+    verdicts = [[verdict for _, verdict in answer["overflow of the other"]] for answer in watch]
+    assert verdicts == [["propagator"], ["producer"]]  # each rank judges by its own inputs
 
 
 def test_started_tools_see_collectives(watch):
@@ -463,15 +471,22 @@ import sys, warnings
 warnings.simplefilter("ignore")
 import torch, ditorch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from op_tools import OpCapture, OpObserve, OpTimeMeasure
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 
-def train():
+def shard(model):
+    for part in (model[0], model[2], model):
+        fully_shard(part, mesh=init_device_mesh("cpu", (2,)))
+    return model
+
+def train(wrap=DistributedDataParallel):
     torch.manual_seed(0)
-    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 1)))
+    model = wrap(torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.GELU(), torch.nn.Linear(8, 2)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     data = torch.Generator().manual_seed(rank)
     losses = []
@@ -493,6 +508,10 @@ for tool in (OpObserve, OpTimeMeasure, OpCapture):
 with OpObserve(console="off", cpu=True) as observe, OpTimeMeasure(console="off", cpu=True):
     assert train() == plain
     assert "torch.distributed.all_reduce" in {r["name"] for r in observe.calls()}
+sharded = train(shard)
+with OpCapture(console="off") as capture, OpTimeMeasure(console="off"):
+    assert train(shard) == sharded
+assert capture.counts()["applied"] >= 16, capture.counts()  # its gathers and scatters, all of them asynchronous
 print("losses", rank, *plain)
 dist.destroy_process_group()
 """
@@ -503,9 +522,7 @@ def test_data_parallel_losses_are_bitwise_equal(tmp_path):
     script.write_text(TRAINING)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
     command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script)]
-    answer = subprocess.run(
-        command, capture_output=True, text=True, timeout=170, env=child_environment(), cwd=tmp_path
-    )
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=170, env=child_environment(), cwd=tmp_path)
     assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-5000:]
     lines = [line.split()[2:] for line in answer.stdout.splitlines() if line.startswith("losses")]
     assert len(lines) == 2 and lines[0] == lines[1] and len(set(lines[0])) == 4
@@ -541,6 +558,12 @@ def test_what_others_wrote_is_checked_like_a_file():
     good = [torch.arange(6, dtype=torch.float32).reshape(2, 3), torch.ones(0), torch.tensor(True)]
     header, data = exchange._encode({"function": "all_reduce"}, good)
     assert all(torch.equal(a, b) for a, b in zip(good, exchange._decode(header, data), strict=True))
-    for tensors in ([["float32", [2, 4]]], [["float32", [-1]]], [["float32", [1 << 62, 4]]], [["pickle", [1]]], [["float32", "x"]]):
+    for tensors in (
+        [["float32", [2, 4]]],
+        [["float32", [-1]]],
+        [["float32", [1 << 62, 4]]],
+        [["pickle", [1]]],
+        [["float32", "x"]],
+    ):
         with pytest.raises((ValueError, KeyError)):
             exchange._decode({"tensors": tensors}, data[:24])

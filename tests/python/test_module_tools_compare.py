@@ -243,6 +243,9 @@ def test_metrics_against_numpy():
 def test_metrics_of_odd_values():
     m = metrics.measure(torch.tensor([math.nan, 1.0]), torch.tensor([2.0, 1.0]), 1e-3, 1e-3)
     assert m.violating == m.above == 1 and math.isnan(m.max_abs) and m.index == (0,)
+    one, two = torch.tensor([1.0]), torch.tensor([2.0])
+    assert metrics.measure(two, one, 0.0, 0.6).violating == 1  # relative to the expected value
+    assert metrics.measure(one, two, 0.0, 0.6).violating == 0
     m = metrics.measure(torch.tensor([math.inf, 1.0]), torch.tensor([math.inf, 1.0]), 1e-3, 1e-3)
     assert m.violating == 0 and m.norm1 == 0
     assert metrics.measure(torch.zeros(3), torch.zeros(3), 1e-3, 1e-3).both_zero

@@ -9,7 +9,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from module_tools import CompLayerAcc
 from module_tools import store as module_store
-from test_module_tools import Block, Gpt, LeNet, list_files, load, loss_of, make_input, read, train
+from test_module_tools import Gpt, LeNet, list_files, load, loss_of, make_input, read, train
 from torch.utils.checkpoint import checkpoint
 
 
@@ -210,14 +210,20 @@ def test_m5_fixed_input_replaces_values_and_keeps_the_graph(folder):
 
 
 def test_m5_keyword_inputs_are_saved_and_fixed(folder):
-    torch.manual_seed(0)
-    block, x = Block(4), torch.randn(2, 3, 4)
-    mask = torch.ones(3, 3, dtype=torch.bool).tril()
-    with CompLayerAcc(block, True, False, folder):
-        wanted = block(x, mask=mask)
-    assert torch.equal(load(folder, "forward", "Block", 0)["kwargs"]["mask"], mask)
-    with CompLayerAcc(block, False, True, folder):
-        assert torch.equal(block(torch.randn(2, 3, 4), mask=torch.ones(3, 3, dtype=torch.bool)), wanted)
+    class Scale(nn.Module):
+        def forward(self, x, *, weights):
+            return x * weights["w"]
+
+    model, x, w = Scale(), torch.randn(3), torch.randn(3)
+    with CompLayerAcc(model, True, False, folder):
+        wanted = model(x, weights={"w": w})
+    assert torch.equal(load(folder, "forward", "Scale", 0)["kwargs"]["weights"]["w"], w)
+    live = torch.zeros(3, requires_grad=True)
+    with CompLayerAcc(model, False, True, folder):
+        y = model(torch.ones(3), weights={"w": live})
+        y.sum().backward()
+    assert torch.equal(y, wanted) and torch.equal(live.grad, x)
+    assert torch.equal(load(folder, "backward", "Scale", 0, side="real")["grad_kwargs"]["weights"]["w"], x)
 
 
 def test_m1_fixed_input_goes_to_the_device_and_dtype_of_the_live_one(folder):

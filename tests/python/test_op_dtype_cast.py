@@ -4,7 +4,9 @@ import collections
 import contextlib
 import io
 import os
+import sys
 import threading
+import types
 
 import pytest
 import torch
@@ -33,6 +35,19 @@ def quiet(**options):
 def draw(*shape, dtype=HALF, grad=False, seed=0):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator).to("cuda", dtype).requires_grad_(grad)
+
+
+@contextlib.contextmanager
+def scratch_module(name, functions):
+    """A module of functions, importable by its name."""
+    module = types.ModuleType(name)
+    for key in ("scale", "ask"):
+        setattr(module, key, getattr(functions, key))
+    sys.modules[name] = module
+    try:
+        yield module
+    finally:
+        del sys.modules[name]
 
 
 def row_of(tool, name):
@@ -294,6 +309,16 @@ def test_k3_result_dtype_is_the_promotion_of_the_originals():
             torch.testing.assert_close(a, b, rtol=2e-2, atol=1e-2)
 
 
+def test_k3_an_operator_with_its_own_rule():
+    """Mixed batch norm: half in, half out, although its parameters are float32; promotion alone would say float32."""
+    x, mean, variance = draw(8, 4), torch.zeros(4, device="cuda"), torch.ones(4, device="cuda")
+    wanted = functional.batch_norm(x, mean.clone(), variance.clone(), mean + 1, mean, training=True)
+    with quiet():
+        result = functional.batch_norm(x, mean, variance, mean + 1, mean.clone(), training=True)
+    assert wanted.dtype == result.dtype == HALF and mean.abs().sum() > 0
+    torch.testing.assert_close(result, wanted, rtol=4e-3, atol=4e-3)
+
+
 def test_k3_outputs_that_are_wide_anyway_stay():
     x = draw(3, dtype=FLOAT)
     with quiet(dtype_cast_dict=WIDE):
@@ -488,6 +513,36 @@ def test_a_dtype_that_an_operator_does_not_have():
         for _ in range(5):
             assert torch.equal(x.log(), wanted)
     assert row_of(tool, "torch.Tensor.log")["left"] == {"refused": 5}
+
+
+def test_functions_of_others_run_once():
+    from op_tools.custom_apply_hook import apply_feature, remove_feature
+
+    calls = []
+
+    class Library:
+        @staticmethod
+        def scale(x, fail=False):
+            calls.append(x.dtype)
+            if fail:
+                raise RuntimeError("no")
+            return x * 2
+
+        @staticmethod
+        def ask(x):
+            calls.append(x.dtype)
+            return 7
+
+    with scratch_module("cast_library", Library) as module:
+        apply_feature(["cast_library.scale", "cast_library.ask"], "cast_dtype")
+        try:
+            x = draw(3)
+            assert module.scale(x).dtype == HALF and module.ask(x) == 7
+            with pytest.raises(RuntimeError, match="no"):
+                module.scale(x, fail=True)
+        finally:
+            remove_feature(["cast_library.scale", "cast_library.ask"])
+    assert calls == [FLOAT] * 3
 
 
 def test_subclasses_are_left_alone():

@@ -8,7 +8,7 @@ import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
-from op_tools import OpFallback
+from op_tools import OpDtypeCast, OpFallback, OpObserve
 
 QUIET = {"log": False, "console": "off"}
 
@@ -210,6 +210,17 @@ def test_default_devices():
     assert x.device.type == y.device.type == z.device.type == "cuda"
 
 
+def test_default_devices_do_not_reach_into_the_operator():
+    def makes_one_inside(tensor):
+        return tensor + torch.ones(3)
+
+    x = randn(3)
+    with torch.device("cuda"), fallback() as tool:
+        y = torch.overrides.handle_torch_function(makes_one_inside, (x,), x)
+    torch.testing.assert_close(y, x + torch.ones(3, device="cuda"))
+    assert sum(r["count"] for r in tool.rows()) == 1
+
+
 def test_cpu_index_tensors_are_left_alone():
     check(lambda x, i: x[i], lambda: (randn(4, 3, grad=True), torch.tensor([0, 2])))
     check(lambda x, i: x[:, i], lambda: (randn(4, 3), torch.tensor([True, False, True])))
@@ -301,6 +312,16 @@ def test_f2_out_is_resized():
 
 def _sort_out():
     return torch.empty(0, device="cuda"), torch.empty(0, dtype=torch.int64, device="cuda")
+
+
+def test_arguments_that_are_only_read_keep_their_version():
+    x, w = randn(4, grad=True), torch.ones(4, device="cuda")
+    with fallback():
+        before = x._version, w._version
+        results = [x.sort(), x.max(), x.sum(), torch.add(x, w), F.layer_norm(x, (4,), w), x.topk(2), x.clone()]
+        F.batch_norm(x[:, None], w[:1], w[:1], training=False)
+        assert (x._version, w._version) == before
+    assert len(results) == 7
 
 
 def test_f2_a_leaf_cannot_be_changed():
@@ -940,6 +961,72 @@ def test_training_is_the_same():
     torch.testing.assert_close(plain, under, rtol=1e-4, atol=1e-5)
 
 
+def test_mixed_precision_training_is_the_same():
+    def train(on):
+        seeded(2)
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2)).cuda()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        scaler = torch.amp.GradScaler("cuda", init_scale=2.0**17, growth_interval=2)
+        x, y = randn(6, 4), torch.ones(6, 2, device="cuda")
+        history = []
+        with fallback() if on else torch.enable_grad():
+            for _ in range(5):
+                optimizer.zero_grad()
+                with torch.autocast("cuda", dtype=torch.float16):
+                    loss = F.mse_loss(model(x), y)
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                history.append((loss.item(), scaler.get_scale()))
+        return history
+
+    plain = train(False)
+    assert len({scale for _, scale in plain}) > 1 and plain[0][0] != plain[-1][0]
+    torch.testing.assert_close(plain, train(True), rtol=1e-3, atol=1e-4)
+
+
+def test_the_device_sees_the_cast_of_another_tool():
+    """OpDtypeCast inside: the CPU computes in float32, the program gets its float16."""
+    seen = []
+
+    def look(tensor):
+        seen.append((tensor.device.type, tensor.dtype))
+        return tensor * 2
+
+    x = randn(3, dtype=torch.float16)
+    with OpDtypeCast(**QUIET), fallback():
+        result = torch.overrides.handle_torch_function(look, (x,), x)
+        product = x @ x
+    assert seen == [("cpu", torch.float32)]
+    assert result.dtype == product.dtype == torch.float16 and result.device.type == "cuda"
+    torch.testing.assert_close(result, x * 2)
+
+
+def test_watching_tools_see_the_call_as_the_program_made_it():
+    x = randn(3)
+    with OpObserve(console="off") as observe, fallback():
+        x + 1
+        x.add_(1)
+    records = list(observe.records("call"))
+    assert [r["name"] for r in records] == ["torch.Tensor.add", "torch.Tensor.add_"]
+    assert all(r["args.0"]["device"] == "cuda" and r["out"]["device"] == "cuda" for r in records)
+
+
+def test_hooked_functions():
+    from op_tools import apply_feature, remove_feature
+
+    x = randn(4, 4)
+    right = x.cpu() @ x.cpu()
+    hooks = apply_feature("torch.mm", "fallback")
+    try:
+        with ditorch.fault("value:mm,scale=0.5"):
+            assert torch.allclose(torch.mm(x, x).cpu(), right, atol=1e-5)
+            assert not torch.allclose((x @ x).cpu(), right, atol=1e-5)
+    finally:
+        remove_feature("torch.mm")
+    del hooks
+
+
 def test_checkpointing_and_dropout():
     from torch.utils.checkpoint import checkpoint
 
@@ -976,9 +1063,9 @@ def test_nothing_leaks():
     with fallback():
         once()
         gc.collect()
-        before = torch.cuda.memory_allocated(), len([o for o in gc.get_objects() if isinstance(o, torch.Tensor)])
+        before = torch.cuda.memory_allocated(), sum(type(o) is torch.Tensor for o in gc.get_objects())
         for _ in range(20):
             once()
         gc.collect()
-        after = torch.cuda.memory_allocated(), len([o for o in gc.get_objects() if isinstance(o, torch.Tensor)])
+        after = torch.cuda.memory_allocated(), sum(type(o) is torch.Tensor for o in gc.get_objects())
     assert before == after

@@ -460,7 +460,8 @@ def test_determinism_and_grad_mode_are_applied_and_taken_back():
     [
         *("torch.mm", "torch.nn.functional.embedding", "torch.Tensor.add_", "torch.Tensor.__setitem__", "aten::addmm"),
         *("aten::add.Tensor", "_foreach_add_", "torch.arange", "torch.einsum", "torch.fft.rfft", "torch.linalg.inv"),
-        *("torch.nn.init.uniform_", "torch.Tensor.T.__get__", "torch.Tensor.cuda", "torch._C._nn.gelu", "torch.tensor"),
+        *("torch.nn.init.uniform_", "aten.slice.Tensor", "aten._softmax", "torch.nn.functional.hardswish"),
+        *("torch.Tensor.T.__get__", "torch.Tensor.cuda", "torch._C._nn.gelu", "torch.tensor"),
     ],
 )
 def test_operators_are_found(name):
@@ -476,7 +477,13 @@ def test_the_function_of_the_module_wins_over_the_native_one_of_the_same_name():
     "name",
     [
         *("os.system", "builtins.eval", "torch.os.system", "torch.load", "torch.save", "torch.hub.load", "aten::save"),
-        *("torch.from_file", "aten::from_file", "aten::from_file.out", "torch.utils.checkpoint.checkpoint"),
+        *(
+            "torch.from_file",
+            "aten::from_file",
+            "aten::from_file.out",
+            "aten.from_file.default",
+            "torch.utils.checkpoint.checkpoint",
+        ),
         *("torch.compile", "torch.Tensor.apply_", "torch.Tensor.__reduce_ex__", "torch.Tensor.__class__", "torch.ad"),
         *("torch.nn.functional.handle_torch_function", "torch.nn.init.torch", "torch.nn.functional.torch.os.system"),
         *("", "torch", "torch.", "torch..mm", "torch.Tensor.", "torch.Tensor.a b", "aten::", "prim::Print", "x::y"),
@@ -486,6 +493,21 @@ def test_the_function_of_the_module_wins_over_the_native_one_of_the_same_name():
 def test_a_capture_cannot_make_anything_else_run(name):
     with pytest.raises(LookupFailure):
         find_function(name)
+
+
+def test_functions_among_the_arguments_are_operators_or_refused(tmp_path):
+    x = torch.ones(2, 3)
+    target = tmp_path / "touched"
+    code = f"open({str(target)!r}, 'w')"
+    name = "torch.nn.functional.triplet_margin_with_distance_loss"
+    with pytest.raises(LookupFailure, match="which an operator could call"):
+        run(Case(name, (code, {}, {}), {"distance_function": exec}))
+    assert not target.exists()
+    for function in (eval, os.system, torch.load, type, os.path.join, torch.utils.checkpoint.checkpoint):
+        with pytest.raises(LookupFailure):
+            run(Case(name, (x, x, x), {"distance_function": function}))
+    assert run(Case(name, (x, x, x), {"distance_function": F.pairwise_distance})).result is not None
+    assert run(Case("torch.Tensor.type", (x, torch.DoubleTensor), {}), device="cpu").result.dtype == torch.float64
 
 
 def test_functions_of_other_packages_only_when_they_are_allowed():

@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import ditorch
-import op_tools
 import pytest
 import torch
 from conftest import child_environment, run_python
@@ -79,17 +78,14 @@ def test_nothing_there(tmp_path, capsys):
 
 @pytest.mark.parametrize("way", ["path", "module"])
 def test_runs_by_its_path_and_as_a_module(captured, tmp_path, way):
-    """From python/, as the original's users do, and installed."""
-    home = os.path.dirname(os.path.dirname(os.path.abspath(op_tools.__file__)))
-    assert os.path.exists(os.path.join(home, "op_tools", "run_op_from_data.py"))
-    words = {"path": ["op_tools/run_op_from_data.py"], "module": ["-m", "op_tools.run_op_from_data"]}[way]
-    environment = child_environment(DITORCH_BANNER="0", OP_TOOLS_RESULTS=str(tmp_path / "results"))
-    if way == "path":
-        home = os.path.dirname(os.path.dirname(os.path.abspath(ditorch.__file__)))
-        environment.pop("PYTHONPATH")
+    """By its path it finds its packages without help, as from a checkout."""
+    home = os.path.dirname(os.path.dirname(os.path.abspath(ditorch.__file__)))
+    script = os.path.join(home, "op_tools", "run_op_from_data.py")
+    words = [script] if way == "path" else ["-m", "op_tools.run_op_from_data"]
+    environment = child_environment(DITORCH_BANNER="0", **({"PYTHONPATH": None} if way == "path" else {}))
     answer = subprocess.run(
         [sys.executable, *words, str(captured), "--run_times", "2", "--sync_time_measure"],
-        cwd=home,
+        cwd=tmp_path,
         env=environment,
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@
 #include "dit/dtype.h"
 #include "dit/record.h"
 #include "tools/cast_dtypes.h"
+#include "tools/cast_torch.h"
 #include "tools/remap.h"
 
 #define IN_VAIN_MOST 3  // consecutive calls, before an operator is left alone
@@ -238,7 +239,7 @@ static bool error_is_operators(void) {
 
 // The operator refuses what it was given: as the program wrote it, it may run, or raise what the program expects.
 static PyObject *job_recover(struct cast_job *job, struct engine_chain *chain) {
-  if (!error_is_operators()) {
+  if (!error_is_operators() || !cast_call_may_repeat(job->call)) {
     return NULL;
   }
   PyErr_Clear();
@@ -258,14 +259,15 @@ static bool items_changed(const struct cast_job *job) {
 static PyObject *job_finish(struct cast_job *job, struct engine_chain *chain, PyObject *py_raw) {
   struct engine_leaves out;
   PyObject *py_result = NULL;
+  bool may_repeat = cast_call_may_repeat(job->call);
   engine_leaves_init(&out);
   if (engine_leaves_add(&out, py_raw, "out") < 0 || cast_copies_look(job) < 0) {
     goto done;
   }
-  if (cast_copies_are_shown(job, &out)) {
+  if (may_repeat && cast_copies_are_shown(job, &out)) {
     py_result = job_run_again(job, chain, CAST_LEFT_VIEW);
     job->casts = 0;
-  } else if (out.tensor_count == 0 && !items_changed(job)) {
+  } else if (may_repeat && out.tensor_count == 0 && !items_changed(job)) {
     py_result = job_run_again(job, chain, CAST_LEFT_NO_TENSOR);
     job->casts = 0;
   } else if (cast_copies_write_back(job) == 0) {
@@ -355,7 +357,7 @@ static int cast_configure(struct engine_tool *tool, PyObject *options) {
   }
   state->py_plan = plan ? Py_NewRef(plan) : NULL;
   tool->state = state;
-  return cast_copies_load();
+  return cast_torch_load();
 }
 
 static int cast_start(struct engine_tool *tool) {

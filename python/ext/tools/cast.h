@@ -1,7 +1,9 @@
 /// The dtype-cast tool: what its files share.
 ///
 /// cast.c         the tool: options, the maps of the operators, one call from start to end
-/// cast_copies.c  casting tensors, writing back into the originals, casting results back
+/// cast_copies.c  casting tensors, writing back into the originals
+/// cast_effects.c what the operator wrote to, what its result shows
+/// cast_results.c casting results back
 /// cast_dtypes.c  which dtypes the results should have
 /// cast_ledger.c  what was done: numbers per operator, log, the full console's facts
 ///
@@ -89,24 +91,24 @@ struct cast_job {
 
 // ---- cast_copies.c
 
-/// Look up torch's functions; once. 0 or -1.
-DIT_NODISCARD int cast_copies_load(void);
-/// torch.Tensor.float, double, half, bfloat16 for a dtype: borrowed for ever; NULL: use .to.
-PyObject *cast_convert_find(int dtype);
 /// The copies of all items that have a pair. 0 or -1.
 DIT_NODISCARD int cast_copies_make(struct cast_job *job);
+/// Write what changed back into the arguments. 0 or -1.
+DIT_NODISCARD int cast_copies_write_back(struct cast_job *job);
+void cast_copies_drop(struct cast_job *job);
+
+// ---- cast_effects.c
+
 /// Which copies the operator wrote to. 0 or -1.
 DIT_NODISCARD int cast_copies_look(struct cast_job *job);
 /// True when the result of the call shows the memory of a copy without being it, or when arguments that share memory
 /// were written to: such a call must be run as it is.
 bool cast_copies_are_shown(const struct cast_job *job, const struct engine_leaves *out);
-/// Write what changed back into the arguments. 0 or -1.
-DIT_NODISCARD int cast_copies_write_back(struct cast_job *job);
+
+// ---- cast_results.c
+
 /// The result as the program should get it; new reference or NULL. `out` are its leaves.
 PyObject *cast_result_finish(struct cast_job *job, PyObject *result, const struct engine_leaves *out);
-void cast_copies_drop(struct cast_job *job);
-/// A mode that changes dtypes by itself is on.
-bool cast_autocast_is_on(void);
 
 // ---- cast_ledger.c
 

@@ -9,6 +9,7 @@
 
 #include "dit/dtype.h"
 #include "dit/record.h"
+#include "tools/cast_torch.h"
 #include "tools/remap.h"
 
 #define TABLE_SIZE 8192  // a power of two
@@ -29,6 +30,16 @@ static int64_t spent_ns;
 
 int64_t cast_dtypes_get_spent(void) {
   return spent_ns;
+}
+
+bool cast_call_may_repeat(const struct engine_call *call) {
+  static const char *const own[] = {"torch.", "aten::", "aten."};
+  for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+    if (strncmp(call->op->name, own[i], strlen(own[i])) == 0) {
+      return !(call->op->flags & ENGINE_OP_COLLECTIVE);
+    }
+  }
+  return false;
 }
 
 // ---- dtypes as objects
@@ -151,40 +162,13 @@ static const int16_t *entry_get_dtypes(const struct entry *entry) {
 
 // ---- the run on meta tensors
 
-static struct {
-  PyObject *py_empty_strided, *py_device, *py_set_grad, *py_get_grad;
-} meta;
-
-static int meta_load(void) {
-  if (meta.py_device) {
-    return 0;
+// torch.device("meta"): borrowed for ever; NULL with an exception.
+static PyObject *meta_get_device(void) {
+  static PyObject *py_device;
+  if (!py_device && cast_torch_load() == 0) {
+    py_device = PyObject_CallFunction(engine_torch.py_device_type, "s", "meta");
   }
-  PyObject *py_torch = PyImport_ImportModule("torch");
-  PyObject *py_c = py_torch ? PyObject_GetAttrString(py_torch, "_C") : NULL;
-  if (py_c) {
-    Py_XSETREF(meta.py_empty_strided, PyObject_GetAttrString(py_torch, "empty_strided"));
-    Py_XSETREF(meta.py_get_grad, PyObject_GetAttrString(py_torch, "is_grad_enabled"));
-    Py_XSETREF(meta.py_set_grad, PyObject_GetAttrString(py_c, "_set_grad_enabled"));
-    if (meta.py_empty_strided && meta.py_get_grad && meta.py_set_grad) {
-      meta.py_device = PyObject_CallFunction(engine_torch.py_device_type, "s", "meta");
-    }
-  }
-  Py_XDECREF(py_c);
-  Py_XDECREF(py_torch);
-  return meta.py_device ? 0 : -1;
-}
-
-static PyObject *sizes_build(const int64_t *values, int count) {
-  PyObject *py_tuple = PyTuple_New(count);
-  for (int i = 0; py_tuple && i < count; i++) {
-    PyObject *py_value = PyLong_FromLongLong(values[i]);
-    if (!py_value) {
-      Py_CLEAR(py_tuple);
-      break;
-    }
-    PyTuple_SET_ITEM(py_tuple, i, py_value);
-  }
-  return py_tuple;
+  return py_device;
 }
 
 // A tensor like this one without memory; NULL with an exception.
@@ -194,11 +178,11 @@ static PyObject *meta_make(const struct engine_tensor *tensor) {
     PyErr_SetString(PyExc_TypeError, "a tensor without strides has no meta tensor");
     return NULL;
   }
-  PyObject *py_sizes = sizes_build(tensor->sizes, tensor->ndim);
-  PyObject *py_strides = py_sizes ? sizes_build(tensor->strides, tensor->ndim) : NULL;
+  PyObject *py_sizes = cast_sizes_build(tensor->sizes, tensor->ndim);
+  PyObject *py_strides = py_sizes ? cast_sizes_build(tensor->strides, tensor->ndim) : NULL;
   PyObject *py_args = py_strides ? PyTuple_Pack(2, py_sizes, py_strides) : NULL;
-  PyObject *py_kwargs = py_args ? Py_BuildValue("{s:O,s:O}", "dtype", dtype, "device", meta.py_device) : NULL;
-  PyObject *py_tensor = py_kwargs ? PyObject_Call(meta.py_empty_strided, py_args, py_kwargs) : NULL;
+  PyObject *py_kwargs = py_args ? Py_BuildValue("{s:O,s:O}", "dtype", dtype, "device", meta_get_device()) : NULL;
+  PyObject *py_tensor = py_kwargs ? PyObject_Call(cast_torch.py_empty_strided, py_args, py_kwargs) : NULL;
   Py_XDECREF(py_kwargs);
   Py_XDECREF(py_args);
   Py_XDECREF(py_strides);
@@ -208,17 +192,11 @@ static PyObject *meta_make(const struct engine_tensor *tensor) {
 
 // The call's function with other arguments and no autograd; NULL with an exception.
 static PyObject *gradless_call(const struct engine_call *call, PyObject *args, PyObject *kwargs) {
-  PyObject *py_grad = PyObject_CallNoArgs(meta.py_get_grad);
-  PyObject *py_done = py_grad ? PyObject_CallOneArg(meta.py_set_grad, Py_False) : NULL;
-  PyObject *py_result = py_done ? PyObject_Call(call->func, args, kwargs) : NULL;
-  if (py_done) {
-    PyObject *kind, *value, *traceback;
-    PyErr_Fetch(&kind, &value, &traceback);
-    Py_XDECREF(PyObject_CallOneArg(meta.py_set_grad, py_grad));
-    PyErr_Restore(kind, value, traceback);
+  PyObject *py_grad = cast_grad_switch(Py_False);
+  PyObject *py_result = py_grad ? PyObject_Call(call->func, args, kwargs) : NULL;
+  if (py_grad) {
+    cast_grad_restore(py_grad);
   }
-  Py_XDECREF(py_done);
-  Py_XDECREF(py_grad);
   return py_result;
 }
 
@@ -261,13 +239,6 @@ static PyObject *stand_in_run(const struct engine_call *call, PyObject *(*make)(
   return py_result;
 }
 
-// PyTorch's own functions do nothing but compute; calling another one twice could be seen.
-static bool call_may_repeat(const struct engine_call *call) {
-  const char *name = call->op->name;
-  return !(call->op->flags & ENGINE_OP_COLLECTIVE) &&
-         (strncmp(name, "torch.", 6) == 0 || strncmp(name, "aten::", 6) == 0);
-}
-
 // The dtypes of a result into the entry. 0, or -1 with an exception when there is no memory.
 static int entry_take(struct entry *entry, PyObject *result) {
   struct engine_leaves leaves;
@@ -307,6 +278,27 @@ static bool entry_is_doubtful(const struct entry *entry, const struct engine_cal
   return false;
 }
 
+// The device itself with copies of the arguments; generators are put back. NULL, with or without an exception: it could
+// not be asked.
+static PyObject *device_run(const struct engine_call *call) {
+  PyObject *py_random = PyImport_ImportModule("torch.random");
+  PyObject *py_fork = py_random ? PyObject_GetAttrString(py_random, "fork_rng") : NULL;
+  PyObject *py_args = Py_BuildValue("([i])", engine_call_get_device(call) < 0 ? 0 : engine_call_get_device(call));
+  PyObject *py_context = py_fork && py_args ? PyObject_Call(py_fork, py_args, NULL) : NULL;
+  PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
+  PyObject *py_result = py_entered ? stand_in_run(call, clone_make, NULL) : NULL;
+  PyErr_Clear();
+  if (py_entered) {
+    Py_XDECREF(PyObject_CallMethod(py_context, "__exit__", "OOO", Py_None, Py_None, Py_None));
+  }
+  Py_XDECREF(py_entered);
+  Py_XDECREF(py_context);
+  Py_XDECREF(py_args);
+  Py_XDECREF(py_fork);
+  Py_XDECREF(py_random);
+  return py_result;
+}
+
 // Meta tensors, then, in doubt, the device itself with copies of the arguments: its values do not count. A failure of
 // the operator leaves entry->count at -1. 0, or -1 with an exception when there is no memory.
 static int entry_fill(struct entry *entry, const struct engine_call *call) {
@@ -314,12 +306,12 @@ static int entry_fill(struct entry *entry, const struct engine_call *call) {
   int status = 0;
   entry->count = -1;
   PyObject *py_result =
-      call_may_repeat(call) && meta_load() == 0 ? stand_in_run(call, meta_make, meta.py_device) : NULL;
+      cast_call_may_repeat(call) && meta_get_device() ? stand_in_run(call, meta_make, meta_get_device()) : NULL;
   PyErr_Clear();
   if (py_result) {
     status = entry_take(entry, py_result);
-    if (status == 0 && !(call->op->flags & ENGINE_OP_RANDOM) && entry_is_doubtful(entry, call)) {
-      Py_SETREF(py_result, stand_in_run(call, clone_make, NULL));
+    if (status == 0 && entry_is_doubtful(entry, call)) {
+      Py_SETREF(py_result, device_run(call));
       PyErr_Clear();
       status = py_result ? entry_take(entry, py_result) : 0;
     }

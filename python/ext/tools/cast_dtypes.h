@@ -16,6 +16,9 @@
 /// -1 with an exception (memory).
 DIT_NODISCARD int cast_result_dtypes(const struct engine_call *call, const struct engine_leaves *out, int16_t *dtypes);
 
+/// PyTorch's own functions do nothing but compute: calling one twice cannot be seen. Another one could be.
+bool cast_call_may_repeat(const struct engine_call *call);
+
 /// Nanoseconds spent on meta tensors so far, in this process; the first run loads a part of PyTorch (seconds).
 int64_t cast_dtypes_get_spent(void);
 

@@ -213,6 +213,9 @@ static void *compare_keep(struct engine_tool *tool, struct engine_call *call) {
     compare_case_destroy(c);
     c = NULL;
   }
+  if (c) {
+    compare_backward_note(c, call);
+  }
   state->kept += c != NULL;
   return c;
 }

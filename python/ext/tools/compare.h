@@ -55,7 +55,9 @@ struct compare_case {
   /// program's dtype, not float64), and the seed of the errors. Set by compare_judge.
   double shake;
   uint64_t shake_seed;
-  double jitter;  ///< COMPARE_JITTER and _WIDE: the largest move, in unit roundoffs; 0 otherwise
+  PyObject *py_view;  ///< owned: what compare_backward_note found; NULL for none
+  double jitter;      ///< COMPARE_JITTER and _WIDE: the largest move, in unit roundoffs; 0 otherwise
+  bool narrow;        ///< then: float32 in the place of every floating dtype
   // Of compare_save.c: when it was called, where, and which twins stand for tensors of the device.
   int64_t second;
   const char *device;
@@ -128,6 +130,10 @@ DIT_NODISCARD int compare_judge(struct compare_case *c, enum compare_what what, 
 /// (look at `reason`), or -1.
 DIT_NODISCARD int compare_run_backward(struct compare_case *c, enum compare_precision precision,
                                        PyObject *const *grad_outputs, int count, PyObject **py_grads, char reason[256]);
+
+/// When the case is kept: the place of a view that the call wrote to in its base, to which its gradient goes. Never
+/// fails: without it such gradients are not compared.
+void compare_backward_note(struct compare_case *c, const struct engine_call *call);
 
 // ---- compare_random.c: operators with ENGINE_OP_RANDOM
 

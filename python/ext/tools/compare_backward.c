@@ -9,6 +9,7 @@
 
 #include "dit/judge.h"
 #include "dit/random.h"
+#include "tools/compare_judge.h"
 #include "tools/compare_state.h"
 
 // One differentiable run: borrowed from the case or from `own`.
@@ -62,6 +63,38 @@ static bool list_has(PyObject *py_list, const PyObject *object) {
     }
   }
   return false;
+}
+
+// ---- views that were written to
+
+// One changed input that is a view, and one base: its gradients can be taken apart.
+void compare_backward_note(struct compare_case *c, const struct engine_call *call) {
+  int view = -1, views = 0;
+  for (int i = 0; i < c->twin_count; i++) {
+    PyObject *py_base = c->changed[i] ? engine_tensor_get(call->in.tensor[i].py_tensor, engine_torch.base) : NULL;
+    if (py_base && py_base != Py_None) {
+      view = i;
+      views++;
+    }
+    Py_XDECREF(py_base);
+  }
+  PyObject *py_view =
+      views == 1 ? judge_helper_call("describe_view", "Oi", call->in.tensor[view].py_tensor, view) : NULL;
+  PyErr_Clear();
+  if (py_view && PyTuple_Check(py_view)) {
+    c->py_view = py_view;
+  } else {
+    Py_XDECREF(py_view);
+  }
+}
+
+// The gradient of the base, when this call has one and it is the only entry after the `known` outputs; else NULL.
+static PyObject *base_get_gradient(const struct compare_case *c, PyObject *const *grad_outputs, int count, int known) {
+  return c->py_view && count == known + 1 && grad_outputs[known] != Py_None ? grad_outputs[known] : NULL;
+}
+
+static int view_get_index(const struct compare_case *c) {
+  return (int)PyLong_AsLong(PyTuple_GET_ITEM(c->py_view, 0));
 }
 
 // ---- outputs
@@ -119,6 +152,9 @@ static PyObject *gradient_move(const struct compare_case *c, enum compare_precis
   int dtype = info.dtype;
   engine_tensor_reset(&info);
   bool is_complex = dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_COMPLEX;
+  if (c->narrow) {
+    dtype = is_complex ? DIT_DTYPE_C64 : DIT_DTYPE_F32;
+  }
   PyObject *wide = compare_dtype_object(is_complex ? DIT_DTYPE_C128 : DIT_DTYPE_F64);
   PyObject *py_copy = wide ? PyObject_CallMethod(gradient, "clone", NULL) : NULL;
   PyObject *py_wide = py_copy ? tensor_to(py_copy, wide) : NULL;
@@ -151,20 +187,44 @@ static PyObject *gradient_cast(const struct compare_case *c, enum compare_precis
   return py_cast;
 }
 
-// Outputs with a gradient, and those gradients: lists that are filled. 0, -1; `reason` when they do not match.
+// The view has its part of the base's gradient.
+static int base_match(const struct compare_case *c, enum compare_precision precision, PyObject *base, PyObject *view,
+                      int index, PyObject *py_outputs, PyObject *py_gradients) {
+  if (!tensor_requires_grad(view)) {
+    return 0;
+  }
+  PyObject *py_part = judge_helper_call("take_part", "OO", base, c->py_view);
+  PyObject *py_gradient = py_part ? gradient_cast(c, precision, py_part, view, index) : NULL;
+  int status =
+      py_gradient && PyList_Append(py_outputs, view) == 0 && PyList_Append(py_gradients, py_gradient) == 0 ? 0 : -1;
+  Py_XDECREF(py_gradient);
+  Py_XDECREF(py_part);
+  return status;
+}
+
+// Outputs with a gradient, and those gradients: lists that are filled; the gradient of a base, or NULL. 0, -1; `reason`
+// when they do not match.
 static int outputs_match(const struct compare_case *c, enum compare_precision precision, const struct graph *graph,
                          PyObject *const *grad_outputs, int count, PyObject *py_outputs, PyObject *py_gradients,
-                         char *reason) {
+                         PyObject **base_out, char *reason) {
   PyObject *py_all = outputs_list(c, graph);
   int status = py_all ? 0 : -1;
   int known = py_all ? (int)PyList_GET_SIZE(py_all) : 0;
+  PyObject *base = base_get_gradient(c, grad_outputs, count, known);
+  PyObject *view = base ? graph->left[view_get_index(c)] : NULL;
+  *base_out = base;
   for (int i = 0; i < count && status == 0 && !reason[0]; i++) {
     if (!grad_outputs[i] || grad_outputs[i] == Py_None) {
       continue;
     }
     PyObject *output = i < known ? PyList_GET_ITEM(py_all, i) : NULL;
-    if (!output) {
-      (void)snprintf(reason, 256, "it wrote to a view: the gradient of the view's base cannot be taken apart");
+    if (view && output == view) {
+      continue;  // went through the base
+    }
+    if (view && i == known) {
+      status = base_match(c, precision, base, view, i, py_outputs, py_gradients);
+    } else if (!output) {
+      (void)snprintf(reason, 256, "it wrote to a view: the gradients of several bases cannot be taken apart");
     } else if (!tensor_requires_grad(output)) {
       (void)snprintf(reason, 256, "output %d has a gradient on the device and none on the CPU", i);
     } else {
@@ -202,6 +262,16 @@ static PyObject *grads_align(const struct compare_case *c, const struct graph *g
     PyList_SET_ITEM(py_grads, i, Py_NewRef(gradient));
   }
   return py_grads;
+}
+
+// The base's gradient before the call is the last entry; that of the view itself is in it.
+static int grads_add_base(const struct compare_case *c, PyObject *base, PyObject *py_grads) {
+  int view = view_get_index(c);
+  PyObject *part = PyList_GET_ITEM(py_grads, view);
+  PyObject *py_whole = judge_helper_call("put_part", "OOO", base, c->py_view, part);
+  int status = py_whole ? PyList_Append(py_grads, py_whole) : -1;
+  Py_XDECREF(py_whole);
+  return status < 0 ? -1 : PyList_SetItem(py_grads, view, Py_NewRef(Py_None));
 }
 
 // ---- the call of autograd
@@ -270,8 +340,9 @@ static int gradients_make(struct compare_case *c, enum compare_precision precisi
                           PyObject *const *grad_outputs, int count, PyObject **py_grads, char *reason) {
   PyObject *py_outputs = PyList_New(0), *py_gradients = PyList_New(0);
   PyObject *py_inputs = py_outputs && py_gradients ? inputs_list(c, graph) : NULL, *py_found = NULL;
+  PyObject *base = NULL;  // borrowed
   int status =
-      py_inputs ? outputs_match(c, precision, graph, grad_outputs, count, py_outputs, py_gradients, reason) : -1;
+      py_inputs ? outputs_match(c, precision, graph, grad_outputs, count, py_outputs, py_gradients, &base, reason) : -1;
   if (status == 0 && !reason[0]) {
     bool any = PyList_GET_SIZE(py_outputs) > 0 && PyList_GET_SIZE(py_inputs) > 0;
     if (!any) {
@@ -280,6 +351,9 @@ static int gradients_make(struct compare_case *c, enum compare_precision precisi
       py_found = autograd_call(py_outputs, py_inputs, py_gradients);
       *py_grads = py_found ? grads_align(c, graph, py_inputs, py_found) : NULL;
       status = *py_grads ? 0 : -1;
+      if (status == 0 && base) {
+        status = grads_add_base(c, base, *py_grads);
+      }
     }
   }
   Py_XDECREF(py_found);

@@ -61,6 +61,7 @@ enum judge_kind {
   JUDGE_CONTRACTION,  ///< sums of products over a dimension that its operands share
   JUDGE_INDEX,        ///< integers that point into the first argument
   JUDGE_LOOSE,        ///< results that are not unique: `reason`
+  JUDGE_SCATTER,      ///< not unique where an index occurs more than once: `reason`
 };
 struct judge_list_entry {
   const char *name;    ///< the last part of the operator's
@@ -76,6 +77,8 @@ PyObject *judge_helper_call(const char *function, const char *format, ...);
 /// Do the device's indices, where they differ from the CPU's, point at the same values? 1 yes, 0 no, -1 exception.
 DIT_NODISCARD int judge_index_check(struct compare_case *c, const struct judge_list_entry *entry, PyObject *device,
                                     PyObject *reference);
+/// Does an index of this scatter occur more than once? 1, 0 or -1.
+DIT_NODISCARD int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *entry);
 /// Terms that an element of the result sums up, at least 1: from the numbers of elements alone.
 double judge_get_length(struct compare_case *c, const struct judge_list_entry *entry, int64_t numel);
 

@@ -9,24 +9,45 @@
 #define ALL UINT32_MAX
 #define FIRST 1u
 #define SECOND 2u
+#define THIRD 4u
 
 static const char vectors[] = "eigenvectors are unique up to their length, sign and phase";
+static const char signs[] = "the factors are unique up to signs and phases";
+static const char repeats[] = "an index occurs more than once: any of its values may be the last one written";
 static const char bases[] = "the singular vectors are unique up to their sign and phase";
 
 // Sorted by name (strcmp).
 static const struct judge_list_entry list[] = {
+    {"__matmul__", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"__rmatmul__", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"_convolution", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"_efficient_attention_forward", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"_flash_attention_forward", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"_linalg_eigh", JUDGE_LOOSE, 0, SECOND, vectors},
+    {"_linalg_svd", JUDGE_LOOSE, 0, FIRST | THIRD, bases},
+    {"_native_multi_head_attention", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"_scaled_dot_product_attention_math", JUDGE_CONTRACTION, 0, 0, NULL},
     {"addbmm", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"addbmm_", JUDGE_CONTRACTION, 0, 0, NULL},
     {"addmm", JUDGE_CONTRACTION, 0, 0, NULL},
     {"addmm_", JUDGE_CONTRACTION, 0, 0, NULL},
     {"addmv", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"addmv_", JUDGE_CONTRACTION, 0, 0, NULL},
     {"argmax", JUDGE_INDEX, 1, 0, NULL},
     {"argmin", JUDGE_INDEX, 1, 0, NULL},
     {"argsort", JUDGE_INDEX, 1, 0, NULL},
     {"as_strided", JUDGE_LOOSE, 0, ALL,
      "it reads by places of the storage, of which only the argument's own part was copied"},
+    {"as_strided_copy", JUDGE_LOOSE, 0, ALL,
+     "it reads by places of the storage, of which only the argument's own part was copied"},
+    {"as_strided_scatter", JUDGE_LOOSE, 0, ALL,
+     "it reads by places of the storage, of which only the argument's own part was copied"},
     {"baddbmm", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"baddbmm_", JUDGE_CONTRACTION, 0, 0, NULL},
     {"bilinear", JUDGE_CONTRACTION, 0, 0, NULL},
     {"bmm", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"cdist", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"chain_matmul", JUDGE_CONTRACTION, 0, 0, NULL},
     {"conv1d", JUDGE_CONTRACTION, 0, 0, NULL},
     {"conv2d", JUDGE_CONTRACTION, 0, 0, NULL},
     {"conv3d", JUDGE_CONTRACTION, 0, 0, NULL},
@@ -35,35 +56,59 @@ static const struct judge_list_entry list[] = {
     {"conv_transpose3d", JUDGE_CONTRACTION, 0, 0, NULL},
     {"convolution", JUDGE_CONTRACTION, 0, 0, NULL},
     {"convolution_backward", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"corrcoef", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"cov", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"cudnn_convolution", JUDGE_CONTRACTION, 0, 0, NULL},
     {"cummax", JUDGE_INDEX, 1, 0, NULL},
     {"cummin", JUDGE_INDEX, 1, 0, NULL},
     {"dot", JUDGE_CONTRACTION, 0, 0, NULL},
     {"eig", JUDGE_LOOSE, 0, SECOND, vectors},
     {"eigh", JUDGE_LOOSE, 0, SECOND, vectors},
     {"einsum", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"geqrf", JUDGE_LOOSE, 0, FIRST | SECOND, signs},
     {"gru", JUDGE_CONTRACTION, 0, 0, NULL},
     {"gru_cell", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"index_copy", JUDGE_SCATTER, 1, 0, repeats},
+    {"index_copy_", JUDGE_SCATTER, 1, 0, repeats},
     {"inner", JUDGE_CONTRACTION, 0, 0, NULL},
     {"kthvalue", JUDGE_INDEX, 2, 0, NULL},
+    {"linalg_eig", JUDGE_LOOSE, 0, SECOND, vectors},
+    {"linalg_eigh", JUDGE_LOOSE, 0, SECOND, vectors},
+    {"linalg_qr", JUDGE_LOOSE, 0, FIRST | SECOND, signs},
+    {"linalg_svd", JUDGE_LOOSE, 0, FIRST | THIRD, bases},
     {"linear", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"linear_backward", JUDGE_CONTRACTION, 0, 0, NULL},
     {"linear_cross_entropy", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"lobpcg", JUDGE_LOOSE, 0, SECOND, vectors},
     {"lstm", JUDGE_CONTRACTION, 0, 0, NULL},
     {"lstm_cell", JUDGE_CONTRACTION, 0, 0, NULL},
     {"matmul", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"matrix_power", JUDGE_CONTRACTION, 0, 0, NULL},
     {"max", JUDGE_INDEX, 1, 0, NULL},
     {"max_pool2d_with_indices", JUDGE_INDEX, 255, 0, NULL},
     {"max_pool3d_with_indices", JUDGE_INDEX, 255, 0, NULL},
     {"median", JUDGE_INDEX, 1, 0, NULL},
     {"min", JUDGE_INDEX, 1, 0, NULL},
+    {"mkldnn_convolution", JUDGE_CONTRACTION, 0, 0, NULL},
     {"mm", JUDGE_CONTRACTION, 0, 0, NULL},
     {"mode", JUDGE_INDEX, 1, 0, NULL},
     {"msort", JUDGE_INDEX, 1, 0, NULL},
+    {"multi_dot", JUDGE_CONTRACTION, 0, 0, NULL},
     {"multi_head_attention_forward", JUDGE_CONTRACTION, 0, 0, NULL},
     {"mv", JUDGE_CONTRACTION, 0, 0, NULL},
     {"nanmedian", JUDGE_INDEX, 1, 0, NULL},
+    {"pca_lowrank", JUDGE_LOOSE, 0, ALL, bases},
+    {"qr", JUDGE_LOOSE, 0, FIRST | SECOND, signs},
+    {"rnn_relu", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"rnn_relu_cell", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"rnn_tanh", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"rnn_tanh_cell", JUDGE_CONTRACTION, 0, 0, NULL},
     {"scaled_dot_product_attention", JUDGE_CONTRACTION, 0, 0, NULL},
+    {"scatter", JUDGE_SCATTER, 1, 0, repeats},
+    {"scatter_", JUDGE_SCATTER, 1, 0, repeats},
     {"sort", JUDGE_INDEX, 1, 0, NULL},
-    {"svd", JUDGE_LOOSE, 0, FIRST | SECOND << 1, bases},
+    {"svd", JUDGE_LOOSE, 0, FIRST | THIRD, bases},
+    {"svd_lowrank", JUDGE_LOOSE, 0, ALL, bases},
     {"tensordot", JUDGE_CONTRACTION, 0, 0, NULL},
     {"topk", JUDGE_INDEX, 2, 0, NULL},
     {"vdot", JUDGE_CONTRACTION, 0, 0, NULL},
@@ -135,6 +180,14 @@ PyObject *judge_helper_call(const char *function, const char *format, ...) {
   Py_XDECREF(py_function);
   Py_XDECREF(py_args);
   return py_result;
+}
+
+int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *entry) {
+  PyObject *py_repeats =
+      judge_helper_call("has_repeats", "sOO", entry->name, c->py_args, c->py_kwargs ? c->py_kwargs : Py_None);
+  int answer = py_repeats ? PyObject_IsTrue(py_repeats) : -1;
+  Py_XDECREF(py_repeats);
+  return answer;
 }
 
 int judge_index_check(struct compare_case *c, const struct judge_list_entry *entry, PyObject *device,

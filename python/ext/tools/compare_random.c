@@ -26,7 +26,8 @@ enum { RANDOM_SEED, RANDOM_GENERATOR, RANDOM_KEPT, RANDOM_ITEMS };
 // ---- kinds
 
 enum random_kind {
-  RANDOM_DRAWS,    ///< independent elements
+  RANDOM_DRAWS,    ///< independent elements of a continuous distribution
+  RANDOM_COUNTS,   ///< of a discrete one
   RANDOM_DROPOUT,  ///< elements, or channels, become 0
   RANDOM_ALPHA,    ///< elements, or channels, become a constant
   RANDOM_PERMUTATION,
@@ -46,9 +47,9 @@ static const struct random_entry entries[] = {
     {"_standard_gamma", RANDOM_DRAWS, false, 0, INFINITY},
     {"alpha_dropout", RANDOM_ALPHA, false, ANY},
     {"alpha_dropout_", RANDOM_ALPHA, false, ANY},
-    {"bernoulli", RANDOM_DRAWS, false, 0, 1},
-    {"bernoulli_", RANDOM_DRAWS, false, 0, 1},
-    {"binomial", RANDOM_DRAWS, false, 0, INFINITY},
+    {"bernoulli", RANDOM_COUNTS, false, 0, 1},
+    {"bernoulli_", RANDOM_COUNTS, false, 0, 1},
+    {"binomial", RANDOM_COUNTS, false, 0, INFINITY},
     {"cauchy", RANDOM_DRAWS, false, ANY},
     {"cauchy_", RANDOM_DRAWS, false, ANY},
     {"dropout", RANDOM_DROPOUT, false, ANY},
@@ -62,27 +63,27 @@ static const struct random_entry entries[] = {
     {"feature_alpha_dropout_", RANDOM_ALPHA, true, ANY},
     {"feature_dropout", RANDOM_DROPOUT, true, ANY},
     {"feature_dropout_", RANDOM_DROPOUT, true, ANY},
-    {"geometric", RANDOM_DRAWS, false, 1, INFINITY},
-    {"geometric_", RANDOM_DRAWS, false, 1, INFINITY},
+    {"geometric", RANDOM_COUNTS, false, 1, INFINITY},
+    {"geometric_", RANDOM_COUNTS, false, 1, INFINITY},
     {"kaiming_normal", RANDOM_DRAWS, false, ANY},
     {"kaiming_normal_", RANDOM_DRAWS, false, ANY},
     {"kaiming_uniform", RANDOM_DRAWS, false, ANY},
     {"kaiming_uniform_", RANDOM_DRAWS, false, ANY},
     {"log_normal", RANDOM_DRAWS, false, 0, INFINITY},
     {"log_normal_", RANDOM_DRAWS, false, 0, INFINITY},
-    {"multinomial", RANDOM_DRAWS, false, 0, INFINITY},
+    {"multinomial", RANDOM_COUNTS, false, 0, INFINITY},
     {"native_dropout", RANDOM_DROPOUT, false, ANY},
     {"normal", RANDOM_DRAWS, false, ANY},
     {"normal_", RANDOM_DRAWS, false, ANY},
-    {"poisson", RANDOM_DRAWS, false, 0, INFINITY},
+    {"poisson", RANDOM_COUNTS, false, 0, INFINITY},
     {"rand", RANDOM_DRAWS, false, 0, 1},
     {"rand_like", RANDOM_DRAWS, false, 0, 1},
-    {"randint", RANDOM_DRAWS, false, ANY},
-    {"randint_like", RANDOM_DRAWS, false, ANY},
+    {"randint", RANDOM_COUNTS, false, ANY},
+    {"randint_like", RANDOM_COUNTS, false, ANY},
     {"randn", RANDOM_DRAWS, false, ANY},
     {"randn_like", RANDOM_DRAWS, false, ANY},
-    {"random", RANDOM_DRAWS, false, ANY},
-    {"random_", RANDOM_DRAWS, false, ANY},
+    {"random", RANDOM_COUNTS, false, ANY},
+    {"random_", RANDOM_COUNTS, false, ANY},
     {"randperm", RANDOM_PERMUTATION, false, ANY},
     {"trunc_normal_", RANDOM_DRAWS, false, ANY},
     {"uniform", RANDOM_DRAWS, false, ANY},
@@ -475,14 +476,16 @@ static int permutation_judge(PyObject *device, struct compare_judgement *out) {
 
 // ---- one result
 
-// Did both draw the same numbers? 1, 0 or -1.
-static int numbers_are_same(const struct judge_tensor *a, const struct judge_tensor *b) {
+// Did both draw the same numbers? Half of them are enough where equal ones are no accident. 1 or 0.
+static int numbers_are_same(const struct random_entry *entry, const struct judge_tensor *a,
+                            const struct judge_tensor *b) {
   static const struct dit_judge_rule equal = {.limit = INFINITY};
   struct dit_judge_result result;
   if (a->view.numel != b->view.numel || dit_judge_compare(&a->view, &b->view, &equal, &result, NULL) != DIT_OK) {
     return 0;
   }
-  return result.wrong == 0 || (result.numel >= RANDOM_SAME && 2 * result.wrong <= result.numel);
+  bool continuous = entry && entry->kind == RANDOM_DRAWS;
+  return result.wrong == 0 || (continuous && result.numel >= RANDOM_SAME && 2 * result.wrong <= result.numel);
 }
 
 // In the program's own dtypes; the legacy run of a narrow type draws other numbers.
@@ -496,7 +499,7 @@ static int same_as_native(struct judge_runs *runs, int index, const struct judge
   if (judge_tensor_open(&other, *value) < 0) {
     return -1;
   }
-  int same = numbers_are_same(device, &other);
+  int same = numbers_are_same(entry_find(runs->c), device, &other);
   judge_tensor_close(&other);
   return same;
 }
@@ -537,6 +540,7 @@ static int sample_judge(struct compare_case *c, PyObject *device, PyObject *refe
     case RANDOM_PERMUTATION:
       return permutation_judge(device, out);
     case RANDOM_DRAWS:
+    case RANDOM_COUNTS:
       return draws_judge(c, entry, device, reference, out);
     default:
       return dropout_judge(c, entry, device, out);
@@ -553,7 +557,7 @@ static int tensor_judge(struct judge_runs *runs, int index, PyObject *device, Py
   int same = 0;
   if (status == 0) {
     out->numel = a.view.numel;
-    same = numbers_are_same(&a, &b);
+    same = numbers_are_same(entry_find(runs->c), &a, &b);
     bool shaped = a.view.ndim == b.view.ndim && a.view.numel == b.view.numel;
     status = shaped ? judge_legacy_tensor(runs->c, &a, &b, out, &compared) : 0;
     if (!shaped) {

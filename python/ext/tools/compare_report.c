@@ -61,10 +61,12 @@ static void record_write(const struct compare_event *event, enum compare_what wh
   const char *verdict = verdicts[judgement->verdict];
   dit_record_field_string(builder, engine_key_what, labels[what], strlen(labels[what]));
   dit_record_field_i64(builder, keys.index, index);
-  dit_record_field_bool(builder, keys.close, judgement->close);
-  dit_record_field_f64(builder, keys.cosine, judgement->cosine);
-  dit_record_field_f64(builder, keys.max_abs_diff, judgement->max_abs_diff);
-  dit_record_field_f64(builder, keys.max_relative_diff, judgement->max_relative_diff);
+  if (!judgement->close || judgement->cosine != 1 || judgement->max_abs_diff != 0) {  // left out: close, 1, 0, 0
+    dit_record_field_bool(builder, keys.close, judgement->close);
+    dit_record_field_f64(builder, keys.cosine, judgement->cosine);
+    dit_record_field_f64(builder, keys.max_abs_diff, judgement->max_abs_diff);
+    dit_record_field_f64(builder, keys.max_relative_diff, judgement->max_relative_diff);
+  }
   dit_record_field_f64(builder, keys.atol, judgement->atol);
   dit_record_field_f64(builder, keys.rtol, judgement->rtol);
   dit_record_field_string(builder, engine_key_verdict, verdict, strlen(verdict));
@@ -121,7 +123,11 @@ static void rows_clear(struct compare_state *state) {
 
 // As Python's format(value, "10.9f").
 static void number_print(char out[64], double value, int width) {
-  if (isnan(value)) {
+  if (value == 0 && !signbit(value)) {
+    memcpy(out, "0.000000000", 12);
+  } else if (value == 1) {
+    memcpy(out, "1.000000000", 12);
+  } else if (isnan(value)) {
     snprintf(out, 64, "%*s", width, "nan");
   } else if (isinf(value)) {
     snprintf(out, 64, "%*s", width, value < 0 ? "-inf" : "inf");
@@ -159,18 +165,40 @@ static void field_write(FILE *file, const char *text, const char *end) {
   fputs(end, file);
 }
 
-static void row_write(FILE *file, const struct compare_row *row) {
-  char name[512], cosine[64], numbers[4][64];
-  const double values[] = {row->max_abs_diff, row->max_relative_diff, row->atol, row->rtol};
-  name_print(name, sizeof name, row);
-  number_print(cosine, row->cosine, 1);
-  fprintf(file, "%llu,", (unsigned long long)row->id);
-  field_write(file, name, ",");
-  fprintf(file, "%s,%s,", row->close ? "True" : "False", cosine);
+// Tolerances are the same from row to row: the last texts are kept. Guarded by the GIL.
+static const char *tolerance_print(double value) {
+  static struct {
+    double value;
+    char text[64];
+  } last[4] = {{NAN, ""}, {NAN, ""}, {NAN, ""}, {NAN, ""}};
+  static unsigned next;
   for (int i = 0; i < 4; i++) {
-    number_print(numbers[i], values[i], 10);
-    fprintf(file, "%s,", numbers[i]);
+    if (last[i].value == value) {
+      return last[i].text;
+    }
   }
+  unsigned at = next++ % 4;
+  last[at].value = value;
+  number_print(last[at].text, value, 10);
+  return last[at].text;
+}
+
+static void row_write(FILE *file, const struct compare_row *row) {
+  char name[512], numbers[3][64];
+  name_print(name, sizeof name, row);
+  number_print(numbers[0], row->cosine, 1);
+  number_print(numbers[1], row->max_abs_diff, 10);
+  number_print(numbers[2], row->max_relative_diff, 10);
+  fprintf(file, "%llu,", (unsigned long long)row->id);
+  field_write(file, name, row->close ? ",True," : ",False,");
+  for (int i = 0; i < 3; i++) {
+    fputs(numbers[i], file);
+    fputc(',', file);
+  }
+  fputs(tolerance_print(row->atol), file);
+  fputc(',', file);
+  fputs(tolerance_print(row->rtol), file);
+  fputc(',', file);
   field_write(file, row->info ? row->info : "", "\r\n");
 }
 

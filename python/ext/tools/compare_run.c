@@ -227,7 +227,9 @@ static int surroundings_enter(struct surroundings *around, const struct compare_
   if (torch.py_tracing && (around->tracing = call_bool(torch.py_tracing, Py_True)) < 0) {
     return -1;
   }
-  if (autocast_enter(around, c, (precision == COMPARE_NATIVE || precision == COMPARE_JITTER) && c->has_autocast) < 0) {
+  if (autocast_enter(around, c,
+                     (precision == COMPARE_NATIVE || precision == COMPARE_JITTER) && c->has_autocast && !c->narrow) <
+      0) {
     return -1;
   }
   if (info->may_draw && !(around->py_state = PyObject_CallNoArgs(torch.py_get_state))) {
@@ -350,13 +352,21 @@ static double roundoff_get(int dtype) {
   }
 }
 
+static int dtype_narrow(const struct compare_case *c, int dtype) {
+  enum dit_dtype_class class = dit_dtype_get_class(dtype);
+  if (!c->narrow || (class != DIT_DTYPE_CLASS_FLOAT && class != DIT_DTYPE_CLASS_COMPLEX)) {
+    return dtype;
+  }
+  return class == DIT_DTYPE_CLASS_FLOAT ? DIT_DTYPE_F32 : DIT_DTYPE_C64;
+}
+
 // Every number of a fresh float64 or complex128 tensor off by a random relative error.
 static void tensor_shake(const struct compare_case *c, PyObject *tensor, int i) {
   struct engine_tensor known;
   struct dit_tensor_view view;
   engine_tensor_read(tensor, &known);
   double size = c->shake > 0 ? c->shake : roundoff_get(c->dtypes[i]);
-  size = c->jitter > 0 ? c->jitter * roundoff_get(c->dtypes[i]) : size;
+  size = c->jitter > 0 ? c->jitter * roundoff_get(dtype_narrow(c, c->dtypes[i])) : size;
   if (size > 0 && engine_tensor_get_view(&known, &view) && dit_shape_is_dense(view.ndim, view.sizes, view.strides) &&
       (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128)) {
     double *data = view.data;
@@ -381,9 +391,10 @@ static PyObject *tensor_cast(PyObject *tensor, int dtype) {
   return PyObject_Vectorcall(torch.py_to, words, 2, NULL);
 }
 
-// A few units in the last place away, rounded to the program's dtype again; then in `dtype`.
-static PyObject *tensor_jitter(const struct compare_case *c, PyObject *twin, int dtype, int i) {
-  int wide = dit_dtype_get_class(c->dtypes[i]) == DIT_DTYPE_CLASS_COMPLEX ? DIT_DTYPE_C128 : DIT_DTYPE_F64;
+// A few units in the last place away, rounded to the program's dtype again; for the wide run wide once more.
+static PyObject *tensor_jitter(const struct compare_case *c, PyObject *twin, bool is_wide, int i) {
+  int own = dtype_narrow(c, c->dtypes[i]);
+  int wide = dit_dtype_get_class(own) == DIT_DTYPE_CLASS_COMPLEX ? DIT_DTYPE_C128 : DIT_DTYPE_F64;
   PyObject *py_wide = tensor_cast(twin, wide);
   if (py_wide == twin) {  // was wide already
     Py_SETREF(py_wide, PyObject_CallOneArg(torch.py_clone, twin));
@@ -392,9 +403,9 @@ static PyObject *tensor_jitter(const struct compare_case *c, PyObject *twin, int
     return NULL;
   }
   tensor_shake(c, py_wide, i);
-  PyObject *py_own = tensor_cast(py_wide, c->dtypes[i]);
+  PyObject *py_own = tensor_cast(py_wide, own);
   Py_DECREF(py_wide);
-  PyObject *py_cast = py_own && dtype != c->dtypes[i] ? tensor_cast(py_own, dtype) : Py_XNewRef(py_own);
+  PyObject *py_cast = py_own && is_wide ? tensor_cast(py_own, wide) : Py_XNewRef(py_own);
   Py_XDECREF(py_own);
   return py_cast;
 }
@@ -410,7 +421,7 @@ static PyObject *input_make(const struct compare_case *c, const struct compare_o
   if (dtype == c->dtypes[i] && !shaken && !jittered) {
     return Py_NewRef(twin);
   }
-  PyObject *py_cast = jittered                ? tensor_jitter(c, twin, dtype, i)
+  PyObject *py_cast = jittered                ? tensor_jitter(c, twin, precision == COMPARE_JITTER_WIDE, i)
                       : dtype == c->dtypes[i] ? PyObject_CallOneArg(torch.py_clone, twin)
                                               : tensor_cast(twin, dtype);
   if (!py_cast) {
@@ -561,7 +572,7 @@ static PyObject *swap_find(void *context, PyObject *tensor) {
 }
 
 // In the wide runs an argument dtype=torch.float32 would round what is to be the reference.
-static int kwargs_widen(PyObject **py_kwargs) {
+static int kwargs_widen(PyObject **py_kwargs, bool narrow) {
   static PyObject *py_name;
   if (!py_name && !(py_name = PyUnicode_InternFromString("dtype"))) {
     return -1;
@@ -581,7 +592,10 @@ static int kwargs_widen(PyObject **py_kwargs) {
       }
     }
     PyObject *py_copy = PyDict_Copy(*py_kwargs);
-    PyObject *to = compare_dtype_object(class == DIT_DTYPE_CLASS_FLOAT ? DIT_DTYPE_F64 : DIT_DTYPE_C128);
+    bool is_real = class == DIT_DTYPE_CLASS_FLOAT;
+    PyObject *to = compare_dtype_object(narrow    ? (is_real ? DIT_DTYPE_F32 : DIT_DTYPE_C64)
+                                        : is_real ? DIT_DTYPE_F64
+                                                  : DIT_DTYPE_C128);
     if (!py_copy || !to || PyDict_SetItem(py_copy, py_name, to) < 0) {
       Py_XDECREF(py_copy);
       return -1;
@@ -619,7 +633,8 @@ int compare_run_get_arguments(const struct compare_case *c, const struct compare
 static PyObject *operator_call(const struct compare_case *c, const struct compare_run *run, bool widen) {
   PyObject *py_args, *py_kwargs;
   bool failed = compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0;
-  failed = failed || (widen && kwargs_widen(&py_kwargs) < 0);
+  bool narrow = c->narrow && !widen;
+  failed = failed || ((widen || narrow) && kwargs_widen(&py_kwargs, narrow) < 0);
   PyObject *py_result = failed ? NULL : PyObject_Call(c->py_func, py_args, py_kwargs);
   Py_XDECREF(py_args);
   Py_XDECREF(py_kwargs);

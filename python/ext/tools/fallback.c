@@ -64,7 +64,10 @@ static enum fallback_reason reason_find(const struct fallback_row *row, const st
     return row->reason;
   }
   for (int i = 0; i < call->in.tensor_count; i++) {
-    if (call->in.tensor[i].place == ENGINE_PLACE_NONE && (call->in.tensor[i].flags & ENGINE_TENSOR_DEVICE)) {
+    const struct engine_tensor *tensor = &call->in.tensor[i];
+    // Wrappers (DTensor ...) hold other tensors, which meet the tool by themselves at level "aten".
+    bool wrapper = (tensor->flags & ENGINE_TENSOR_SUBCLASS) && !(tensor->flags & ENGINE_TENSOR_STRIDED);
+    if ((tensor->flags & ENGINE_TENSOR_DEVICE) && (tensor->place == ENGINE_PLACE_NONE || wrapper)) {
       return FALLBACK_VALUELESS;
     }
   }

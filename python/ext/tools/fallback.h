@@ -2,6 +2,7 @@
 ///
 /// fallback.c         the tool: which calls are its business, the order of things in one call, the log
 /// fallback_run.c     the operator on the CPU: twins, arguments, autocast, the retry in float32
+/// fallback_change.c  which arguments the operator changed
 /// fallback_result.c  back to the device: changed arguments, results, what must stay a view
 /// fallback_random.c  operators that draw random numbers
 /// fallback_table.c   what is known of operators by name; the ledger
@@ -15,14 +16,15 @@
 #define FALLBACK_INLINE 16  ///< tensors of one call, before the heap is used
 
 /// Why a call ran on the device although the tool applies to it.
-#define FALLBACK_REASON_LIST(X)         \
-  X(VIEW, "view")                       \
-  X(TRANSFER, "transfer")               \
-  X(UNINITIALISED, "uninitialised")     \
-  X(COLLECTIVE, "collective")           \
-  X(BOOKKEEPING, "bookkeeping")         \
-  X(VALUELESS, "tensor without values") \
-  X(GENERATOR, "generator")             \
+#define FALLBACK_REASON_LIST(X)                    \
+  X(VIEW, "view")                                  \
+  X(TRANSFER, "transfer")                          \
+  X(UNINITIALISED, "uninitialised")                \
+  X(COLLECTIVE, "collective")                      \
+  X(BOOKKEEPING, "bookkeeping")                    \
+  X(VALUELESS, "tensor without memory of its own") \
+  X(GENERATOR, "generator")                        \
+  X(MISSING, "no operator of the CPU")             \
   X(ALIAS, "result is a view of an argument")
 
 enum fallback_reason {
@@ -52,8 +54,7 @@ struct fallback_row {
   struct engine_op *op;
   enum fallback_reason reason;  ///< by name
   unsigned traits;
-  PyObject *py_writes;  ///< owned: level aten, names of the arguments that the schema says are written, by position
-                        ///< (None for others); NULL until looked up
+  PyObject *py_writes;  ///< owned: arguments that the schemas say are written, {name: position}; NULL until looked up
   uint64_t count, retries, failed;
   uint64_t exempt[FALLBACK_REASONS];
   int64_t down, up;  ///< bytes
@@ -92,6 +93,10 @@ struct fallback_run {
 /// Run the operator on the CPU: py_result, twins, versions. 0; -1 with the program's exception; a fallback_reason: a
 /// tensor has no values, or a generator cannot be replaced: the device must do it.
 DIT_NODISCARD int fallback_run_forward(struct fallback_run *run);
+/// False for a tensor of the CPU, which is its own twin.
+bool fallback_twin_is_copy(const struct fallback_run *run, int index);
+/// Sets changed[i] for twins that the operator wrote to, and *any. 0 or -1.
+DIT_NODISCARD int fallback_changes_find(const struct fallback_run *run, bool *changed, bool *any);
 /// Copy changed arguments back and give the result its place on the device. New reference, or NULL with an exception;
 /// NULL without one: nothing was computed and the device must do it.
 PyObject *fallback_run_finish(struct fallback_run *run);

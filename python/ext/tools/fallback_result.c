@@ -1,9 +1,8 @@
 // From the CPU back to the device: arguments that the operator changed, and its results.
 //
-// What changed is told by the version counters of the twins, at level "aten" by the operator's schema. A result that is
+// What changed is told by the version counters of the twins and by the operator's schema. A result that is
 // an argument's twin is the argument itself. A result that is a view of one means that nothing was computed: the device
 // runs the operator. All other results are copied, sharing memory among themselves as on the CPU.
-#include <limits.h>
 #include <string.h>
 
 #include "dit/dtype.h"
@@ -13,146 +12,6 @@
 #include "tools/fallback.h"
 #include "tools/remap.h"
 #include "tools/twin.h"
-
-// ---- which arguments changed
-
-static bool twin_is_copy(const struct fallback_run *run, int index) {
-  return run->twins[index] != run->call->in.tensor[index].py_tensor;
-}
-
-static bool version_changed(const struct fallback_run *run, int index) {
-  return run->versions[index] >= 0 && engine_tensor_get_version(run->twins[index]) != run->versions[index];
-}
-
-static void leaves_mark(const struct fallback_run *run, int top, bool *changed) {
-  const struct engine_leaves *in = &run->call->in;
-  for (int i = 0; i < in->leaf_count; i++) {
-    if (in->leaf[i].top == top && in->leaf[i].tensor >= 0) {
-      changed[in->leaf[i].tensor] = true;
-    }
-  }
-}
-
-// The number of a keyword argument among all arguments; -1 when it was not passed.
-static int keyword_find(const struct engine_call *call, PyObject *name) {
-  PyObject *key, *value;
-  Py_ssize_t at = 0;
-  int top = (int)PyTuple_GET_SIZE(call->args);
-  for (; call->kwargs && PyDict_Next(call->kwargs, &at, &key, &value); top++) {
-    if (PyUnicode_Compare(key, name) == 0) {
-      return top;
-    }
-  }
-  return -1;
-}
-
-static int argument_mark(const struct fallback_run *run, const char *name, int position, bool *changed) {
-  PyObject *py_name = PyUnicode_FromString(name);
-  if (!py_name) {
-    return -1;
-  }
-  int top = keyword_find(run->call, py_name);
-  Py_DECREF(py_name);
-  top = top < 0 && position < PyTuple_GET_SIZE(run->call->args) ? position : top;
-  if (top >= 0) {
-    leaves_mark(run, top, changed);
-  }
-  return 0;
-}
-
-// The switch `training` says no.
-static bool call_evaluates(const struct engine_call *call) {
-  PyObject *training = call->kwargs ? PyDict_GetItemString(call->kwargs, "training") : NULL;
-  bool listed = PyTuple_GET_SIZE(call->args) > 5;
-  return (training ? training : listed ? PyTuple_GET_ITEM(call->args, 5) : Py_None) == Py_False;
-}
-
-// Running statistics of a batch norm in training.
-static int statistics_mark(const struct fallback_run *run, bool *changed) {
-  if (call_evaluates(run->call)) {
-    return 0;
-  }
-  bool functional = strncmp(run->call->op->name, "torch.nn.functional.", 20) == 0;
-  int mean = functional ? 1 : 3;
-  return argument_mark(run, "running_mean", mean, changed) < 0 ||
-                 argument_mark(run, "running_var", mean + 1, changed) < 0
-             ? -1
-             : 0;
-}
-
-// Names of the arguments by position, None where the schema says that they are only read.
-static PyObject *writes_find(PyObject *func) {
-  PyObject *py_schema = PyObject_GetAttrString(func, "_schema");
-  PyObject *py_all = py_schema ? PyObject_GetAttrString(py_schema, "arguments") : NULL;
-  PyObject *py_names = py_all ? PyList_New(0) : NULL;
-  Py_ssize_t count = py_names ? PySequence_Size(py_all) : 0;
-  for (Py_ssize_t i = 0; py_names && i < count; i++) {
-    PyObject *py_one = PySequence_GetItem(py_all, i);
-    PyObject *py_alias = py_one ? PyObject_GetAttrString(py_one, "alias_info") : NULL;
-    PyObject *py_write = py_alias && py_alias != Py_None ? PyObject_GetAttrString(py_alias, "is_write") : NULL;
-    PyObject *py_name = py_write == Py_True ? PyObject_GetAttrString(py_one, "name") : Py_NewRef(Py_None);
-    if (PyErr_Occurred() || !py_name || PyList_Append(py_names, py_name) < 0) {
-      Py_CLEAR(py_names);
-    }
-    Py_XDECREF(py_name);
-    Py_XDECREF(py_write);
-    Py_XDECREF(py_alias);
-    Py_XDECREF(py_one);
-  }
-  Py_XDECREF(py_all);
-  Py_XDECREF(py_schema);
-  return py_names;
-}
-
-static int schema_mark(const struct fallback_run *run, bool *changed) {
-  struct fallback_row *row = run->row;
-  if (!row->py_writes && !(row->py_writes = writes_find(run->call->func))) {
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(row->py_writes); i++) {
-    PyObject *name = PyList_GET_ITEM(row->py_writes, i);
-    if (name != Py_None) {
-      int top = i < PyTuple_GET_SIZE(run->call->args) ? (int)i : keyword_find(run->call, name);
-      if (top >= 0) {
-        leaves_mark(run, top, changed);
-      }
-    }
-  }
-  return 0;
-}
-
-static bool call_has_out(const struct engine_call *call) {
-  return call->kwargs && PyDict_GetItemString(call->kwargs, "out");
-}
-
-// Sets changed[i] for twins that the operator wrote to, and *any. 0 or -1.
-static int changes_find(const struct fallback_run *run, bool *changed, bool *any) {
-  int count = run->call->in.tensor_count, status = 0;
-  *any = false;
-  memset(changed, 0, (size_t)count);
-  if (run->call->flags & ENGINE_CALL_ATEN) {
-    status = schema_mark(run, changed);
-  } else {
-    for (int i = 0; i < count; i++) {
-      changed[i] = version_changed(run, i);
-      *any |= changed[i];
-    }
-    // Some operators write to `out` behind the version counter's back; torch._fused_adamw_ and its like always do.
-    status = call_has_out(run->call) ? argument_mark(run, "out", INT_MAX, changed) : 0;
-    bool silent = !*any && (run->call->op->flags & ENGINE_OP_INPLACE);
-    for (int i = 0; silent && i < count; i++) {
-      changed[i] = true;
-    }
-  }
-  if (status == 0 && (run->row->traits & FALLBACK_STATISTICS)) {
-    status = statistics_mark(run, changed);
-  }
-  for (int i = 0; i < count; i++) {
-    changed[i] = changed[i] && twin_is_copy(run, i);
-    *any |= changed[i];
-  }
-  return status;
-}
 
 // ---- back into the arguments
 
@@ -305,7 +164,7 @@ static enum fate result_judge(const struct fallback_run *run, struct outcome *ou
   for (int i = 0; i < in->tensor_count; i++) {
     if (run->twins[i] == result->py_tensor) {
       outcome->arguments[index] = i;
-      return twin_is_copy(run, i) ? FATE_ARGUMENT : FATE_STAY;
+      return fallback_twin_is_copy(run, i) ? FATE_ARGUMENT : FATE_STAY;
     }
   }
   bool on_cpu = result->place == ENGINE_PLACE_CPU || result->place == ENGINE_PLACE_NONE;
@@ -316,7 +175,7 @@ static enum fate result_judge(const struct fallback_run *run, struct outcome *ou
   for (int i = 0; memory.begin && i < in->tensor_count; i++) {
     if (memory.begin < outcome->memories[i].end && memory.end > outcome->memories[i].begin) {
       outcome->arguments[index] = i;
-      return twin_is_copy(run, i) ? FATE_VIEW : FATE_STAY;
+      return fallback_twin_is_copy(run, i) ? FATE_VIEW : FATE_STAY;
     }
   }
   return FATE_SEND;
@@ -507,7 +366,7 @@ PyObject *fallback_run_finish(struct fallback_run *run) {
       return PyErr_NoMemory();
     }
   }
-  if (outcome_make(run, &outcome) == 0 && changes_find(run, changed, &any) == 0) {
+  if (outcome_make(run, &outcome) == 0 && fallback_changes_find(run, changed, &any) == 0) {
     bool view = outcome_has_view(&outcome) && !any;
     if (!view && arguments_return(run, changed) == 0 && results_place(run, &outcome) == 0) {
       py_result = result_assemble(run, &outcome);

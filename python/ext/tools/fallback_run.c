@@ -410,6 +410,12 @@ static bool cpu_is_untouched(const struct fallback_run *run) {
   return true;
 }
 
+// The pending error says that the CPU lacks the operator: one that was made for devices alone. Below the Python
+// functions nothing else raises it.
+static bool error_is_missing_operator(const struct fallback_run *run) {
+  return (run->call->flags & ENGINE_CALL_ATEN) && PyErr_ExceptionMatches(PyExc_NotImplementedError);
+}
+
 int fallback_run_forward(struct fallback_run *run) {
   size_t count = (size_t)run->call->in.tensor_count;
   run->twins = run->inline_twins;
@@ -427,6 +433,10 @@ int fallback_run_forward(struct fallback_run *run) {
   }
   bytes_count(run);
   int status = attempt(run, false);
+  if (status == -1 && error_is_missing_operator(run) && cpu_is_untouched(run)) {
+    PyErr_Clear();
+    return FALLBACK_MISSING;
+  }
   if (status != -1 || !call_has_low(run->call) || !error_is_about_dtype() || !cpu_is_untouched(run)) {
     return status;
   }

@@ -69,11 +69,11 @@ bool pickle_tensor_is_negated(PyObject *tensor) {
 // ---- tensors with memory
 
 static void location_write(struct pickle *p, const struct engine_tensor *tensor) {
-  if (tensor->place == ENGINE_PLACE_CPU) {
+  const char *text = pickle_device_text(tensor);
+  if (tensor->place == ENGINE_PLACE_CPU && text != pickle_twin_device) {
     pickle_global(p, PICKLE_CPU_TEXT);
     return;
   }
-  const char *text = pickle_device_text(tensor);
   if (p->location && p->location_text == text) {
     pickle_memo_get(p, p->location - 1);
     return;

@@ -6,13 +6,11 @@
 // that view. Depends on the engine's metadata and on torch's public methods, looked up once.
 #include "tools/twin.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "engine/internal.h"
 #include "tools/remap.h"
-
-#define INLINE_TENSORS 32
+#include "tools/twin_plan.h"
 
 // ---- torch
 
@@ -78,214 +76,10 @@ static PyObject *numbers_pack(const int64_t *numbers, int count) {
   return py_tuple;
 }
 
-// ---- geometry
-
-static int64_t tensor_get_item_size(const struct engine_tensor *tensor) {
-  return (int64_t)dit_dtype_get_size(tensor->dtype);
-}
-
-// Bytes from the first element to the end of the last one.
-static int64_t tensor_get_span(const struct engine_tensor *tensor) {
-  int64_t last = 0;
-  for (int i = 0; i < tensor->ndim; i++) {
-    last += (tensor->sizes[i] - 1) * tensor->strides[i];
-  }
-  return tensor->numel > 0 ? (last + 1) * tensor_get_item_size(tensor) : 0;
-}
-
-// No two indices share an element, as far as sorted strides tell: each is larger than everything below it. Sets *dense
-// when there are no gaps either.
-static bool tensor_is_simple(const struct engine_tensor *tensor, bool *dense) {
-  int order[DIT_MAX_DIMS], count = 0;
-  *dense = false;
-  if (tensor->numel <= 1) {
-    *dense = true;
-    return true;
-  }
-  for (int i = 0; i < tensor->ndim; i++) {
-    if (tensor->sizes[i] == 1) {
-      continue;
-    }
-    if (count == DIT_MAX_DIMS) {
-      return false;
-    }
-    int at = count++;
-    for (; at > 0 && tensor->strides[order[at - 1]] > tensor->strides[i]; at--) {
-      order[at] = order[at - 1];
-    }
-    order[at] = i;
-  }
-  int64_t extent = 1;  // elements from the first to the last of the dimensions so far
-  for (int i = 0; i < count; i++) {
-    int64_t stride = tensor->strides[order[i]];
-    if (stride < extent) {
-      return false;
-    }
-    extent += (tensor->sizes[order[i]] - 1) * stride;
-  }
-  *dense = extent == tensor->numel;
-  return true;
-}
-
-// The part of the span that a tensor covers modulo `period` bytes: dimensions that step by whole periods do not count.
-static int64_t tensor_get_width(const struct engine_tensor *tensor, int64_t period) {
-  int64_t item = tensor_get_item_size(tensor), width = item;
-  for (int i = 0; i < tensor->ndim; i++) {
-    int64_t step = tensor->strides[i] * item;
-    width += step % period ? (tensor->sizes[i] - 1) * step : 0;
-  }
-  return width;
-}
-
-// Interleaved chunks of one buffer (q, k and v of a joint projection) share a range of addresses but no element. True
-// only when that is certain.
-static bool tensors_are_apart(const struct engine_tensor *a, const struct engine_tensor *b) {
-  uintptr_t begin_a = (uintptr_t)a->data, begin_b = (uintptr_t)b->data;
-  if (begin_a > begin_b) {
-    const struct engine_tensor *swap = a;
-    a = b;
-    b = swap;
-    begin_a = (uintptr_t)a->data;
-    begin_b = (uintptr_t)b->data;
-  }
-  if (begin_a + (uintptr_t)tensor_get_span(a) <= begin_b) {
-    return true;
-  }
-  int64_t distance = (int64_t)(begin_b - begin_a);
-  for (int i = 0; i < a->ndim; i++) {
-    int64_t period = a->strides[i] * tensor_get_item_size(a);
-    if (period <= 0 || a->sizes[i] == 1) {
-      continue;
-    }
-    int64_t at = distance % period;
-    if (at >= tensor_get_width(a, period) && at + tensor_get_width(b, period) <= period) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// ---- groups of tensors that share elements
-
-struct plan {
-  const struct engine_tensor *tensors;
-  PyObject **twins;
-  int *group;  // number of the first member of the group; -1: not looked at (no memory of its own)
-  int count;
-  enum twin_mode mode;
-  bool copy_cpu;
-  PyObject *target;  // the device to go to; NULL: the CPU
-};
-
-static bool tensor_has_memory(const struct plan *plan, const struct engine_tensor *tensor) {
-  bool copied = plan->copy_cpu || tensor->place != ENGINE_PLACE_CPU;
-  return copied && (tensor->flags & ENGINE_TENSOR_STRIDED) && tensor->place != ENGINE_PLACE_NONE && tensor->dtype >= 0;
-}
-
-struct interval {
-  uintptr_t begin, end;
-  int index;
-};
-
-static int interval_compare(const void *left, const void *right) {
-  const struct interval *a = left, *b = right;
-  if (a->begin != b->begin) {
-    return a->begin < b->begin ? -1 : 1;
-  }
-  return a->index - b->index;
-}
-
-static void groups_merge(struct plan *plan, int a, int b) {
-  int keep = plan->group[a] < plan->group[b] ? plan->group[a] : plan->group[b];
-  int drop = plan->group[a] < plan->group[b] ? plan->group[b] : plan->group[a];
-  for (int i = 0; keep != drop && i < plan->count; i++) {
-    plan->group[i] = plan->group[i] == drop ? keep : plan->group[i];
-  }
-}
-
-static bool places_are_same(const struct engine_tensor *a, const struct engine_tensor *b) {
-  return a->place == b->place && a->device_index == b->device_index;
-}
-
-// Intervals in order of their begin: each is compared with those before it that reach into it.
-static void intervals_join(struct plan *plan, const struct interval *intervals, int count) {
-  for (int i = 1, first = 0; i < count; i++) {
-    uintptr_t reach = 0;
-    for (int j = first; j < i; j++) {
-      reach = intervals[j].end > reach ? intervals[j].end : reach;
-    }
-    if (reach <= intervals[i].begin) {
-      first = i;
-      continue;
-    }
-    for (int j = first; j < i; j++) {
-      const struct engine_tensor *a = &plan->tensors[intervals[j].index], *b = &plan->tensors[intervals[i].index];
-      if (intervals[j].end > intervals[i].begin && places_are_same(a, b) &&
-          (a->py_tensor == b->py_tensor || !tensors_are_apart(a, b))) {
-        groups_merge(plan, intervals[j].index, intervals[i].index);
-      }
-    }
-  }
-}
-
-// Where the tensor's storage begins; 0 when it cannot be told.
-static uintptr_t storage_get_begin(const struct engine_tensor *tensor) {
-  PyObject *py_offset = PyObject_CallOneArg(names.py_offset, tensor->py_tensor);
-  int64_t offset = py_offset ? PyLong_AsLongLong(py_offset) : -1;
-  PyErr_Clear();
-  Py_XDECREF(py_offset);
-  return offset < 0 ? 0 : (uintptr_t)tensor->data - (uintptr_t)(offset * tensor_get_item_size(tensor));
-}
-
-// On the way back, tensors of one storage stay in one storage: results are as related as they were.
-static void storages_join(struct plan *plan, const struct interval *intervals, int count) {
-  uintptr_t inline_begins[INLINE_TENSORS];
-  for (int i = 0; i < count && i < INLINE_TENSORS; i++) {
-    inline_begins[i] = storage_get_begin(&plan->tensors[intervals[i].index]);
-    for (int j = 0; inline_begins[i] && j < i; j++) {
-      if (inline_begins[j] == inline_begins[i]) {
-        groups_merge(plan, intervals[j].index, intervals[i].index);
-        break;
-      }
-    }
-  }
-}
-
-static int groups_find(struct plan *plan) {
-  struct interval inline_intervals[INLINE_TENSORS], *intervals = inline_intervals;
-  if (plan->count > INLINE_TENSORS) {
-    intervals = PyMem_Malloc(sizeof *intervals * (size_t)plan->count);
-    if (!intervals) {
-      PyErr_NoMemory();
-      return -1;
-    }
-  }
-  int count = 0;
-  for (int i = 0; i < plan->count; i++) {
-    const struct engine_tensor *tensor = &plan->tensors[i];
-    plan->group[i] = tensor_has_memory(plan, tensor) ? i : -1;
-    if (plan->group[i] >= 0 && tensor->numel > 0) {
-      uintptr_t begin = (uintptr_t)tensor->data;
-      intervals[count++] = (struct interval){begin, begin + (uintptr_t)tensor_get_span(tensor), i};
-    }
-  }
-  if (count > 1) {
-    qsort(intervals, (size_t)count, sizeof *intervals, interval_compare);
-    intervals_join(plan, intervals, count);
-    if (plan->target) {
-      storages_join(plan, intervals, count);
-    }
-  }
-  if (intervals != inline_intervals) {
-    PyMem_Free(intervals);
-  }
-  return 0;
-}
-
 // ---- copies
 
 // A copy by torch itself; differentiable.
-static PyObject *tensor_move(const struct plan *plan, PyObject *tensor, bool on_cpu) {
+static PyObject *tensor_move(const struct twin_plan *plan, PyObject *tensor, bool on_cpu) {
   if (plan->target) {
     PyObject *arguments[] = {tensor, plan->target};
     return PyObject_Vectorcall(names.py_to, arguments, 2, NULL);
@@ -308,7 +102,7 @@ static PyObject *tensor_detach(const struct engine_tensor *tensor) {
                                             : Py_NewRef(tensor->py_tensor);
 }
 
-static PyObject *twin_move(const struct plan *plan, const struct engine_tensor *tensor, bool on_cpu) {
+static PyObject *twin_move(const struct twin_plan *plan, const struct engine_tensor *tensor, bool on_cpu) {
   if (plan->mode == TWIN_ATTACHED) {
     return tensor_move(plan, tensor->py_tensor, on_cpu);
   }
@@ -318,11 +112,11 @@ static PyObject *twin_move(const struct plan *plan, const struct engine_tensor *
   return tensor_require_grad(py_twin, tensor->flags & ENGINE_TENSOR_GRAD);
 }
 
-static PyObject *plan_get_target(const struct plan *plan) {
+static PyObject *plan_get_target(const struct twin_plan *plan) {
   return plan->target ? plan->target : names.py_host;
 }
 
-static PyObject *strided_create(const struct plan *plan, const struct engine_tensor *tensor) {
+static PyObject *strided_create(const struct twin_plan *plan, const struct engine_tensor *tensor) {
   PyObject *py_sizes = numbers_pack(tensor->sizes, tensor->ndim);
   PyObject *py_strides = numbers_pack(tensor->strides, tensor->ndim);
   PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype), *py_made = NULL;
@@ -337,7 +131,7 @@ static PyObject *strided_create(const struct plan *plan, const struct engine_ten
 }
 
 // With gaps, but every element is written once.
-static PyObject *twin_make_strided(const struct plan *plan, const struct engine_tensor *tensor) {
+static PyObject *twin_make_strided(const struct twin_plan *plan, const struct engine_tensor *tensor) {
   bool attached = plan->mode == TWIN_ATTACHED;
   PyObject *py_source = attached ? Py_NewRef(tensor->py_tensor) : tensor_detach(tensor);
   PyObject *py_made = py_source ? strided_create(plan, tensor) : NULL, *py_twin = NULL;
@@ -377,7 +171,7 @@ static PyObject *storage_find(const struct engine_tensor *tensor, int64_t *bytes
   PyObject *py_offset = py_bytes ? PyObject_CallOneArg(names.py_offset, tensor->py_tensor) : NULL;
   if (py_offset) {
     *bytes = PyLong_AsLongLong(py_bytes);
-    *offset = PyLong_AsLongLong(py_offset) * tensor_get_item_size(tensor);
+    *offset = PyLong_AsLongLong(py_offset) * twin_plan_get_item_size(tensor);
   }
   if (!py_offset || PyErr_Occurred()) {
     Py_CLEAR(py_storage);
@@ -389,7 +183,7 @@ static PyObject *storage_find(const struct engine_tensor *tensor, int64_t *bytes
 
 // Bytes [begin, end) of the memory behind `tensor`, as the storage of a tensor on the CPU. NULL without an exception
 // when they are not all in the tensor's storage (memory that two storages share).
-static PyObject *bytes_copy(const struct plan *plan, const struct engine_tensor *tensor, uintptr_t begin,
+static PyObject *bytes_copy(const struct twin_plan *plan, const struct engine_tensor *tensor, uintptr_t begin,
                             uintptr_t end) {
   int64_t bytes = 0, offset = 0, size = (int64_t)(end - begin), one = 1;
   PyObject *py_storage = storage_find(tensor, &bytes, &offset), *py_copy = NULL, *py_result = NULL;
@@ -416,13 +210,13 @@ static PyObject *bytes_copy(const struct plan *plan, const struct engine_tensor 
 }
 
 // A twin over copied bytes that begin at address `begin`; its bits as the original's.
-static PyObject *bytes_view(const struct plan *plan, const struct engine_tensor *tensor, PyObject *storage,
+static PyObject *bytes_view(const struct twin_plan *plan, const struct engine_tensor *tensor, PyObject *storage,
                             uintptr_t begin) {
   PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype);
   PyObject *py_sizes = numbers_pack(tensor->sizes, tensor->ndim);
   PyObject *py_strides = numbers_pack(tensor->strides, tensor->ndim), *py_twin = NULL;
   if (py_dtype && py_sizes && py_strides) {
-    int64_t offset = (int64_t)((uintptr_t)tensor->data - begin) / tensor_get_item_size(tensor);
+    int64_t offset = (int64_t)((uintptr_t)tensor->data - begin) / twin_plan_get_item_size(tensor);
     py_twin = view_make(py_dtype, plan_get_target(plan), storage, offset, py_sizes, py_strides);
   }
   Py_XDECREF(py_strides);
@@ -443,7 +237,7 @@ static PyObject *bytes_view(const struct plan *plan, const struct engine_tensor 
 }
 
 // Let the gradient of a finished twin flow to the original: a .cpu() of it, with the twin's memory. Takes py_twin.
-static PyObject *twin_attach(const struct plan *plan, const struct engine_tensor *tensor, PyObject *py_twin) {
+static PyObject *twin_attach(const struct twin_plan *plan, const struct engine_tensor *tensor, PyObject *py_twin) {
   PyObject *py_moved = tensor_move(plan, tensor->py_tensor, tensor->place == ENGINE_PLACE_CPU);
   if (py_moved && PyObject_SetAttrString(py_moved, "data", py_twin) < 0) {
     Py_CLEAR(py_moved);
@@ -452,7 +246,7 @@ static PyObject *twin_attach(const struct plan *plan, const struct engine_tensor
   return py_moved;
 }
 
-static PyObject *twin_finish(const struct plan *plan, const struct engine_tensor *tensor, PyObject *py_twin) {
+static PyObject *twin_finish(const struct twin_plan *plan, const struct engine_tensor *tensor, PyObject *py_twin) {
   if (!py_twin || !(tensor->flags & ENGINE_TENSOR_GRAD)) {
     return py_twin;
   }
@@ -460,15 +254,15 @@ static PyObject *twin_finish(const struct plan *plan, const struct engine_tensor
 }
 
 // The bytes that a group covers, from an address on that suits the elements of all its members.
-static bool group_find_bytes(const struct plan *plan, int group, uintptr_t *begin, uintptr_t *end) {
+static bool group_find_bytes(const struct twin_plan *plan, int group, uintptr_t *begin, uintptr_t *end) {
   uintptr_t item = 1;
   *begin = UINTPTR_MAX;
   *end = 0;
   for (int i = group; i < plan->count; i++) {
     if (plan->group[i] == group) {
       const struct engine_tensor *tensor = &plan->tensors[i];
-      uintptr_t first = (uintptr_t)tensor->data, last = first + (uintptr_t)tensor_get_span(tensor);
-      uintptr_t size = (uintptr_t)tensor_get_item_size(tensor);
+      uintptr_t first = (uintptr_t)tensor->data, last = first + (uintptr_t)twin_plan_get_span(tensor);
+      uintptr_t size = (uintptr_t)twin_plan_get_item_size(tensor);
       *begin = first < *begin ? first : *begin;
       *end = last > *end ? last : *end;
       item = size > item ? size : item;
@@ -477,7 +271,7 @@ static bool group_find_bytes(const struct plan *plan, int group, uintptr_t *begi
   *begin -= *begin % item;
   for (int i = group; i < plan->count; i++) {
     if (plan->group[i] == group &&
-        ((uintptr_t)plan->tensors[i].data - *begin) % (uintptr_t)tensor_get_item_size(&plan->tensors[i]) != 0) {
+        ((uintptr_t)plan->tensors[i].data - *begin) % (uintptr_t)twin_plan_get_item_size(&plan->tensors[i]) != 0) {
       return false;
     }
   }
@@ -486,7 +280,7 @@ static bool group_find_bytes(const struct plan *plan, int group, uintptr_t *begi
 
 // All members of a group (or one tensor that overlaps with itself) over one copy of their bytes. 0 or -1; 1: their
 // memory cannot be had as one piece.
-static int group_make(struct plan *plan, int group) {
+static int group_make(struct twin_plan *plan, int group) {
   uintptr_t begin, end;
   if (!group_find_bytes(plan, group, &begin, &end)) {
     return 1;
@@ -496,7 +290,8 @@ static int group_make(struct plan *plan, int group) {
     return PyErr_Occurred() ? -1 : 1;
   }
   int status = 0;
-  for (int i = group; status == 0 && i < plan->count; i++) {
+  int last = plan->shared ? plan->count : group + 1;
+  for (int i = group; status == 0 && i < last; i++) {
     if (plan->group[i] == group) {
       const struct engine_tensor *tensor = &plan->tensors[i];
       for (int j = group; j < i && !plan->twins[i]; j++) {
@@ -563,7 +358,7 @@ static bool tensor_is_on_cpu(const struct engine_tensor *tensor) {
 }
 
 // Sparse, quantized, nested tensors and wrappers: torch knows how.
-static int twin_make_other(struct plan *plan, int index) {
+static int twin_make_other(struct twin_plan *plan, int index) {
   const struct engine_tensor *tensor = &plan->tensors[index];
   bool on_cpu = tensor_is_on_cpu(tensor);
   if (!on_cpu && tensor->place == ENGINE_PLACE_NONE) {
@@ -579,8 +374,17 @@ static int twin_make_other(struct plan *plan, int index) {
   return plan->twins[index] ? 0 : -1;
 }
 
-static bool group_is_one(const struct plan *plan, int group) {
-  for (int i = group + 1; i < plan->count; i++) {
+static PyObject *twin_make_alone(const struct twin_plan *plan, const struct engine_tensor *tensor, bool dense) {
+  return dense ? twin_move(plan, tensor, tensor->place == ENGINE_PLACE_CPU) : twin_make_strided(plan, tensor);
+}
+
+static bool tensor_is_ordinary(const struct engine_tensor *tensor, bool *dense) {
+  bool bits = tensor->flags & (ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG);
+  return twin_plan_is_simple(tensor, dense) && (!bits || tensor->numel == 0);
+}
+
+static bool group_is_one(const struct twin_plan *plan, int group) {
+  for (int i = group + 1; plan->shared && i < plan->count; i++) {
     if (plan->group[i] == group && plan->tensors[i].py_tensor != plan->tensors[group].py_tensor) {
       return false;
     }
@@ -588,43 +392,50 @@ static bool group_is_one(const struct plan *plan, int group) {
   return true;
 }
 
-static PyObject *twin_make_alone(const struct plan *plan, const struct engine_tensor *tensor, bool dense) {
-  return dense ? twin_move(plan, tensor, tensor->place == ENGINE_PLACE_CPU) : twin_make_strided(plan, tensor);
-}
-
-// The group whose first member is `index`, which may be all of it. 0 or -1.
-static int twin_make_group(struct plan *plan, int index) {
-  const struct engine_tensor *tensor = &plan->tensors[index];
-  bool dense = false, bits = tensor->flags & (ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG);
-  bool simple = tensor_is_simple(tensor, &dense), one = group_is_one(plan, index);
-  int status = 1;
-  if (tensor->numel > 0 && (!one || !simple || bits)) {
-    status = group_make(plan, index);
-  }
-  for (int i = index; status == 1 && i < plan->count; i++) {
-    if (plan->group[i] != index) {
-      continue;
-    }
+// Each member for itself. 0 or -1.
+static int group_make_apart(struct twin_plan *plan, int group) {
+  const struct engine_tensor *first = &plan->tensors[group];
+  int end = plan->shared ? plan->count : group + 1;
+  for (int i = group; i < end; i++) {
     const struct engine_tensor *member = &plan->tensors[i];
-    if (i > index && member->py_tensor == tensor->py_tensor) {
-      plan->twins[i] = Py_NewRef(plan->twins[index]);
+    if (plan->group[i] != group) {
       continue;
     }
-    bool alone = tensor_is_simple(member, &dense);
-    plan->twins[i] = twin_make_alone(plan, member, dense || !alone);
-    status = plan->twins[i] ? 1 : -1;
-  }
-  for (int i = index; status >= 0 && i < plan->count; i++) {
-    if (plan->group[i] == index && (plan->tensors[i].flags & ENGINE_TENSOR_SUBCLASS)) {
-      plan->twins[i] = twin_convert(&plan->tensors[i], plan->twins[i]);
-      status = plan->twins[i] ? status : -1;
+    if (i > group && member->py_tensor == first->py_tensor) {
+      plan->twins[i] = Py_NewRef(plan->twins[group]);
+      continue;
+    }
+    bool dense = false, simple = twin_plan_is_simple(member, &dense);
+    plan->twins[i] = twin_make_alone(plan, member, dense || !simple);
+    if (!plan->twins[i]) {
+      return -1;
     }
   }
-  return status < 0 ? -1 : 0;
+  return 0;
 }
 
-static int plan_run(struct plan *plan) {
-  if (groups_find(plan) < 0) {
+// The group whose first member is `group`, which may be all of it. 0 or -1.
+static int twin_make_group(struct twin_plan *plan, int group) {
+  bool dense = false, ordinary = tensor_is_ordinary(&plan->tensors[group], &dense);
+  int status = 1;
+  if (!ordinary || !group_is_one(plan, group)) {
+    status = group_make(plan, group);
+  }
+  if (status == 1) {
+    status = group_make_apart(plan, group);
+  }
+  int end = plan->shared ? plan->count : group + 1;
+  for (int i = group; status == 0 && i < end; i++) {
+    if (plan->group[i] == group && (plan->tensors[i].flags & ENGINE_TENSOR_SUBCLASS)) {
+      plan->twins[i] = twin_convert(&plan->tensors[i], plan->twins[i]);
+      status = plan->twins[i] ? 0 : -1;
+    }
+  }
+  return status;
+}
+
+static int plan_run(struct twin_plan *plan) {
+  if (twin_plan_group(plan) < 0) {
     return -1;
   }
   for (int i = 0; i < plan->count; i++) {
@@ -644,14 +455,14 @@ static int plan_run(struct plan *plan) {
   return 0;
 }
 
-static int plan_start(struct plan *plan) {
-  int inline_group[INLINE_TENSORS];
+static int plan_start(struct twin_plan *plan) {
+  int inline_group[TWIN_INLINE];
   bool subclasses = false;
   memset(plan->twins, 0, sizeof *plan->twins * (size_t)plan->count);
   if (!names.loaded && names_load() < 0) {
     return -1;
   }
-  plan->group = plan->count > INLINE_TENSORS ? PyMem_Malloc(sizeof(int) * (size_t)plan->count) : inline_group;
+  plan->group = plan->count > TWIN_INLINE ? PyMem_Malloc(sizeof(int) * (size_t)plan->count) : inline_group;
   if (!plan->group) {
     PyErr_NoMemory();
     return -1;
@@ -672,13 +483,13 @@ static int plan_start(struct plan *plan) {
 }
 
 int twin_make(const struct engine_tensor *tensors, int count, enum twin_mode mode, bool copy_cpu, PyObject **twins) {
-  struct plan plan = {.tensors = tensors, .twins = twins, .count = count, .mode = mode, .copy_cpu = copy_cpu};
+  struct twin_plan plan = {.tensors = tensors, .twins = twins, .count = count, .mode = mode, .copy_cpu = copy_cpu};
   return plan_start(&plan);
 }
 
 int twin_send(const struct engine_tensor *tensors, int count, enum twin_mode mode, PyObject *device,
               PyObject **copies) {
-  struct plan plan = {.tensors = tensors, .twins = copies, .count = count, .mode = mode, .target = device};
+  struct twin_plan plan = {.tensors = tensors, .twins = copies, .count = count, .mode = mode, .target = device};
   plan.copy_cpu = true;
   return plan_start(&plan);
 }
