@@ -133,7 +133,7 @@ class AutoVerdict:
         runner.add_hook(OpAccyChecker(AutoVerdict._tool))
 
     def finish(self) -> dict[str, Any]:
-        """{"verdict", "reason", "finding"}."""
+        """{"verdict", "reason", "finding"}; and "unable" when it could not compare them."""
         tool = AutoVerdict._tool
         tool.stop()
         facts = tool.describe()
@@ -144,7 +144,8 @@ class AutoVerdict:
             return {"verdict": "pass", "reason": "", "finding": None}
         reasons = [f"the CPU cannot do it: {reason}" for _, reason in facts["unable"].values()]
         reasons += [_SKIPPED.get(name, name) for name, number in facts["skipped"].items() if number]
-        return {"verdict": "skip", "reason": "; ".join(reasons) or "nothing to compare", "finding": None}
+        reason = "; ".join(reasons) or "nothing to compare"
+        return {"verdict": "skip", "reason": reason, "finding": None, "unable": bool(facts["unable"])}
 
 
 _SKIPPED = {
@@ -186,6 +187,9 @@ def check(runner: OpRunner, against: list[str], references: References) -> list[
     finally:
         found = verdict.finish() if verdict is not None else {}
     answers = [judge(run, runner.case, word, references) for word in against]
+    if found.get("unable") and any(value["verdict"] != "skip" for answer in answers for value in answer["values"]):
+        return answers  # OpAutoCompare could not; the own rule could
+    found.pop("unable", None)
     return [{**answer, **found} if answer["against"] == "fp64" else answer for answer in answers]
 
 
@@ -262,7 +266,7 @@ def _judge_list(
         label = f"{what}[{i}]" if len(mine) > 1 else what
         yardstick = Yardstick(_pick(wide, what, i), _pick(native, what, i), against == "fp64" and reference is wide)
         found = judge_value(label, value, wanted, case.name, yardstick, values)
-        if found.verdict == "wrong" and "allowed" in found.facts and yardstick.wide is not None and against != "fp64":
+        if found.verdict == "wrong" and "allowed" in found.facts and yardstick.wide is not None:
             yardstick.moves = _get_moves(references, what, i, yardstick.wide)
             found = judge_value(label, value, wanted, case.name, yardstick, values)
         yield found

@@ -149,6 +149,7 @@ class _Rule:
     relative: float
     absolute: float
     limit: float
+    slack: float
     cpu_error: float | None
 
 
@@ -160,11 +161,11 @@ def _make_rule(value: torch.Tensor, wanted: torch.Tensor, name: str, yardstick: 
         native, usable = wide.to(value.dtype), True  # the CPU lacks the operator in this dtype: rounding alone
     if not usable:
         atol, rtol = get_error_tolerance(value.dtype, name)
-        return _Rule(rtol, atol, math.inf, None)
+        return _Rule(rtol, atol, math.inf, 0.0, None)
     relative = info.eps  # 2u
     error, residual = _measure(native, wide, relative)
     slack = FACTOR if yardstick.is_wide else 2 * FACTOR
-    return _Rule(slack * relative, slack * residual + info.tiny, info.max, error)
+    return _Rule(slack * relative, slack * residual + info.tiny, info.max, slack, error)
 
 
 def _judge_float(
@@ -174,7 +175,7 @@ def _judge_float(
     wrong, margin, largest, worst = 0, 0.0, 0.0, None
     moves = torch.zeros(()).expand(_parts(value).shape) if yardstick.moves is None else yardstick.moves
     for start, (x, r, move) in _chunks(value, wanted, moves):
-        allowed = rule.relative * r.abs() + rule.absolute + 2 * FACTOR * move
+        allowed = rule.relative * r.abs() + rule.absolute + rule.slack * move
         error = (x - r).abs()
         same = (x == r) | (x.isnan() & r.isnan())
         same |= x.isinf() & (x.sign() == r.sign()) & (r.abs() + allowed > rule.limit)

@@ -21,6 +21,8 @@ from typing import Any
 
 START_SECONDS = 300.0
 """That a worker may take to import torch and find its devices."""
+MOST_TASKS = 5000
+"""After which a worker is replaced: what its libraries gather does not grow without bound."""
 _TAIL = 4000
 
 
@@ -35,6 +37,7 @@ class _Worker:
             list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment
         )
         self.task: Any = None
+        self.done = 0
         self.ready = False
         self.buffer = b""
         self.deadline = time.monotonic() + START_SECONDS
@@ -154,9 +157,12 @@ class Pool:
                 worker.ready, self.facts = True, answer["ready"]
             else:
                 task, worker.task = worker.task, None
+                worker.done += 1
                 yield task, answer
         if ended:
             yield from self._bury(worker)
+        elif worker.done >= MOST_TASKS and worker.task is None:
+            self._remove(worker)
 
     def _bury(self, worker: _Worker) -> Iterator[tuple[dict, dict]]:
         task, text = worker.task, worker.tell_end()

@@ -119,7 +119,24 @@ def test_in_place():
         z[:, 2] = y[:, 3] * 5
         F.relu(z * 1, inplace=True).sum().backward()
 
-    check(run, least=6)
+    assert not check(run, least=6)["unable"]
+
+
+def test_what_a_call_wrote_to_counts_as_its_output():
+    """__setitem__ returns nothing; its gradient comes through the tensor that it changed."""
+    x, value = leaf(6, 5), leaf(5)
+
+    def run():
+        y = x * 1
+        y[2] = value
+        y.exp().sum().backward()
+
+    facts = check(run, least=4)
+    assert not facts["unable"]
+    tool = watch(
+        run, "value:*copy*,call=3+,scale=0.5;value:fill_*,scale=0.5;value:zero_,scale=0.5;value:sum*,scale=0.5"
+    )
+    assert all(finding["kind"] == "backward" or "setitem" not in finding["name"] for finding in tool.findings())
 
 
 def test_written_through_a_view():

@@ -504,6 +504,20 @@ def test_a14_a_call_dies_with_its_graph():
     assert grown < 64 << 20
 
 
+def test_a14_a_loss_that_lives_on_holds_nothing():
+    process = psutil.Process()
+    weight = nn.Parameter(torch.randn(256, 256, device=DEVICE))
+    x = torch.randn(256, 256, device=DEVICE)
+    losses = []
+    with compare(rows="none", log=False):
+        for number in range(110):
+            if number == 10:
+                before = process.memory_info().rss
+            losses.append(F.linear(x, weight).sum())
+            losses[-1].backward()  # 100 steps hold 100 x 2 MiB if what was kept stays with the nodes
+    assert process.memory_info().rss - before < 64 << 20
+
+
 def test_a13_memory_of_fifty_training_steps():
     model = lenet()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)

@@ -341,10 +341,14 @@ def test_an_argument_that_is_not_written_to_fails(tmp_path, monkeypatch):
 
 
 def test_an_operator_that_raises_fails(tmp_path, monkeypatch):
+    """On the device alone; one that the CPU refuses, too, says nothing about the device."""
     write_repro(make_case("torch.mul", torch.randn(4), torch.randn(4)), tmp_path, device="cpu")
-    monkeypatch.setattr(torch, "mul", lambda *args: torch.ones(2) @ torch.ones(3))
+    break_first(monkeypatch, torch, "mul", lambda _result, _args: torch.ones(2) @ torch.ones(3))
     status, out, _ = run_here(tmp_path)
     assert status == 1 and "on cpu: raised RuntimeError: inconsistent tensor size" in out and out.endswith("FAIL\n")
+    monkeypatch.setattr(torch, "mul", lambda *args: torch.ones(2) @ torch.ones(3))
+    status, out, err = run_here(tmp_path)
+    assert status == 2 and "the CPU cannot run it: RuntimeError: inconsistent" in err and "FAIL" not in out
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.complex64], ids=str)

@@ -26,7 +26,7 @@ def test_a_wrong_tool_is_found_and_a_wrong_expectation_too(python, tmp_path):
     """In-place results that are lost, tuples without names, wide dtypes; an entry that is listed but passes."""
     path = tmp_path / "expect.toml"
     path.write_text('[fail.same]\nadd = "it does not fail, so this is wrong"\n')
-    answer = run(python, "--ops", "add,sort,exp", "--tools", "careless,same", "--max-samples", "2", "--jobs", "1",
+    answer = run(python, "--ops", "add,sort,exp", "--tools", "careless,same", "--jobs", "1",
                  "--expectations", str(path))  # fmt: skip
     wrong = [line.split(" ")[1].rstrip(":") for line in answer.stdout.splitlines() if line.startswith("FAILED")]
     assert answer.returncode == 1

@@ -148,7 +148,9 @@ def test_random_views_of_one_buffer():
         twins = _C.tools_twin(tuple(views), attached=draw.random() < 0.5)
         for original, copy in zip(views, twins, strict=True):
             check(original, copy)
-        writable = [i for i, v in enumerate(views) if 0 not in [s for s, n in zip(v.stride(), v.shape, strict=True) if n > 1]]
+        writable = [
+            i for i, v in enumerate(views) if 0 not in [s for s, n in zip(v.stride(), v.shape, strict=True) if n > 1]
+        ]
         for i in writable[:1]:
             try:
                 views[i].fill_(-1)

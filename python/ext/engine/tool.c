@@ -406,6 +406,9 @@ int engine_tool_add_types(PyObject *module) {
 static PyObject *py_engine_step(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
+  if (engine_torch_load() < 0) {  // also before the first tool
+    return NULL;
+  }
   int token = engine_guard_raise();
   int status = 0;
   engine_state.step++;

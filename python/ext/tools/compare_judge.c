@@ -49,6 +49,17 @@ static const struct yardstick *yardstick_get(uint64_t key) {
   return entry->key == key ? entry : NULL;
 }
 
+bool judge_seen_get(struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
+                    double *relative, double *residual) {
+  const struct judge_runs runs = {.c = c, .what = what};
+  const struct yardstick *seen = yardstick_get(yardstick_get_key(&runs, index, view));
+  if (seen) {
+    *relative = seen->relative;
+    *residual = seen->residual;
+  }
+  return seen != NULL;
+}
+
 // ---- further runs
 
 static int values_take_leaves(struct judge_values *values, PyObject *result) {
@@ -736,6 +747,12 @@ static int value_judge(struct judge_runs *runs, int index, const struct judge_li
   }
   if (!engine_is_tensor(device) || !engine_is_tensor(reference)) {
     int status = judge_legacy_value(device, reference, out);
+    if (status == 0 && !out->close && judge_value_is_opaque(device, reference)) {
+      (void)snprintf(out->reason, sizeof out->reason, "values of type %.80s cannot be compared",
+                     Py_TYPE(device)->tp_name);
+      out->auto_verdict = COMPARE_UNKNOWN;
+      return 0;
+    }
     out->auto_verdict = out->close ? COMPARE_RIGHT : COMPARE_WRONG;
     if (status == 0 && !out->close) {
       (void)snprintf(out->reason, sizeof out->reason, "%s", out->info);

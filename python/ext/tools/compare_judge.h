@@ -43,10 +43,17 @@ void judge_runs_reset(struct judge_runs *runs);
 /// that kind.
 DIT_NODISCARD int judge_excuse(struct compare_judgement *out);
 
+/// The yardstick that an earlier call of this operator and signature left for this value: allowed is `relative` of the
+/// reference plus `residual` of the largest number. False when there is none.
+bool judge_seen_get(struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
+                    double *relative, double *residual);
+
 // ---- compare_judge_legacy.c
 
 /// The legacy columns of two values that are not both tensors.
 DIT_NODISCARD int judge_legacy_value(PyObject *device, PyObject *reference, struct compare_judgement *out);
+/// Two values that cannot be told apart or together: their type has no comparison, or it raises.
+bool judge_value_is_opaque(PyObject *device, PyObject *reference);
 /// Of two tensors of one shape. `compared` (nullable): what the fused pass gave for the device's values and the
 /// reference as they are; only when *has_compared.
 DIT_NODISCARD int judge_legacy_tensor(struct compare_case *c, const struct judge_tensor *device,

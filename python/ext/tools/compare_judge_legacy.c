@@ -106,6 +106,20 @@ static int objects_judge(PyObject *device, PyObject *reference, struct compare_j
   return 0;
 }
 
+bool judge_value_is_opaque(PyObject *device, PyObject *reference) {
+  const PyTypeObject *type = Py_TYPE(device);
+  if (type != Py_TYPE(reference)) {
+    return false;
+  }
+  // Static types without a comparison, such as torch.dtype, have one object per value.
+  if (type->tp_richcompare == PyBaseObject_Type.tp_richcompare && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    return true;
+  }
+  int equal = PyObject_RichCompareBool(device, reference, Py_EQ);
+  PyErr_Clear();
+  return equal < 0;
+}
+
 int judge_legacy_value(PyObject *device, PyObject *reference, struct compare_judgement *out) {
   if (device == Py_None && reference == Py_None) {
     columns_set(out, true, 0, 0, 0, 0);

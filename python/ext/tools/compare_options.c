@@ -353,7 +353,8 @@ static void op_fill(const struct compare_state *state, struct compare_op *info, 
   const char *last = compare_name_get_last(op->name);
   info->op = op;
   info->writes = -1;
-  info->is_metadata = HAS(metadata, last);
+  // Marks of the profiler compute nothing.
+  info->is_metadata = HAS(metadata, last) || strncmp(op->name, "profiler.", 9) == 0;
   info->may_draw = (op->flags & ENGINE_OP_RANDOM) || HAS(drawers, last) || !name_is_torch(op->name);
   info->moves = HAS(movers, last);
   info->is_exact = op->flags & (ENGINE_OP_VIEW | ENGINE_OP_TRANSFER);

@@ -396,6 +396,8 @@ static void support_find(const struct compare_case *c, const struct random_entry
     *high = 1;
     argument_read(c, 1, "from", low);
     argument_read(c, 2, "to", high);
+    argument_read(c, 99, "a", low);  // torch.nn.init.uniform_
+    argument_read(c, 99, "b", high);
   } else if (strcmp(entry->name, "randint") == 0) {
     bool two = PyTuple_GET_SIZE(c->py_args) > 1 && PyLong_Check(PyTuple_GET_ITEM(c->py_args, 1));
     *low = 0;

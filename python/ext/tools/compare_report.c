@@ -350,7 +350,7 @@ void compare_report_flush(struct engine_tool *tool) {
     engine_log_note(text);
   }
   state->rows_written += done ? (uint64_t)state->row_count : 0;
-  if (state->py_rows) {
+  if (state->py_rows && tool->py_console) {
     PyObject *py_rows = compare_rows_describe(state->rows, state->row_count);
     PyObject *py_done = py_rows ? PyObject_CallFunction(state->py_rows, "Oz", py_rows, done ? path : NULL) : NULL;
     Py_XDECREF(py_rows);

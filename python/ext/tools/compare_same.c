@@ -226,6 +226,7 @@ int compare_judge_all(struct compare_case *c, enum compare_what what, PyObject *
   int status = left ? 0 : -1, open = 0;
   for (int i = 0; i < count && status == 0; i++) {
     int same = compare_same_judge(c, device[i], reference[i], &judgements[i]);
+    same = same ? same : compare_near_judge(c, what, i, device[i], reference[i], &judgements[i]);
     status = same < 0 ? -1 : 0;
     if (!same) {
       left[i] = device[i];

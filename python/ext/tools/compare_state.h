@@ -179,7 +179,10 @@ DIT_NODISCARD int compare_judgement_set_same(struct compare_case *c, struct comp
 /// 1: the values are the same (float64 references: after rounding), and `out` says so; 0: look closer; -1.
 DIT_NODISCARD int compare_same_judge(struct compare_case *c, PyObject *device, PyObject *reference,
                                      struct compare_judgement *out);
-/// compare_judge for what is not the same.
+/// Of compare_near.c: the same question for float32 results within an earlier call's yardstick.
+DIT_NODISCARD int compare_near_judge(struct compare_case *c, enum compare_what what, int index, PyObject *device,
+                                     PyObject *reference, struct compare_judgement *out);
+/// compare_judge for what neither decides.
 DIT_NODISCARD int compare_judge_all(struct compare_case *c, enum compare_what what, PyObject *const *device,
                                     PyObject *const *reference, int count, struct compare_judgement *judgements);
 

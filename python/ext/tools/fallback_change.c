@@ -199,7 +199,7 @@ int fallback_changes_find(const struct fallback_run *run, bool *changed, bool *a
   // Not everything that is written is counted: growth_tracker of torch._amp_update_scale_, out= of torch.kron, all of
   // torch._fused_adamw_. Level aten is below the version counters.
   int status = schema_mark(run, changed);
-  if (status == 0) {
+  if (status == 0 && run->call->kwargs) {
     status = argument_mark(run, "out", INT_MAX, changed);
   }
   if (status == 0 && (run->row->traits & FALLBACK_STATISTICS)) {

@@ -39,9 +39,31 @@ static const char *const statistics[] = {
 
 // Draw whatever their other arguments are.
 static const char *const draws[] = {
-    "_standard_gamma", "bernoulli",    "bernoulli_", "binomial",   "cauchy_", "exponential_", "geometric_",
-    "log_normal_",     "multinomial",  "normal",     "normal_",    "poisson", "rand",         "rand_like",
-    "randint",         "randint_like", "randn",      "randn_like", "random_", "randperm",     "uniform_",
+    "_standard_gamma",
+    "bernoulli",
+    "bernoulli_",
+    "binomial",
+    "cauchy_",
+    "exponential_",
+    "geometric_",
+    "log_normal_",
+    "multinomial",
+    "normal",
+    "normal_",
+    "poisson",
+    "rand",
+    "rand_like",
+    "randint",
+    "randint_like",
+    "randn",
+    "randn_like",
+    "random_",
+    "randperm",
+    "rrelu",
+    "rrelu_",
+    "rrelu_with_noise",
+    "rrelu_with_noise_",
+    "uniform_",
 };
 
 // Run in float32 under the autocast of devices (AT_FORALL_FP32 and its variants), but not, or not all, under the CPU's.
