@@ -203,8 +203,8 @@ def run_models(options, tally):
 
 def describe(where, finding):
     keys = (
-        "op",
-        "direction",
+        "name",
+        "kind",
         "error",
         "allowed",
         "cpu_error",
@@ -226,6 +226,7 @@ def main():
     parser.add_argument("--samples", type=int, default=4, help="of each entry and dtype")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3, help="training steps of each model")
+    parser.add_argument("--level", choices=["torch", "aten"], default="torch")
     parser.add_argument("--shard", type=int, default=0)
     parser.add_argument("--shards", type=int, default=1)
     parser.add_argument("--details", action="store_true")
@@ -240,7 +241,7 @@ def main():
     options.notes = []
     tally, begin = Tally(), time.time()
     with tempfile.TemporaryDirectory() as folder:
-        options.tool = {"results": folder, "save": False, "rows": "none", "console": "off"}
+        options.tool = {"results": folder, "save": False, "rows": "none", "console": "off", "level": options.level}
         with contextlib.redirect_stdout(io.StringIO()):
             if options.only != "models":
                 run_database(options, tally, op_db)

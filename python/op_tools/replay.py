@@ -311,7 +311,6 @@ def _report(batch: Batch) -> None:
 def _export(options: argparse.Namespace, refs: Sequence[Any]) -> int:
     """One case: into DIR itself; several: a folder for each."""
     from .case import CaseError, load_case
-    from .operator_lookup import LookupFailure, check_arguments
     from .repro import write_repro
 
     failed = 0
@@ -320,9 +319,8 @@ def _export(options: argparse.Namespace, refs: Sequence[Any]) -> int:
         folder = options.export if len(refs) == 1 else os.path.join(options.export, name)
         try:
             case = load_case(ref)
-            check_arguments(case.args, case.kwargs)
             found = write_repro(case, folder, device=options.device[0], modules=options.allow_module)
-        except (CaseError, LookupFailure, OSError) as error:
+        except (CaseError, OSError) as error:
             failed += 1
             _say(f"{ref.path}: {error}")
             continue

@@ -22,7 +22,7 @@ import torch
 from . import repro_template
 from .case import Case
 from .containers import traverse_container
-from .operator_lookup import LookupFailure, find_function
+from .operator_lookup import LookupFailure, check_arguments, find_function
 from .repro_values import Parts, ReproError, Writer, is_dotted, is_tensor, write_literal
 from .safe_pickle import one_line
 
@@ -81,6 +81,7 @@ def _check_operator(case: Case, modules: Sequence[str]) -> bool:
     try:
         if not re.fullmatch(r"\w+(::\w+)?(\.\w+)*", case.name, re.ASCII):
             raise LookupFailure(f"{one_line(case.name, 100)!r} is no name of an operator")
+        check_arguments(case.args, case.kwargs)
         if "::" not in case.name and package not in modules and _VENDOR.fullmatch(package):
             if not is_dotted(case.name):
                 raise LookupFailure(f"{one_line(case.name, 100)!r} is no name of an operator")

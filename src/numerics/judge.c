@@ -2,7 +2,7 @@
 ///
 /// Tensors are walked in the order of their indices. Chunks of real numbers that double holds go through the loops of
 /// judge_loops.c; a chunk with a NaN or an infinity, complex numbers and integers beyond 2^53 are done pair by pair.
-/// Where a chunk raises the margin it is looked at again for the place: that happens a few times per tensor.
+/// Where a chunk raises the margin it is looked at again for the place: that happens a few times per slot.
 #include "dit/judge.h"
 
 #include <float.h>
@@ -188,6 +188,24 @@ static void compare_slowly(const struct judge_task *task, struct dit_judge_resul
   }
 }
 
+/// The pair that raised the margin: the loop's own arithmetic once more, one by one.
+static void place_find(const struct dit_judge_rule *rule, const double *x, const double *r, int64_t begin,
+                       int64_t count, double margin, struct dit_judge_result *result) {
+  for (int64_t i = 0; i < count; i++) {
+    double size = fabs(r[i]), error = fabs(x[i] - r[i]);
+    double line = rule->relative * size + rule->absolute, most = rule->cap_relative * size;
+    most = rule->cap > most ? rule->cap : most;
+    most = (line < most ? line : most) + rule->floor;
+    if (error / most == margin) {
+      result->margin = margin;
+      if (result->nonfinite == 0) {
+        result_put(result, begin + i, error, most, (struct pair_number){x[i], 0}, (struct pair_number){r[i], 0});
+      }
+      return;
+    }
+  }
+}
+
 static void compare_chunk(void *context, const char *const *data, int64_t begin, int64_t count) {
   const struct judge_slot *slot = context;
   struct dit_judge_result *result = &((struct compare_partial *)slot->partial)->result;
@@ -196,9 +214,12 @@ static void compare_chunk(void *context, const char *const *data, int64_t begin,
   struct judge_found found = {.margin = result->margin};
   if (chunk_stage(slot->task, data, count, (double *[]){room[0], room[1]}, &x, &r)) {
     judge_loop_compare(x, r, count, slot->task->rule, &found);
-    if (!found.bad && !(found.margin > result->margin)) {
+    if (!found.bad) {
       result->wrong += found.wrong;
       result->unequal += found.unequal;
+      if (found.margin > result->margin) {
+        place_find(slot->task->rule, x, r, begin, count, found.margin, result);
+      }
       return;
     }
   }

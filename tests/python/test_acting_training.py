@@ -1,4 +1,4 @@
-"""Real training under the tools that act: OpAutoCompare changes no bit and names the operator that is broken on purpose,
+"""Real training under the tools that act: OpAutoCompare changes no bit and names the operator that is broken,
 OpFallback gets around it, OpDtypeCast trains in another dtype. The programs are in training.py."""
 
 import os
@@ -286,7 +286,11 @@ def test_float64_inside_moves_losses_by_rounding_only(model):
 
 
 def test_three_tools_at_once():
-    compare, fallback, cast = OpAutoCompare(), OpFallback(list="torch.nn.functional.gelu"), OpDtypeCast(list="torch.nn.functional.conv2d")
+    compare, fallback, cast = (
+        OpAutoCompare(),
+        OpFallback(list="torch.nn.functional.gelu"),
+        OpDtypeCast(list="torch.nn.functional.conv2d"),
+    )
     with compare, fallback, cast:
         losses, _ = train(MODELS["gpt"])
         train(MODELS["cnn"])

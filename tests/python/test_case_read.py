@@ -10,6 +10,7 @@ import struct
 import sys
 import zlib
 
+import ditorch  # noqa: F401
 import pytest
 import torch
 from op_tools.case import Case, CaseError, CaseRef, Limits, find_cases, load_case

@@ -615,6 +615,41 @@ def test_trap_warnings_and_modes_of_the_program_see_nothing():
         assert count() == wanted
 
 
+# ---- the short way for results that were judged before
+
+
+def test_numbers_of_the_short_way_are_those_of_the_long_one():
+    """From the second call of a signature on one pass decides; its columns are the original's."""
+    from op_tools.comparison import compare_result
+
+    weight = torch.randn(33, 65, device=DEVICE)
+    inputs = [torch.randn(7, 65, device=DEVICE) for _ in range(6)]
+    with compare() as tool:
+        results = [F.linear(x, weight) for x in inputs]
+    rows = [row for row in tool.records("compare") if row["what"] == "output" and row["name"].endswith("linear")]
+    assert len(rows) == 6 and tool.describe()["runs"] < 6 + 8  # more runs for the first one alone
+    for row, result, x in zip(rows, results, inputs, strict=True):
+        wanted = compare_result(
+            "torch.nn.functional.linear output", result, F.linear(x.cpu().double(), weight.cpu().double())
+        )
+        assert bool(row.get("close", True)) == wanted["allclose"]
+        assert row.get("max_abs_diff", 0.0) == pytest.approx(wanted["max_abs_diff"], rel=1e-6)
+        assert row.get("max_relative_diff", 0.0) == pytest.approx(wanted["max_relative_diff"], rel=1e-6)
+        assert row.get("cosine", 1.0) == pytest.approx(wanted["cos_similarity"], abs=1e-9)
+
+
+@pytest.mark.parametrize("index", [0, 17, 230])
+def test_the_short_way_hides_no_error(index):
+    weight, x = torch.randn(33, 65, device=DEVICE), torch.randn(7, 65, device=DEVICE)
+    with ditorch.fault(f"value:linear,call=4,scale=1e-4,index={index};value:addmm,call=4,scale=1e-4,index={index};"
+                       f"value:mm,call=4,scale=1e-4,index={index}") as fault, compare() as tool:  # fmt: skip
+        for _ in range(6):
+            F.linear(x, weight)
+        assert fault.count == 1
+    (finding,) = tool.findings()
+    assert finding["count"] == 1 and finding["wrong"] == 1 and finding["at"] == [index // 33, index % 33]
+
+
 # ---- budgets and selection
 
 

@@ -506,6 +506,17 @@ def test_interrupts_are_not_swallowed():
         torch.exp(draw(3))
 
 
+def test_no_warning_that_the_program_would_not_get(recwarn):
+    x, out = draw(3, 5), torch.empty(0, dtype=HALF, device="cuda")
+    with quiet():
+        torch.add(x, x, out=out)
+        torch.max(
+            x, 1, out=(torch.empty(0, dtype=HALF, device="cuda"), torch.empty(0, dtype=torch.int64, device="cuda"))
+        )
+        x * 2
+    assert [str(warning.message) for warning in recwarn] == []
+
+
 def test_a_dtype_that_an_operator_does_not_have():
     x = draw(4, dtype=FLOAT).abs()
     wanted = x.log()

@@ -911,6 +911,51 @@ def test_full_console_tells_of_the_cast(capsys, tmp_path):
     assert "  cpu_dtype_cast_info: {torch.float16: torch.float32, torch.bfloat16: torch.float32}\n" in text
 
 
+USAGES = {
+    "plain": {},
+    "disable list": {"OP_FALLBACK_DISABLE_LIST": "torch.Tensor.add,torch.Tensor.sub"},
+    "list": {"OP_FALLBACK_LIST": "torch.Tensor.sort,torch.cat"},
+    "an exempt operator": {"OP_FALLBACK_LIST": "torch.Tensor.cpu,torch.Tensor.add"},
+    "empty list": {"OP_FALLBACK_LIST": ""},
+    "both": {"OP_FALLBACK_LIST": "torch.Tensor.mul,torch.Tensor.add", "OP_FALLBACK_DISABLE_LIST": "torch.Tensor.add"},
+}
+
+
+@pytest.mark.parametrize("usage", USAGES)
+def test_usages_of_the_reference(usage, monkeypatch):
+    """reference 4.2, test_op_fallback: the same program under each way to choose operators, three times each."""
+    for name, value in USAGES[usage].items():
+        monkeypatch.setenv(name, value)
+
+    def program():
+        x = torch.randn(3, 4, device="cuda").half().requires_grad_()
+        y = (x + x) * x - 1
+        values, indices = y.sort(dim=1)
+        assert values.device.type == indices.device.type == "cuda"
+        assert torch.cat((x, y)).device.type == "cuda"
+        assert torch.arange(5, device="cuda").device.type == "cuda"
+        assert y.cpu().device.type == "cpu" and (y.detach().cpu() + 1).cuda().device.type == "cuda"
+        assert y.grad_fn is not None and not y.is_leaf
+        y.sum().backward()
+        assert x.grad.dtype == torch.float16
+        return y.detach().cpu(), x.grad.cpu()
+
+    seeded(4)
+    expected = program()
+    tool = fallback()
+    for _ in range(3):
+        seeded(4)
+        tool.start()
+        result = program()
+        tool.end()
+        torch.testing.assert_close(result, expected, rtol=1e-2, atol=1e-2)
+    ran = {r["name"] for r in tool.rows() if r["count"]}
+    wanted = USAGES[usage].get("OP_FALLBACK_LIST")
+    assert "torch.Tensor.cpu" not in ran
+    assert ("torch.Tensor.add" in ran) == (usage in ("plain", "an exempt operator"))
+    assert ran if wanted != "" else not ran
+
+
 def test_threads():
     failures = []
 

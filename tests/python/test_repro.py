@@ -596,3 +596,12 @@ def test_what_opcapture_caught(tmp_path, device):
     answer = run_script(tmp_path / "torch.mm", "--device", "cpu", code=ALONE)
     assert answer.returncode == 0 and answer.stdout.endswith("PASS\nalone\n")
     assert "FAIL  result 0" in answer.stdout.partition("on cpu:")[0]
+
+
+def test_a_function_among_the_arguments_is_not_exported(tmp_path):
+    """What a capture passes to an operator that calls it must be an operator itself."""
+    name = "torch.nn.functional.triplet_margin_with_distance_loss"
+    case = Case(name, (torch.ones(2, 2),) * 3, {"distance_function": exec}, None, path="test/case", meta={})
+    with pytest.raises(ReproError, match="which an operator could call"):
+        write_repro(case, tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -14,6 +14,7 @@ import tracemalloc
 import warnings
 import zipfile
 
+import ditorch  # noqa: F401 (before any device is made: "cuda" is what it says)
 import numpy
 import pytest
 import torch

@@ -71,7 +71,9 @@ def embedding(device=DEVICE, dropout=0.2):
     """Rows are renormalised in place by the forward; SGD walks over two groups."""
     model = nn.ModuleDict({"table": nn.Embedding(12, 6, max_norm=1.0, padding_idx=0), "head": nn.Linear(6, 12)})
     model.to(device)
-    groups = [{"params": list(part.parameters()), "lr": rate} for part, rate in zip(model.values(), (0.5, 0.1))]
+    groups = [
+        {"params": list(part.parameters()), "lr": rate} for part, rate in zip(model.values(), (0.5, 0.1), strict=True)
+    ]
     optimizer = torch.optim.SGD(groups)
 
     def step():

@@ -115,7 +115,7 @@ def main():
     parser.add_argument("--tools", help=f"comma list of {', '.join(TOOLS)}; default all")
     parser.add_argument("--json", help="write all results to this file")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1), help="worker processes")
-    parser.add_argument("--limit", type=float, default=120, help="seconds per entry and tool")
+    parser.add_argument("--limit", type=float, default=300, help="seconds per entry and tool")
     parser.add_argument("--max-samples", type=int, default=ALL_SAMPLES, help="samples per entry; default all")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--load", default="ditorch", help="module that provides the device; empty for none")

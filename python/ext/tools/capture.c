@@ -17,6 +17,7 @@
 #include "tools/capture_memory.h"
 #include "tools/capture_reuse.h"
 #include "tools/capture_state.h"
+#include "tools/situation.h"
 
 #define FLUSH_MS (10 * 60 * 1000)  // a stop() waits for the disk, but not for ever
 #define KEPT_BYTES (64u << 20)     // of snapshot memory, from one start to the next
@@ -223,11 +224,13 @@ static int capture_before(struct engine_tool *tool, struct engine_call *call) {
       .args = ((PyTupleObject *)call->args)->ob_item,
       .count = PyTuple_GET_SIZE(call->args),
       .kwargs = call->kwargs,
+      .state = situation_get(call),
       .tensors = call->in.tensor,
       .tensor_count = call->in.tensor_count,
       .whole = op_reaches_beyond(call->op),
   };
   unsigned saved = call_save(&job, &source) ? TAKEN | SAVED_INPUT : TAKEN;
+  Py_XDECREF(source.state);
   call->data[tool->slot] = mark_make(job.second, saved);
   return 0;
 }

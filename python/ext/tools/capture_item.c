@@ -71,7 +71,7 @@ int capture_item_build(struct capture_item *item, const struct capture_source *s
     return -1;
   }
   if (pickle_item(&item->pickle, blobs, source->name, source->args, source->count, source->kwargs, source->identifier,
-                  source->identifier_size) < 0) {
+                  source->identifier_size, source->state) < 0) {
     return -1;
   }
   return pickle_json(&item->json, source->tensors, source->tensor_count, source->name, source->args, source->count,

@@ -24,6 +24,7 @@ struct capture_source {
   PyObject *const *args;
   Py_ssize_t count;
   PyObject *kwargs;  ///< or NULL
+  PyObject *state;   ///< of the process (situation.h), or NULL
   const char *identifier;
   size_t identifier_size;
   const struct engine_tensor *tensors;  ///< all tensors among them, as the engine found them

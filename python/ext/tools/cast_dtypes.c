@@ -299,12 +299,41 @@ static PyObject *device_run(const struct engine_call *call) {
   return py_result;
 }
 
+// The program's own call will warn; this one does not. New reference for warnings_allow, or NULL (no exception).
+static PyObject *warnings_ignore(void) {
+  PyObject *py_module = PyImport_ImportModule("warnings");
+  PyObject *py_context = py_module ? PyObject_CallMethod(py_module, "catch_warnings", NULL) : NULL;
+  PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
+  if (py_entered) {
+    Py_XDECREF(PyObject_CallMethod(py_module, "simplefilter", "s", "ignore"));
+  } else {
+    Py_CLEAR(py_context);
+  }
+  PyErr_Clear();
+  Py_XDECREF(py_entered);
+  Py_XDECREF(py_module);
+  return py_context;
+}
+
+// Takes the reference. Keeps a pending exception.
+static void warnings_allow(PyObject *py_context) {
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  if (py_context) {
+    Py_XDECREF(PyObject_CallMethod(py_context, "__exit__", "OOO", Py_None, Py_None, Py_None));
+    Py_DECREF(py_context);
+    PyErr_Clear();
+  }
+  PyErr_Restore(kind, value, traceback);
+}
+
 // Meta tensors, then, in doubt, the device itself with copies of the arguments: its values do not count. A failure of
 // the operator leaves entry->count at -1. 0, or -1 with an exception when there is no memory.
 static int entry_fill(struct entry *entry, const struct engine_call *call) {
   int64_t begin = dit_record_get_time();
   int status = 0;
   entry->count = -1;
+  PyObject *py_quiet = warnings_ignore();
   PyObject *py_result =
       cast_call_may_repeat(call) && meta_get_device() ? stand_in_run(call, meta_make, meta_get_device()) : NULL;
   PyErr_Clear();
@@ -317,6 +346,7 @@ static int entry_fill(struct entry *entry, const struct engine_call *call) {
     }
   }
   Py_XDECREF(py_result);
+  warnings_allow(py_quiet);
   spent_ns += dit_record_get_time() - begin;
   return status;
 }

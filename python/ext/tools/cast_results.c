@@ -140,23 +140,35 @@ static PyObject *finish_map(void *context, PyObject *tensor) {
   return Py_NewRef(tensor);
 }
 
+// Is there a result whose dtype could be another one? Arguments, indices and masks have theirs.
+static bool dtypes_matter(const struct cast_job *job, const struct engine_leaves *out) {
+  for (int i = 0; i < out->tensor_count; i++) {
+    enum dit_dtype_class class = dit_dtype_get_class(out->tensor[i].dtype);
+    bool inexact = class == DIT_DTYPE_CLASS_FLOAT || class == DIT_DTYPE_CLASS_COMPLEX;
+    if (inexact && original_find(job, out->tensor[i].py_tensor) < 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // The tensors that take the places of the results; NULL entries stay. How many there are, or -1.
 static int replacements_make(struct cast_job *job, const struct engine_leaves *out, PyObject **replacement) {
   int16_t inline_dtypes[CAST_INLINE], *dtypes = inline_dtypes;
-  bool autocast = cast_autocast_is_on();
+  bool asked = dtypes_matter(job, out) && !cast_autocast_is_on();
   int status = 0, replaced = 0;
   if (out->tensor_count > CAST_INLINE && !(dtypes = PyMem_Malloc((size_t)out->tensor_count * sizeof *dtypes))) {
     PyErr_NoMemory();
     return -1;
   }
-  status = autocast ? 0 : cast_result_dtypes(job->call, out, dtypes);
+  status = asked ? cast_result_dtypes(job->call, out, dtypes) : 0;
   for (int i = 0; status == 0 && i < out->tensor_count; i++) {
     const struct engine_tensor *tensor = &out->tensor[i];
     int original = original_find(job, tensor->py_tensor);
     if (original >= 0) {
       replacement[i] = Py_NewRef(job->call->in.tensor[original].py_tensor);
       status = result_note(job, i, job->item[original].pair->to, job->item[original].pair->from);
-    } else if (!autocast && dtypes[i] != tensor->dtype) {
+    } else if (asked && dtypes[i] != tensor->dtype) {
       replacement[i] = tensor_cast_back(job, tensor, dtypes[i]);
       status = replacement[i] ? result_note(job, i, tensor->dtype, dtypes[i]) : -1;
     }

@@ -1,11 +1,15 @@
 /// The auto-compare tool: what its files share.
 ///
-/// compare.c      the tool: before (twins of the inputs), after (CPU run, comparison), findings, counts
+/// compare.c      the tool: slots of the engine, counts, answers
+/// compare_options.c  options, and what follows from them for one operator
+/// compare_case.c  one call as it was before it ran
 /// compare_run.c  the operator once more on the CPU, in a chosen precision, with or without autograd
+/// compare_call.c, compare_gradient.c  one call, its backward: the device's against the CPU's
+/// compare_same.c, compare_near.c  equal values, values within a known yardstick: no judge is needed
 /// compare_judge.c  is this result right: the legacy columns and the auto verdict (dit/judge.h does the arithmetic)
-/// compare_backward.c  gradients: the CPU's against the device's
+/// compare_backward.c  gradients by the CPU
 /// compare_random.c  operators that draw random numbers
-/// compare_report.c  rows (CSV, log), findings, files
+/// compare_report.c, compare_save.c  rows (CSV, log), findings, files
 ///
 /// One call is a `compare_case`, from `before` until its autograd graph dies. Needs the GIL and the engine's guard.
 #ifndef DIT_EXT_COMPARE_H

@@ -13,6 +13,7 @@
 
 // Two lanes: every processor has them, and no calling convention depends on them.
 typedef double lanes __attribute__((vector_size(16)));
+typedef float narrow __attribute__((vector_size(8)));
 typedef int64_t bits __attribute__((vector_size(16)));
 
 struct near {
@@ -27,6 +28,11 @@ struct near {
 static inline lanes lanes_abs(lanes x) {
   const bits sign = {INT64_MAX, INT64_MAX};
   return (lanes)((bits)x & sign);
+}
+
+// To float32 and back. Not {(float)x, (float)y}: GCC 12 drops that rounding when it builds a vector.
+static inline lanes lanes_round(lanes x) {
+  return __builtin_convertvector(__builtin_convertvector(x, narrow), lanes);
 }
 
 static inline lanes lanes_max(lanes x, lanes y) {
@@ -80,12 +86,11 @@ static void near_fold(struct near *out, const struct near_lanes *n) {
       int64_t end = count - begin < NEAR_BLOCK ? count : begin + NEAR_BLOCK, i = begin;                   \
       for (; i + 2 <= end; i += 2) {                                                                      \
         lanes device = {a[i], a[i + 1]}, reference = {b[i], b[i + 1]};                                    \
-        lanes rounded = {(float)b[i], (float)b[i + 1]};                                                   \
-        near_add(&n, device, rounded, reference, columns->atol, columns->rtol, yardstick);                \
+        near_add(&n, device, lanes_round(reference), reference, columns->atol, columns->rtol, yardstick); \
       }                                                                                                   \
-      if (i < end) { /* the last one twice: maxima do not mind, sums get it once */                       \
-        lanes device = {a[i], 0}, reference = {b[i], 0}, rounded = {(float)b[i], 0};                      \
-        near_add(&n, device, rounded, reference, columns->atol, columns->rtol, yardstick);                \
+      if (i < end) { /* the last one, beside a zero */                                                    \
+        lanes device = {a[i], 0}, reference = {b[i], 0};                                                  \
+        near_add(&n, device, lanes_round(reference), reference, columns->atol, columns->rtol, yardstick); \
       }                                                                                                   \
       near_fold(out, &n);                                                                                 \
     }                                                                                                     \

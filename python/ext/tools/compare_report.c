@@ -241,10 +241,10 @@ static const char *csv_path(struct compare_state *state) {
 static bool csv_append(struct compare_state *state, const char *path) {
   static const char header[] =
       "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info\r\n";
-  if (folder_make(state->csv) < 0) {
-    return false;
-  }
   FILE *file = fopen(path, "ab");
+  if (!file && folder_make(state->csv) == 0) {
+    file = fopen(path, "ab");
+  }
   if (!file) {
     return false;
   }

@@ -215,11 +215,12 @@ static int autocast_put(PyObject *enabled, PyObject *dtype) {
   return status;
 }
 
-// Is the device's autocast on? 1, 0 or -1.
-static int autocast_is_on(PyObject *type) {
+// Is the device's autocast on? A device without autocast says no.
+static bool autocast_is_on(PyObject *type) {
   PyObject *py_on = PyObject_CallOneArg(fallback_torch.py_autocast_is, type);
-  int on = py_on ? py_on == Py_True : -1;
+  bool on = py_on == Py_True;
   Py_XDECREF(py_on);
+  PyErr_Clear();
   return on;
 }
 
@@ -268,18 +269,20 @@ static int autocast_enter(struct fallback_run *run, struct surroundings *around)
     return 0;
   }
   PyObject *py_type = PyObject_GetAttr(run->py_device, fallback_torch.py_type);
-  int wanted = py_type ? autocast_is_on(py_type) : -1, now = autocast_is_on(fallback_torch.py_cpu);
-  int prepared = wanted == 1 && now >= 0 ? autocast_prepare(run, py_type) : 0, status = 0;
-  if (wanted < 0 || now < 0 || prepared < 0) {
-    status = -1;
-  } else if (wanted || now) {
+  if (!py_type) {
+    return -1;
+  }
+  bool wanted = autocast_is_on(py_type), now = autocast_is_on(fallback_torch.py_cpu);
+  int prepared = wanted ? autocast_prepare(run, py_type) : 0, status = prepared < 0 ? -1 : 0;
+  if (status == 0 && (wanted || now)) {
     around->py_enabled = PyBool_FromLong(now);
     around->py_dtype = PyObject_CallOneArg(fallback_torch.py_dtype_get, fallback_torch.py_cpu);
-    PyObject *py_dtype = around->py_dtype ? PyObject_CallOneArg(fallback_torch.py_dtype_get, py_type) : NULL;
+    PyObject *py_dtype = wanted && around->py_dtype ? PyObject_CallOneArg(fallback_torch.py_dtype_get, py_type)
+                                                    : Py_XNewRef(around->py_dtype);
     status = py_dtype ? autocast_put(wanted && !prepared ? Py_True : Py_False, py_dtype) : -1;
     Py_XDECREF(py_dtype);
   }
-  Py_XDECREF(py_type);
+  Py_DECREF(py_type);
   return status;
 }
 

@@ -481,7 +481,7 @@ int pickle_value(struct pickle *p, PyObject *value) {
 }
 
 int pickle_item(struct capture_text *out, struct capture_blobs *blobs, const char *name, PyObject *const *args,
-                Py_ssize_t count, PyObject *kwargs, const char *identifier, size_t identifier_size) {
+                Py_ssize_t count, PyObject *kwargs, const char *identifier, size_t identifier_size, PyObject *state) {
   struct pickle pickle;
   pickle.out = out;
   pickle.blobs = blobs;
@@ -502,6 +502,12 @@ int pickle_item(struct capture_text *out, struct capture_blobs *blobs, const cha
   }
   CAPTURE_TEXT_LITERAL(out, "X\x0a\0\0\0identifier");
   pickle_text(&pickle, identifier, identifier_size);
+  if (state) {
+    CAPTURE_TEXT_LITERAL(out, "X\x05\0\0\0state");
+    if (container_write(&pickle, state) < 0) {
+      return -1;
+    }
+  }
   CAPTURE_TEXT_LITERAL(out, "u.");
   if (out->failed) {
     PyErr_SetString(PyExc_MemoryError, "the description of the call does not fit into memory");

@@ -53,12 +53,12 @@ struct pickle {
   PyObject *open[PICKLE_MAX_DEPTH];  ///< containers being written: a cycle ends at them
 };
 
-/// The stream of {"name": name, "args": (...), "kwargs": {...}, "identifier": identifier} appended to `out`. Entries of
-/// `args` may be NULL (None). The tensors known so far are in `blobs` (collected and copied). 0, or -1 with an
-/// exception.
+/// The stream of {"name": name, "args": (...), "kwargs": {...}, "identifier": identifier} appended to `out`, with a
+/// fifth member "state" unless `state` is NULL. Entries of `args` may be NULL (None). The tensors known so far are in
+/// `blobs` (collected and copied). 0, or -1 with an exception.
 DIT_NODISCARD int pickle_item(struct capture_text *out, struct capture_blobs *blobs, const char *name,
                               PyObject *const *args, Py_ssize_t count, PyObject *kwargs, const char *identifier,
-                              size_t identifier_size);
+                              size_t identifier_size, PyObject *state);
 
 // ---- the parts; each returns 0, or -1 with an exception
 
