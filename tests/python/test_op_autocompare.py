@@ -710,3 +710,36 @@ def test_the_backward_may_run_after_stop():
     with ditorch.fault("value:gelu_backward"):
         y.sum().backward()
     assert named(tool) == [("gelu", "backward")]
+
+
+def test_an_operator_is_not_blamed_for_an_input_that_another_one_changed():
+    """abs writes to its input, which the loss before it saved for its backward."""
+    x = torch.randn(6, 5, device=DEVICE, requires_grad=True)
+    target = torch.rand(6, 5, device=DEVICE)
+    with compare() as tool, ditorch.fault("input:aten::abs*,call=1,scale=0.5"):
+        logits = x * 2
+        loss = F.binary_cross_entropy_with_logits(logits, target)
+        (loss + logits.abs().sum()).backward()
+    assert named(tool) == [("abs", "forward")]
+    assert "changed an input that it must not write to" in tool.findings()[0]["reason"]
+
+
+def test_inputs_are_watched_even_where_the_cpu_cannot_run_the_operator():
+    lstm = nn.LSTM(4, 4).to(DEVICE)
+    x = torch.randn(3, 2, 4, device=DEVICE)
+    with compare(level="aten") as tool:
+        lstm(x)
+    assert tool.findings() == []
+    with compare(level="aten") as tool, ditorch.fault("input:aten::_thnn_fused_lstm_cell,call=2,scale=0.5"):
+        lstm(x)
+    assert [finding["name"] for finding in tool.findings()] == ["aten::_thnn_fused_lstm_cell"]
+
+
+def test_what_decides_the_result_is_saved_with_the_inputs():
+    from op_tools.case import find_cases, load_case
+
+    x = torch.randn(4, 4, device=DEVICE)
+    with compare(save=True), ditorch.fault("value:aten::mm,scale=0.5"), torch.autocast("cuda", dtype=torch.bfloat16):
+        torch.mm(x, x)
+    cases = [load_case(ref) for ref in find_cases("op_tools_results") if ref.role == "device"]
+    assert [case.meta["autocast"] for case in cases] == [{"cuda": {"enabled": True, "dtype": "bfloat16"}}]

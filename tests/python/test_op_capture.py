@@ -475,3 +475,28 @@ def test_cases_are_sorted_by_number(tmp_path):
     found = list(find_cases(tmp_path))
     assert [os.path.basename(case.directory) for case in found] == ["9", "10", "100"]
     assert isinstance(found[0], Case) and found[0].files == ("input",)
+
+
+def test_what_decides_a_result_besides_the_arguments_is_kept(tmp_path):
+    """Autocast, deterministic algorithms and the generator of an operator that draws; a plain call has none of it."""
+    from op_tools.case import find_cases as find_refs
+    from op_tools.case import load_case
+
+    x = torch.randn(3, 4, device="cuda")
+    state = torch.cuda.get_rng_state()
+    with OpCapture(results=str(tmp_path), console="off", log=False):
+        torch.exp(x)
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            torch.mm(x, x.t())
+        torch.use_deterministic_algorithms(True)
+        try:
+            F.dropout(x, 0.5)
+        finally:
+            torch.use_deterministic_algorithms(False)
+    found = {case.name: case.meta for case in map(load_case, find_refs(tmp_path))}
+    keys = ("autocast", "deterministic", "random")
+    assert not any(key in found["torch.exp"] for key in keys)
+    assert found["torch.mm"]["autocast"] == {"cuda": {"enabled": True, "dtype": "bfloat16"}}
+    assert found["torch.nn.functional.dropout"]["deterministic"] is True
+    assert torch.equal(found["torch.nn.functional.dropout"]["random"]["cuda:0"], state)
+    assert "random" not in found["torch.mm"]

@@ -297,6 +297,7 @@ static void counts_clear(struct compare_state *state) {
   memset(state->close, 0, sizeof state->close);
   memset(state->skipped, 0, sizeof state->skipped);
   state->rows_written = state->runs = state->kept = 0;
+  state->spoiled_count = 0;
   state->saved_calls = state->saved_bytes = state->capped = state->failed = 0;
   state->spent_ns = 0;
   for (size_t i = 0; i < sizeof state->ops / sizeof *state->ops; i++) {

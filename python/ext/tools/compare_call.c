@@ -23,6 +23,7 @@ struct work {
   struct compare_judgement *outputs;  // of call->out.leaf
   struct compare_judgement *inputs;   // of call->in.tensor
   int output_count;
+  bool blind;  // the CPU could not run it: all that can be seen is what happened to the inputs
 };
 
 static void work_reset(struct work *work) {
@@ -119,7 +120,7 @@ static int inputs_judge(struct work *work) {
     int output = c->changed[i] ? input_find_output(work, i) : -1;
     if (output >= 0) {
       work->inputs[i] = work->outputs[output];
-    } else if (!c->changed[i] && compare_tensor_equals(value, c->twins[i]) == 1) {
+    } else if (c->changed[i] ? work->blind : compare_tensor_equals(value, c->twins[i]) == 1) {
       status = compare_judgement_set_same(c, &work->inputs[i], &tensors[i]);
     } else {
       device[i] = value;
@@ -215,10 +216,21 @@ static void forward_note(const struct work *work, const struct compare_event *ev
     PyErr_Clear();
     return;
   }
+  PyObject *result = work->run.py_result ? work->run.py_result : Py_None;
   PyObject *py_extra = Py_BuildValue("{s:O,s:N,s:N,s:O,s:N,s:z}", "rows", event->py_rows, "args", py_args, "kwargs",
-                                     py_kwargs ? py_kwargs : Py_NewRef(Py_None), "result", work->run.py_result, "casts",
+                                     py_kwargs ? py_kwargs : Py_NewRef(Py_None), "result", result, "casts",
                                      compare_casts_describe(work->c), "folder", folder);
   compare_extra_put(work->tool->state, (int64_t)work->c->id, py_extra);
+}
+
+// The memory of an input that a call changed behind the program's back: earlier calls that autograd saved it for have
+// wrong gradients now, and are not to blame.
+static void inputs_note_spoiled(const struct work *work) {
+  for (int i = 0; i < work->c->twin_count; i++) {
+    if (work->inputs[i].verdict == COMPARE_WRONG && !work->c->changed[i]) {
+      compare_spoiled_note(work->tool->state, &work->c->spans[i], work->c->id);
+    }
+  }
 }
 
 static int call_report(struct work *work) {
@@ -231,6 +243,7 @@ static int call_report(struct work *work) {
   struct compare_wrong wrong = {0}, wrong_input = {0};
   char folder[COMPARE_FOLDER_BYTES] = "";
   event.py_rows = work->tool->py_console ? PyList_New(0) : NULL;
+  inputs_note_spoiled(work);
   inputs_report(work, &event, &wrong_input);
   outputs_report(work, &event, &wrong);
   wrong = wrong.judgement ? wrong : wrong_input;
@@ -273,9 +286,14 @@ static bool call_has_grad(const struct compare_state *state, const struct engine
   return false;
 }
 
-// Gradients can be compared only where both sides went the same way: the results are right, and indices and random
-// numbers are the same ones.
+// Gradients can be compared only where both sides went the same way: results and inputs are right, and indices and
+// random numbers are the same ones.
 static bool work_is_fit_for_backward(const struct work *work) {
+  for (int i = 0; i < work->c->twin_count; i++) {
+    if (work->inputs[i].verdict == COMPARE_WRONG) {
+      return false;
+    }
+  }
   for (int i = 0; i < work->output_count; i++) {
     const struct compare_judgement *judgement = &work->outputs[i];
     int tensor = i < work->call->out.leaf_count ? work->call->out.leaf[i].tensor : -1;
@@ -309,6 +327,30 @@ static void norm_note_changes(struct compare_case *c, const struct engine_call *
   }
 }
 
+// The CPU cannot run the call. Still, an input that it must not write to has to be as it was before.
+static int blind_report(struct work *work) {
+  struct compare_case *c = work->c;
+  work->blind = true;
+  work->run.inputs = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *work->run.inputs);
+  if (!work->run.inputs) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  work->run.input_count = c->twin_count;
+  for (int i = 0; i < c->twin_count; i++) {
+    work->run.inputs[i] = Py_NewRef(c->twins[i]);
+  }
+  if (inputs_judge(work) < 0) {
+    return compare_note_error(work->tool->state, work->info);
+  }
+  for (int i = 0; i < c->twin_count; i++) {
+    if (work->inputs[i].verdict == COMPARE_WRONG) {
+      return call_report(work);
+    }
+  }
+  return compare_note_unable(work->tool->state, work->info, work->run.reason);
+}
+
 int compare_call_run(struct engine_tool *tool, struct engine_call *call, struct compare_op *info,
                      struct compare_case *c, bool *kept) {
   struct compare_state *state = tool->state;
@@ -329,7 +371,7 @@ int compare_call_run(struct engine_tool *tool, struct engine_call *call, struct 
     status = compare_run_forward(c, COMPARE_LEGACY, false, &work.run);
   }
   if (status == 0 && work.run.reason[0]) {
-    status = compare_note_unable(state, info, work.run.reason);
+    status = blind_report(&work);
     work_reset(&work);
     return status;
   }

@@ -8,6 +8,7 @@
 #include "tools/compare_state.h"
 #include "tools/pickle.h"
 #include "tools/remap.h"
+#include "tools/situation.h"
 #include "tools/twin.h"
 
 // torch.device("cpu"), once.
@@ -86,6 +87,18 @@ static uint64_t signature_make(const struct engine_call *call) {
 
 // ---- life
 
+static struct compare_span span_find(const struct engine_tensor *tensor) {
+  size_t size = tensor->data && tensor->numel > 0 ? dit_dtype_get_size(tensor->dtype) : 0;
+  if (!size || !(tensor->flags & ENGINE_TENSOR_STRIDED)) {
+    return (struct compare_span){0};
+  }
+  uintptr_t reach = 0;
+  for (int d = 0; d < tensor->ndim; d++) {
+    reach += (uintptr_t)(tensor->sizes[d] - 1) * (uintptr_t)tensor->strides[d];
+  }
+  return (struct compare_span){(uintptr_t)tensor->data, (uintptr_t)tensor->data + (reach + 1) * size};
+}
+
 static int case_allocate(struct compare_case *c, const struct engine_call *call) {
   size_t count = (size_t)call->in.tensor_count;
   if (count == 0) {
@@ -93,15 +106,17 @@ static int case_allocate(struct compare_case *c, const struct engine_call *call)
   }
   c->twins = PyMem_Calloc(count, sizeof *c->twins);
   c->dtypes = PyMem_Calloc(count, sizeof *c->dtypes);
+  c->spans = PyMem_Calloc(count, sizeof *c->spans);
   c->changed = PyMem_Calloc(count, sizeof *c->changed);
   c->on_device = PyMem_Calloc(count, sizeof *c->on_device);
-  if (!c->twins || !c->dtypes || !c->changed || !c->on_device) {
+  if (!c->twins || !c->dtypes || !c->spans || !c->changed || !c->on_device) {
     (void)PyErr_NoMemory();
     return -1;
   }
   for (size_t i = 0; i < count; i++) {
     const struct engine_tensor *tensor = &call->in.tensor[i];
     c->dtypes[i] = tensor->dtype;
+    c->spans[i] = span_find(tensor);
     c->on_device[i] = (tensor->flags & ENGINE_TENSOR_DEVICE) != 0;
     if (c->on_device[i] && !c->device) {
       c->device = pickle_device_text(tensor);
@@ -145,6 +160,7 @@ struct compare_case *compare_case_create(struct engine_tool *tool, const struct 
   c->autocast = -1;
   c->second = (int64_t)time(NULL);
   autocast_find(c, call);
+  c->py_situation = situation_get(call);
   if (case_fill(c, info, call) < 0) {
     compare_case_destroy(c);
     return NULL;
@@ -178,10 +194,13 @@ void compare_case_empty(struct compare_case *c) {
   Py_CLEAR(c->py_random);
   objects_release(twins, c->twin_count);
   c->twin_count = 0;
+  Py_CLEAR(c->py_situation);
   PyMem_Free(c->dtypes);
+  PyMem_Free(c->spans);
   PyMem_Free(c->changed);
   PyMem_Free(c->on_device);
   c->dtypes = NULL;
+  c->spans = NULL;
   c->changed = c->on_device = NULL;
 }
 
@@ -219,4 +238,27 @@ void compare_case_note_changes(struct compare_case *c, struct compare_op *info, 
       c->changed[i] = engine_tensor_get_version(tensor->py_tensor) != tensor->version;
     }
   }
+}
+
+// ---- inputs that somebody changed
+
+void compare_spoiled_note(struct compare_state *state, const struct compare_span *span, uint64_t id) {
+  if (span->high > span->low) {
+    unsigned at = state->spoiled_count++ % COMPARE_SPOILED;
+    state->spoiled[at].span = *span;
+    state->spoiled[at].id = id;
+  }
+}
+
+uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c) {
+  unsigned count = state->spoiled_count < COMPARE_SPOILED ? state->spoiled_count : COMPARE_SPOILED;
+  for (unsigned k = 0; k < count; k++) {
+    const struct compare_span *span = &state->spoiled[k].span;
+    for (int i = 0; state->spoiled[k].id > c->id && i < c->twin_count; i++) {
+      if (c->spans[i].low < span->high && span->low < c->spans[i].high) {
+        return state->spoiled[k].id;
+      }
+    }
+  }
+  return 0;
 }

@@ -2,6 +2,7 @@
 //
 // The device's gradients of the results are copied to the CPU, where the kept graph of the CPU's run is walked
 // (compare_backward.c); gradients of the inputs are read where they are. Runs on the autograd threads.
+#include <stdio.h>
 #include <string.h>
 
 #include "tools/compare_state.h"
@@ -158,6 +159,15 @@ static int gradients_report(struct engine_tool *tool, struct compare_op *info, s
                          : 0;
 }
 
+static bool judgements_have_wrong(const struct compare_judgement *judgements, int count) {
+  for (int i = 0; i < count; i++) {
+    if (judgements[i].verdict == COMPARE_WRONG) {
+      return true;
+    }
+  }
+  return false;
+}
+
 static int gradients_judge(struct engine_tool *tool, struct compare_op *info, struct compare_case *c,
                            const struct engine_backward *backward, const struct gradients *out,
                            const struct gradients *in, PyObject *py_grads) {
@@ -172,8 +182,14 @@ static int gradients_judge(struct engine_tool *tool, struct compare_op *info, st
     reference[i] = grad == Py_None || (!backward->complete && !in->value[i]) ? NULL : grad;
   }
   status = status < 0 ? status : compare_judge_all(c, COMPARE_GRAD, in->value, reference, in->count, judgements);
+  uint64_t spoiler =
+      status == 0 && judgements_have_wrong(judgements, in->count) ? compare_spoiled_find(tool->state, c) : 0;
   if (status < 0) {
     status = compare_note_error(tool->state, info);
+  } else if (spoiler) {
+    char reason[128];
+    snprintf(reason, sizeof reason, "call %llu changed an input behind its back", (unsigned long long)spoiler);
+    status = compare_note_unable(tool->state, info, reason);
   } else {
     status = gradients_report(tool, info, c, backward, out, in, reference, judgements);
   }

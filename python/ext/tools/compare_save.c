@@ -143,6 +143,7 @@ static int file_build(struct capture_item *item, const struct compare_event *eve
       .tensors = leaves->tensor,
       .tensor_count = leaves->tensor_count,
       .whole = strstr(event->c->op->name, "as_strided") != NULL,
+      .state = strcmp(file->what, "device/input") == 0 ? event->c->py_situation : NULL,
   };
   pickle_twin_device = file->c ? file->c->device : NULL;
   int status = capture_item_build(item, &source);

@@ -78,6 +78,8 @@ struct compare_tolerance {
   double atol, rtol;
 };
 
+#define COMPARE_SPOILED 16
+
 struct compare_state {
   // Options.
   bool legacy, save, stop, backward, log;
@@ -103,6 +105,12 @@ struct compare_state {
   char *csv;  ///< path of the table, once there is one
   pid_t csv_pid;
   bool csv_failed;
+
+  struct {
+    struct compare_span span;
+    uint64_t id;
+  } spoiled[COMPARE_SPOILED];  ///< memory that a call changed although it must not, and by which; the latest ones
+  unsigned spoiled_count;
 
   struct compare_finding *first_finding, *last_finding;
   int64_t finding_count, dropped;
@@ -137,6 +145,11 @@ void compare_case_empty(struct compare_case *c);
 void compare_case_drop_run(struct compare_case *c);
 /// After the call: which tensors it wrote to.
 void compare_case_note_changes(struct compare_case *c, struct compare_op *info, const struct engine_call *call);
+
+/// Call `id` changed this memory although it must not.
+void compare_spoiled_note(struct compare_state *state, const struct compare_span *span, uint64_t id);
+/// The call that changed an input of the case after the case's own call; 0: none.
+uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c);
 
 // ---- compare_run.c
 
