@@ -32,11 +32,12 @@ class Tally:
     """Comparisons and accusations of several runs."""
 
     def __init__(self):
-        self.compared, self.unknown, self.accused = 0, {}, []
+        self.compared, self.further, self.unknown, self.accused = 0, 0, {}, []
 
     def add(self, tool, where):
         facts = tool.describe()
         self.compared += facts["forward"]["compared"] + facts["backward"]["compared"]
+        self.further += max(0, facts["runs"] - facts["forward"]["compared"])
         for name, (count, reason) in facts["unable"].items():
             self.unknown[(name, reason)] = self.unknown.get((name, reason), 0) + count
         for finding in facts["findings"]:
@@ -110,7 +111,7 @@ def run_entry(op, dtype, options, tally):
 
     backward = op.supports_autograd and dtype in op.supported_backward_dtypes("cpu")
     tool = OpAutoCompare(**options.tool)
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         torch.manual_seed(seed)
         samples = iter(op.sample_inputs("cuda", dtype, requires_grad=backward))
         for _ in range(options.samples):
@@ -185,7 +186,7 @@ def run_models(options, tally):
 
     for name, make in make_models().items():
         for text in ("float32", "bfloat16"):
-            for seed in range(options.seeds):
+            for seed in range(options.first_seed, options.first_seed + options.seeds):
                 torch.manual_seed(seed)
                 model, loss = make(getattr(torch, text))
                 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -225,6 +226,7 @@ def main():
     parser.add_argument("--ops", default="", help="entries of the database, by name, with commas")
     parser.add_argument("--samples", type=int, default=4, help="of each entry and dtype")
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=3, help="training steps of each model")
     parser.add_argument("--level", choices=["torch", "aten"], default="torch")
     parser.add_argument("--shard", type=int, default=0)
@@ -250,6 +252,7 @@ def main():
     accused = sum(finding["count"] for _, finding in tally.accused)
     answer = {
         "comparisons": tally.compared,
+        "further_runs": tally.further,
         "accusations": accused,
         "rate": accused / max(1, tally.compared),
         "bound95": bound(accused, max(1, tally.compared)),
@@ -263,8 +266,8 @@ def main():
     else:
         print(
             f"{answer['comparisons']} comparisons, {accused} accusations: rate {answer['rate']:.2g}, at most "
-            f"{answer['bound95']:.2g} with 95 % confidence; {answer['not_compared']} calls not compared; "
-            f"{answer['seconds']} s"
+            f"{answer['bound95']:.2g} with 95 % confidence; {answer['further_runs']} further CPU runs to decide; "
+            f"{answer['not_compared']} calls not compared; {answer['seconds']} s"
         )
     if options.details and not options.json:
         print("\n".join(answer["accused"]))

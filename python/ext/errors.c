@@ -79,6 +79,19 @@ int py_dict_take(PyObject *dict, const char *key, PyObject *value) {
   return result;
 }
 
+PyObject *py_numbers_pack(const int64_t *numbers, int count) {
+  PyObject *py_tuple = PyTuple_New(count);
+  for (int i = 0; py_tuple && i < count; i++) {
+    PyObject *py_number = PyLong_FromLongLong(numbers[i]);
+    if (!py_number) {
+      Py_CLEAR(py_tuple);
+      break;
+    }
+    PyTuple_SET_ITEM(py_tuple, i, py_number);
+  }
+  return py_tuple;
+}
+
 int py_optional_text(PyObject *argument, const char *what, const char **out) {
   if (argument == Py_None) {
     *out = NULL;

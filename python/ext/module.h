@@ -51,6 +51,8 @@ DIT_NODISCARD int py_device_check(PyObject *module, int device);
 
 /// dict[key] = value; takes the reference of `value` (which may be NULL: an error is then pending). 0 or -1.
 DIT_NODISCARD int py_dict_take(PyObject *dict, const char *key, PyObject *value);
+/// Tuple of ints (sizes, strides); NULL with an exception.
+PyObject *py_numbers_pack(const int64_t *numbers, int count);
 /// str or None; None gives NULL.
 DIT_NODISCARD int py_optional_text(PyObject *argument, const char *what, const char **out);
 /// A Python int as an address. 0, or -1 with an exception.

@@ -168,6 +168,8 @@ struct engine_call {
 
 /// The first tensor on a device decides; -1: only CPU.
 int engine_call_get_device(const struct engine_call *call);
+/// A text such as "cuda" or "npu:1".
+bool engine_text_is_device(PyObject *text);
 /// "<file>:<line> <function>: <source line>" of `call->location`; new reference.
 PyObject *engine_call_get_location(const struct engine_call *call);
 

@@ -45,7 +45,7 @@ static int op_decide(struct engine_op *op) {
   return 0;
 }
 
-static bool text_is_device(PyObject *text) {
+bool engine_text_is_device(PyObject *text) {
   static const char *const types[] = {"cuda", "npu",  "mlu", "musa",   "supa", "xpu",           "hpu",
                                       "mps",  "dipu", "xla", "vulkan", "dit",  "privateuseone", NULL};
   Py_ssize_t size = 0;
@@ -67,7 +67,7 @@ static bool text_is_device(PyObject *text) {
 static bool leaf_names_device(const struct engine_leaf *leaf) {
   static uint32_t device_key;
   if (leaf->kind == ENGINE_LEAF_STRING) {
-    return text_is_device(leaf->value);
+    return engine_text_is_device(leaf->value);
   }
   if (leaf->kind == ENGINE_LEAF_OTHER && Py_IS_TYPE(leaf->value, (PyTypeObject *)engine_torch.py_device_type)) {
     int8_t type = dit_device_object_get(leaf->value)->type;

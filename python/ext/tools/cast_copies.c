@@ -75,8 +75,8 @@ void cast_copies_drop(struct cast_job *job) {
 
 // out= that was resized: the original gets the same shape and strides.
 static int tensor_reshape_like(PyObject *original, const struct engine_tensor *copy) {
-  PyObject *py_sizes = cast_sizes_build(copy->sizes, copy->ndim);
-  PyObject *py_strides = py_sizes ? cast_sizes_build(copy->strides, copy->ndim) : NULL;
+  PyObject *py_sizes = py_numbers_pack(copy->sizes, copy->ndim);
+  PyObject *py_strides = py_sizes ? py_numbers_pack(copy->strides, copy->ndim) : NULL;
   int64_t reach = 1;
   for (int i = 0; i < copy->ndim; i++) {
     reach += (copy->sizes[i] - 1) * copy->strides[i];

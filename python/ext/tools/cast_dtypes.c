@@ -178,8 +178,8 @@ static PyObject *meta_make(const struct engine_tensor *tensor) {
     PyErr_SetString(PyExc_TypeError, "a tensor without strides has no meta tensor");
     return NULL;
   }
-  PyObject *py_sizes = cast_sizes_build(tensor->sizes, tensor->ndim);
-  PyObject *py_strides = py_sizes ? cast_sizes_build(tensor->strides, tensor->ndim) : NULL;
+  PyObject *py_sizes = py_numbers_pack(tensor->sizes, tensor->ndim);
+  PyObject *py_strides = py_sizes ? py_numbers_pack(tensor->strides, tensor->ndim) : NULL;
   PyObject *py_args = py_strides ? PyTuple_Pack(2, py_sizes, py_strides) : NULL;
   PyObject *py_kwargs = py_args ? Py_BuildValue("{s:O,s:O}", "dtype", dtype, "device", meta_get_device()) : NULL;
   PyObject *py_tensor = py_kwargs ? PyObject_Call(cast_torch.py_empty_strided, py_args, py_kwargs) : NULL;

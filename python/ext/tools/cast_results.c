@@ -35,14 +35,14 @@ static PyObject *tensor_cast_strided(const struct engine_tensor *tensor, PyObjec
     return NULL;
   }
   engine_tensor_read(py_narrow, &narrow);
-  PyObject *py_sizes = cast_sizes_build(narrow.sizes, narrow.ndim),
-           *py_strides = cast_sizes_build(narrow.strides, narrow.ndim);
+  PyObject *py_sizes = py_numbers_pack(narrow.sizes, narrow.ndim),
+           *py_strides = py_numbers_pack(narrow.strides, narrow.ndim);
   PyObject *py_device = engine_tensor_get(py_narrow, engine_torch.device);
   PyObject *py_args = py_sizes && py_strides ? PyTuple_Pack(2, py_sizes, py_strides) : NULL;
   PyObject *py_kwargs = py_device ? Py_BuildValue("{s:O,s:O}", "dtype", dtype, "device", py_device) : NULL;
   PyObject *py_empty = py_args && py_kwargs ? PyObject_Call(cast_torch.py_empty_strided, py_args, py_kwargs) : NULL;
   PyObject *py_full = py_empty ? PyObject_CallFunctionObjArgs(cast_torch.py_copy, py_empty, py_narrow, NULL) : NULL;
-  PyObject *py_shape = py_full ? cast_sizes_build(tensor->sizes, tensor->ndim) : NULL;
+  PyObject *py_shape = py_full ? py_numbers_pack(tensor->sizes, tensor->ndim) : NULL;
   if (py_shape) {
     py_result = py_narrow == tensor->py_tensor
                     ? Py_NewRef(py_full)

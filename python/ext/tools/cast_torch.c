@@ -134,16 +134,3 @@ PyObject *cast_tensor_convert(PyObject *tensor, PyObject *convert, PyObject *dty
   }
   return PyObject_CallFunctionObjArgs(cast_torch.py_to, tensor, dtype, NULL);
 }
-
-PyObject *cast_sizes_build(const int64_t *values, int count) {
-  PyObject *py_tuple = PyTuple_New(count);
-  for (int i = 0; py_tuple && i < count; i++) {
-    PyObject *py_value = PyLong_FromLongLong(values[i]);
-    if (!py_value) {
-      Py_CLEAR(py_tuple);
-      break;
-    }
-    PyTuple_SET_ITEM(py_tuple, i, py_value);
-  }
-  return py_tuple;
-}

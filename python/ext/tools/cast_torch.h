@@ -21,8 +21,6 @@ DIT_NODISCARD int cast_torch_load(void);
 PyObject *cast_convert_find(int dtype);
 /// The tensor in another dtype, differentiably: new reference or NULL. `convert` is cast_convert_find's answer.
 PyObject *cast_tensor_convert(PyObject *tensor, PyObject *convert, PyObject *dtype);
-/// A tuple of ints; new reference or NULL.
-PyObject *cast_sizes_build(const int64_t *values, int count);
 /// Switch autograd's mode (True, False): the state before, for cast_grad_restore; NULL with an exception.
 PyObject *cast_grad_switch(PyObject *wanted);
 /// Takes the reference. Keeps a pending exception.

@@ -248,14 +248,21 @@ static bool csv_append(struct compare_state *state, const char *path) {
   if (!file) {
     return false;
   }
-  if (fseek(file, 0, SEEK_END) == 0 && ftell(file) == 0) {
+  long before = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
+  if (before == 0) {
     fputs(header, file);
   }
   for (int64_t i = 0; i < state->row_count; i++) {
     row_write(file, &state->rows[i]);
   }
   bool failed = ferror(file) != 0;
-  return fclose(file) == 0 && !failed;
+  failed = fclose(file) != 0 || failed;
+  if (failed && before >= 0) {  // no half of a row stays
+    int error = errno;
+    (void)!truncate(path, before);
+    errno = error;
+  }
+  return !failed;
 }
 
 static PyObject *row_describe(const struct compare_row *row) {

@@ -15,22 +15,10 @@
 
 // ---- back into the arguments
 
-static PyObject *numbers_pack(const int64_t *numbers, int count) {
-  PyObject *py_tuple = PyTuple_New(count);
-  for (int i = 0; py_tuple && i < count; i++) {
-    PyObject *py_number = PyLong_FromLongLong(numbers[i]);
-    if (!py_number) {
-      Py_CLEAR(py_tuple);
-      break;
-    }
-    PyTuple_SET_ITEM(py_tuple, i, py_number);
-  }
-  return py_tuple;
-}
-
 // An `out` argument that the operator resized: the same shape and strides for the original.
 static int argument_resize(PyObject *original, const struct engine_tensor *twin) {
-  PyObject *py_sizes = numbers_pack(twin->sizes, twin->ndim), *py_strides = numbers_pack(twin->strides, twin->ndim);
+  PyObject *py_sizes = py_numbers_pack(twin->sizes, twin->ndim),
+           *py_strides = py_numbers_pack(twin->strides, twin->ndim);
   PyObject *py_resized = NULL, *py_done = NULL;
   if (py_sizes && py_strides) {
     PyObject *arguments[] = {original, py_sizes};
@@ -228,8 +216,8 @@ static PyObject *view_make(const struct fallback_run *run, const struct outcome 
   int64_t shift = distance / (int64_t)dit_dtype_get_size(result->dtype);
   engine_tensor_reset(&twin);
   PyObject *py_base = PyObject_CallOneArg(fallback_torch.py_offset, original);
-  PyObject *py_sizes = numbers_pack(result->sizes, result->ndim);
-  PyObject *py_strides = numbers_pack(result->strides, result->ndim), *py_offset = NULL, *py_view = NULL;
+  PyObject *py_sizes = py_numbers_pack(result->sizes, result->ndim);
+  PyObject *py_strides = py_numbers_pack(result->strides, result->ndim), *py_offset = NULL, *py_view = NULL;
   if (py_base && py_sizes && py_strides) {
     py_offset = PyLong_FromLongLong(PyLong_AsLongLong(py_base) + shift);
   }

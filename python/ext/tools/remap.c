@@ -27,31 +27,13 @@ static PyObject *value_walk(const struct walker *walker, PyObject *value, enum p
 
 // ---- devices
 
-static bool text_is_device(PyObject *text) {
-  static const char *const types[] = {"cuda", "npu",  "mlu", "musa",   "supa", "xpu",           "hpu",
-                                      "mps",  "dipu", "xla", "vulkan", "dit",  "privateuseone", NULL};
-  Py_ssize_t size = 0;
-  const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
-  if (!bytes || size < 3 || size > 24) {
-    PyErr_Clear();
-    return false;
-  }
-  size_t length = strcspn(bytes, ":");
-  for (const char *const *type = types; *type; type++) {
-    if (strlen(*type) == length && strncmp(*type, bytes, length) == 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
 static bool value_names_device(PyObject *value, enum position position) {
   if (Py_IS_TYPE(value, (PyTypeObject *)engine_torch.py_device_type)) {
     int8_t type = dit_device_object_get(value)->type;
     return type != DIT_C10_CPU && type != DIT_C10_META;
   }
   if (PyUnicode_Check(value)) {
-    return (position == POSITION_LATER || position == POSITION_DEVICE) && text_is_device(value);
+    return (position == POSITION_LATER || position == POSITION_DEVICE) && engine_text_is_device(value);
   }
   return position == POSITION_DEVICE && PyLong_Check(value) && !PyBool_Check(value);
 }

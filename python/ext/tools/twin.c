@@ -63,19 +63,6 @@ static int names_load(void) {
   return names.loaded ? 0 : -1;
 }
 
-static PyObject *numbers_pack(const int64_t *numbers, int count) {
-  PyObject *py_tuple = PyTuple_New(count);
-  for (int i = 0; py_tuple && i < count; i++) {
-    PyObject *py_number = PyLong_FromLongLong(numbers[i]);
-    if (!py_number) {
-      Py_CLEAR(py_tuple);
-      break;
-    }
-    PyTuple_SET_ITEM(py_tuple, i, py_number);
-  }
-  return py_tuple;
-}
-
 // ---- copies
 
 // A copy by torch itself; differentiable.
@@ -117,8 +104,8 @@ static PyObject *plan_get_target(const struct twin_plan *plan) {
 }
 
 static PyObject *strided_create(const struct twin_plan *plan, const struct engine_tensor *tensor) {
-  PyObject *py_sizes = numbers_pack(tensor->sizes, tensor->ndim);
-  PyObject *py_strides = numbers_pack(tensor->strides, tensor->ndim);
+  PyObject *py_sizes = py_numbers_pack(tensor->sizes, tensor->ndim);
+  PyObject *py_strides = py_numbers_pack(tensor->strides, tensor->ndim);
   PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype), *py_made = NULL;
   if (py_sizes && py_strides && py_dtype) {
     PyObject *arguments[] = {py_sizes, py_strides, py_dtype, plan_get_target(plan)};
@@ -193,7 +180,7 @@ static PyObject *bytes_copy(const struct twin_plan *plan, const struct engine_te
   offset += (int64_t)begin - (int64_t)(uintptr_t)tensor->data;
   if (offset >= 0 && offset + size <= bytes) {
     PyObject *py_device = engine_tensor_get(tensor->py_tensor, engine_torch.device);
-    PyObject *py_size = numbers_pack(&size, 1), *py_stride = numbers_pack(&one, 1), *py_flat = NULL;
+    PyObject *py_size = py_numbers_pack(&size, 1), *py_stride = py_numbers_pack(&one, 1), *py_flat = NULL;
     if (py_device && py_size && py_stride) {
       py_flat = view_make(names.py_uint8, py_device, py_storage, offset, py_size, py_stride);
     }
@@ -213,8 +200,8 @@ static PyObject *bytes_copy(const struct twin_plan *plan, const struct engine_te
 static PyObject *bytes_view(const struct twin_plan *plan, const struct engine_tensor *tensor, PyObject *storage,
                             uintptr_t begin) {
   PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype);
-  PyObject *py_sizes = numbers_pack(tensor->sizes, tensor->ndim);
-  PyObject *py_strides = numbers_pack(tensor->strides, tensor->ndim), *py_twin = NULL;
+  PyObject *py_sizes = py_numbers_pack(tensor->sizes, tensor->ndim);
+  PyObject *py_strides = py_numbers_pack(tensor->strides, tensor->ndim), *py_twin = NULL;
   if (py_dtype && py_sizes && py_strides) {
     int64_t offset = (int64_t)((uintptr_t)tensor->data - begin) / twin_plan_get_item_size(tensor);
     py_twin = view_make(py_dtype, plan_get_target(plan), storage, offset, py_sizes, py_strides);
