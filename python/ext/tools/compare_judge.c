@@ -292,14 +292,17 @@ static bool state_can_shake(const struct judgement_state *s) {
     return false;
   }
   return (s->entry && s->entry->kind == JUDGE_CONTRACTION) ||
-         judge_get_length(s->runs->c, s->entry, s->device->view.numel) >= 2;
+         judge_get_length(s->runs->c, s->runs->what, s->entry, s->device->view.numel) >= 2;
 }
 
 static double get_growth(const struct judgement_state *s) {
   if (s->type.roundoff >= 0x1p-20) {
     return 1;  // sums run in float32 at least: their errors vanish beside those of the inputs
   }
-  return sqrt(1 + log2(judge_get_length(s->runs->c, s->entry, s->device->view.numel)));
+  double length = judge_get_length(s->runs->c, s->runs->what, s->entry, s->device->view.numel),
+         levels = sqrt(1 + log2(length));
+  // Kernels of products add the terms of one element one after the other: a running sum.
+  return s->entry && s->entry->kind == JUDGE_CONTRACTION ? fmax(levels, sqrt(length) / 2) : levels;
 }
 
 // The relative error of the inputs: that of their own dtypes (0), of autocast, or of TF32. -1: an exception.

@@ -87,6 +87,7 @@ DIT_NODISCARD int judge_index_check(struct compare_case *c, const struct judge_l
 /// Does an index of this scatter occur more than once? 1, 0 or -1.
 DIT_NODISCARD int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *entry);
 /// Terms that an element of the result sums up, at least 1: from the numbers of elements alone.
-double judge_get_length(struct compare_case *c, const struct judge_list_entry *entry, int64_t numel);
+double judge_get_length(const struct compare_case *c, enum compare_what what, const struct judge_list_entry *entry,
+                        int64_t numel);
 
 #endif

@@ -129,12 +129,14 @@ const struct judge_list_entry *judge_list_find(const char *name) {
 
 // ---- the length of sums
 
-double judge_get_length(struct compare_case *c, const struct judge_list_entry *entry, int64_t numel) {
-  double first = 0, second = 0;
+double judge_get_length(const struct compare_case *c, enum compare_what what, const struct judge_list_entry *entry,
+                        int64_t numel) {
+  double first = 0, second = 0, longest = 1;
   for (int i = 0; i < c->twin_count; i++) {
     struct engine_tensor info;
     engine_tensor_read(c->twins[i], &info);
-    double elements = (double)info.numel;
+    double elements = (double)info.numel, last = info.ndim > 0 ? (double)info.sizes[info.ndim - 1] : 1;
+    longest = fmax(longest, fmax(last, last > 0 ? elements / last : 0));
     engine_tensor_reset(&info);
     if (elements > first) {
       second = first;
@@ -145,8 +147,8 @@ double judge_get_length(struct compare_case *c, const struct judge_list_entry *e
   }
   double out = numel > 0 ? (double)numel : 1, length = first / out;
   if (entry && entry->kind == JUDGE_CONTRACTION) {
-    // [m, k] x [k, n]: k = sqrt(mk * kn / mn). Of gradients it is one of the outer dimensions, in the same way.
-    length = fmax(length, sqrt(first * second / out));
+    // [m, k] x [k, n]: k = sqrt(mk * kn / mn). Of gradients it is m or n: an extent of an argument, or its rows.
+    length = fmax(length, what == COMPARE_GRAD ? longest : sqrt(first * second / out));
   }
   return fmax(1, length);
 }
