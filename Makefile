@@ -17,7 +17,8 @@ PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile
 CORE_TESTS := $(patsubst %,tests/python/test_%.py,silent autograd cuda_surface cuda_memory cuda_stream cuda_random \
 	serialization rnn sdpa amp promotion_inplace)
 TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_checkpoint tools_training op_capture capture_pickle \
-	op_time_measure op_overflow_check op_options op_selection op_tool_base helper store export)
+	op_time_measure op_overflow_check op_options op_selection op_tool_base helper store export tool_twin op_fallback op_dtype_cast \
+	op_autocompare op_autocompare_report compare_judge compare_backward compare_random apply_feature acting_training)
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean

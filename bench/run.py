@@ -13,7 +13,7 @@ import time
 
 import common
 
-PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import", "step", "act")
+PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import", "step", "act", "faultlab/run")
 QUICK = {
     "bench_alias": ["--rounds", "3", "--calls", "500"],
     "bench_small_ops": ["--rounds", "9", "--calls", "300"],
@@ -21,6 +21,7 @@ QUICK = {
     "bench_import": ["--rounds", "3"],
     "step": ["--quick"],
     "act": ["--quick"],
+    "faultlab/run": ["--faults", "24", "--clean", "8", "--fresh"],
 }
 
 

@@ -23,8 +23,66 @@ def is_clean(rows):
     return not any(row.get("error") or ("clean" in row and row.get("findings")) for row in rows)
 
 
-def format_report(rows):
+def make_summary(rows):
     clean, faults, counted = split(rows)
+    fired = sum(row.get("fired", False) for row in faults)
+    operators = len({row["operator"] for row in counted})
+    accused = sum(bool(row.get("findings")) for row in clean)
+    calls = sum(row.get("calls", 0) for row in clean)
+    errors = sum(bool(row.get("error")) for row in rows)
+    seconds = sum(row["seconds"] for row in rows)
+    return (
+        f"{len(faults)} faults planned, {fired} fired, {len(counted)} exceed four times the CPU's own error, over "
+        f"{operators} operators. {len(clean)} clean runs with {calls:,} operator calls: {accused} accused somebody. "
+        f"{errors} scenarios failed. {seconds:.0f} s of computing."
+    )
+
+
+def make_result(rows):
+    """What bench/run.py writes into docs/measurements.md."""
+    clean, _, counted = split(rows)
+    total = max(len(counted), 1)
+    first, innocent = (sum(bool(row[key]) for row in counted) for key in ("first", "innocents"))
+    accused = sum(bool(row.get("findings")) for row in clean)
+    goals = [
+        ("culprit named first", first, "at least 98 %", first >= 0.98 * total),
+        ("scenarios with an innocent accused", innocent, "at most 1 %", innocent <= 0.01 * total),
+    ]
+    table = [
+        {
+            "what": what,
+            "figure": f"{percent(n, total)} ({n} of {total})",
+            "goal": goal,
+            "met": "met" if ok else "missed",
+        }
+        for what, n, goal, ok in goals
+    ]
+    met = "met" if not accused else "missed"
+    table.append(
+        {"what": "clean runs that accuse somebody", "figure": f"{accused} of {len(clean)}", "goal": "0", "met": met}
+    )
+    for key in ("level", "direction", "dtype", "kind", "model"):
+        for value in sorted({row[key] for row in counted}):
+            some = [row for row in counted if row[key] == value]
+            n = sum(row["first"] for row in some)
+            table.append(
+                {
+                    "what": f"{key} {value}",
+                    "figure": f"{percent(n, len(some))} ({n} of {len(some)})",
+                    "goal": "",
+                    "met": "",
+                }
+            )
+    return {
+        "title": "The fault laboratory: does OpAutoCompare name the broken operator first?",
+        "command": "python bench/faultlab/run.py",
+        "note": make_summary(rows),
+        "rows": table,
+    }
+
+
+def format_report(rows):
+    clean, _, counted = split(rows)
     lines = [
         "| scenarios | counted | culprit named first | named at all | innocents accused |",
         "|---|---|---|---|---|",
@@ -33,18 +91,8 @@ def format_report(rows):
     for key in ("level", "direction", "dtype", "kind", "model"):
         for value in sorted({row[key] for row in counted}):
             lines.append(make_line(f"{key} {value}", [row for row in counted if row[key] == value]))
-    fired = sum(row.get("fired", False) for row in faults)
-    operators = len({row["operator"] for row in counted})
-    accused = sum(bool(row.get("findings")) for row in clean)
-    calls = sum(row.get("calls", 0) for row in clean)
+    lines += ["", make_summary(rows)]
     errors = [row for row in rows if row.get("error")]
-    seconds = sum(row["seconds"] for row in rows)
-    lines += [
-        "",
-        f"{len(faults)} faults planned, {fired} fired, {len(counted)} exceed four times the CPU's own error, "
-        f"over {operators} operators. {len(clean)} clean runs with {calls:,} operator calls: {accused} accused "
-        f"somebody. {len(errors)} scenarios failed. {seconds:.0f} s of computing.",
-    ]
     lines += [f"- failed: {row['name']}: {row['error']}" for row in errors]
     lines += [f"- clean run {row['name']} accused {format_findings(row)}" for row in clean if row.get("findings")]
     lines += [f"- missed: {format_fault(row)}: {format_findings(row)}" for row in counted if not row["first"]]

@@ -139,9 +139,12 @@ def main():
     parser.add_argument("--faults", type=int, default=400, help="planned; those that fire and are large enough count")
     parser.add_argument("--clean", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "faultlab.jsonl"))
     options = parser.parse_args()
+    if options.fresh and os.path.exists(options.out):
+        os.unlink(options.out)
     prepare()
     import plan
     import report
@@ -149,6 +152,7 @@ def main():
     scenarios = plan.make_faults(options.faults, options.seed) + plan.make_clean(options.clean, options.seed)
     rows = run_all(scenarios, options.out, options.jobs)
     print(report.format_report(rows))
+    print(json.dumps(report.make_result(rows)))  # for bench/run.py
     return 0 if report.is_clean(rows) else 1
 
 

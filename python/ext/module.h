@@ -6,6 +6,8 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
+#include <stdbool.h>
+
 #include "dit/error.h"
 
 /// Per-module state (one per interpreter that imports ditorch._C).
@@ -51,6 +53,17 @@ DIT_NODISCARD int py_device_check(PyObject *module, int device);
 
 /// dict[key] = value; takes the reference of `value` (which may be NULL: an error is then pending). 0 or -1.
 DIT_NODISCARD int py_dict_take(PyObject *dict, const char *key, PyObject *value);
+/// Instead of PyErr_Clear, where an error means "it is not known" and the work goes on: a Ctrl-C that came meanwhile is
+/// not lost but comes again.
+static inline void py_error_drop(void) {
+  if (PyErr_Occurred()) {
+    bool interrupted = PyErr_ExceptionMatches(PyExc_KeyboardInterrupt);
+    PyErr_Clear();
+    if (interrupted) {
+      PyErr_SetInterrupt();
+    }
+  }
+}
 /// Tuple of ints (sizes, strides); NULL with an exception.
 PyObject *py_numbers_pack(const int64_t *numbers, int count);
 /// str or None; None gives NULL.

@@ -678,3 +678,31 @@ def test_unknown_kind_and_bad_settings():
     for one in many:
         one.stop()
     assert torch._C._len_torch_function_stack() == 0
+
+
+def test_ctrl_c_inside_the_engine_is_not_lost(python):
+    """An error while a name is looked up means another way of naming; a Ctrl-C at that moment must still arrive."""
+    code = """
+        import os, signal, torch, torch.overrides
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of a shell
+        original, told = torch.overrides.resolve_name, []
+        def resolve(func):
+            if getattr(func, "__name__", "") == "sinh":
+                told.append(1)
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000):
+                    pass
+            return original(func)
+        torch.overrides.resolve_name = resolve
+        import ditorch
+        from op_tools import OpObserve
+        x = torch.ones(2, device="cuda")
+        try:
+            with OpObserve(console="off", log=False):
+                for _ in range(1000):
+                    torch.sinh(x)
+            print("lost")
+        except KeyboardInterrupt:
+            print("arrived", len(told))
+    """
+    assert "arrived 1" in python(textwrap.dedent(code)).stdout

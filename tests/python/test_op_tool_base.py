@@ -602,11 +602,15 @@ def test_exit_stops_what_is_on(python, tmp_path):
 
 
 def test_interrupt_stops_the_tool(x):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of a shell
     observe = OpObserve()
-    with pytest.raises(KeyboardInterrupt), observe:
-        signal.raise_signal(signal.SIGINT)
-        while True:
-            x + 1
+    try:
+        with pytest.raises(KeyboardInterrupt), observe:
+            signal.raise_signal(signal.SIGINT)
+            while True:
+                x + 1
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not observe.is_active and (x + 1).sum().item() == 6
 
 

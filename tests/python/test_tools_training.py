@@ -301,8 +301,9 @@ def test_ctrl_c_ends_the_program_and_keeps_the_results(results):
     script = results / "loop.py"
     script.write_text(
         textwrap.dedent("""
-        import torch, ditorch
+        import signal, torch, ditorch
         from op_tools import OpObserve, OpTimeMeasure
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of a shell
         x = torch.ones(64, 64, device="cuda")
         with OpObserve(), OpTimeMeasure():
             print("ready", flush=True)
@@ -317,7 +318,10 @@ def test_ctrl_c_ends_the_program_and_keeps_the_results(results):
         assert child.poll() is None, child.stderr.read()
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    try:
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
     assert "KeyboardInterrupt" in err and child.returncode in (-signal.SIGINT, 130, 1)
     assert "OpObserve" in out + err and "OpTimeMeasure" in out + err
     from ditorch import export

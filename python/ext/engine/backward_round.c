@@ -72,7 +72,7 @@ static int tools_end(struct backward_round *round, bool complete) {
     if (status < 0 && !kind) {
       PyErr_Fetch(&kind, &value, &traceback);
     } else if (status < 0) {
-      PyErr_Clear();
+      py_error_drop();
     }
   }
   engine_guard_lower(token);
@@ -130,7 +130,7 @@ static int task_flush(struct task *task) {
     if (status < 0 && !kind) {
       PyErr_Fetch(&kind, &value, &traceback);
     } else if (status < 0) {
-      PyErr_Clear();
+      py_error_drop();
     }
   }
   if (kind) {

@@ -102,7 +102,7 @@ static PyCFunction method_find(PyTypeObject *type, PyObject *name, int flags) {
     const PyMethodDef *definition = ((PyMethodDescrObject *)(void *)py_method)->d_method;
     found = definition->ml_flags == flags ? definition->ml_meth : NULL;
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_method);  // the type keeps it
   return found;
 }
@@ -113,7 +113,7 @@ static const PyGetSetDef *getter_find(PyTypeObject *type, PyObject *name) {
   if (py_getter && Py_IS_TYPE(py_getter, &PyGetSetDescr_Type)) {
     found = ((PyGetSetDescrObject *)(void *)py_getter)->d_getset;
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_getter);
   return found && found->get ? found : NULL;
 }
@@ -207,7 +207,7 @@ bool engine_backward_is_running(void) {
   }
   int64_t id = backward_task_get_id();
   if (id == -2) {
-    PyErr_Clear();
+    py_error_drop();
   }
   return id >= 0;
 }

@@ -48,7 +48,7 @@ static void dispatch_read(struct progress *progress) {
   progress->enabled = py_enabled != Py_False;
   Py_XDECREF(py_length);
   Py_XDECREF(py_enabled);
-  PyErr_Clear();
+  py_error_drop();
 }
 
 // torch hands the call of `outer` on: to a mode (which it takes off the stack) or a subclass (which switches them off).
@@ -282,7 +282,7 @@ static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
     hook->py_dict = PyDict_New();
     hook->op = op_find(name);
     PyObject *py_doc = PyObject_GetAttrString(func, "__doc__");  // the type has one, which would be found first
-    PyErr_Clear();
+    py_error_drop();
     if (!hook->py_features || !hook->py_dict || !hook->op ||
         PyDict_SetItemString(hook->py_dict, "__doc__", py_doc ? py_doc : Py_None) < 0) {
       Py_CLEAR(py_self);
@@ -296,7 +296,7 @@ static PyObject *hook_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
 static PyObject *hook_getattro(PyObject *self, PyObject *name) {
   PyObject *py_value = PyObject_GenericGetAttr(self, name);
   if (!py_value && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-    PyErr_Clear();
+    py_error_drop();
     py_value = PyObject_GetAttr(as_hook(self)->py_func, name);
   }
   return py_value;
@@ -382,7 +382,7 @@ static bool hook_is_found(PyObject *self, PyObject *py_name) {
     py_at = py_next;
   }
   bool found = py_parts && py_at == self;
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_at);
   Py_XDECREF(py_parts);
   Py_XDECREF(py_module);
@@ -394,7 +394,7 @@ static PyObject *hook_reduce(PyObject *self, PyObject *protocol) {
   (void)protocol;
   PyObject *func = as_hook(self)->py_func;
   PyObject *py_name = PyFunction_Check(func) ? PyObject_GetAttrString(func, "__qualname__") : NULL;
-  PyErr_Clear();
+  py_error_drop();
   if (py_name && PyUnicode_Check(py_name) && hook_is_found(self, py_name)) {
     return py_name;
   }

@@ -222,7 +222,7 @@ static bool probes_run(void) {
     ready = probe_read(&probes[i], py_keys) == 0;
   }
   bool known = ready && layout_find(probes, count);
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_scope);
   Py_XDECREF(py_keys);
   Py_XDECREF(torch_c);

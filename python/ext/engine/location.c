@@ -44,7 +44,7 @@ static int prefix_add(const char *module) {
       cache.prefixes[cache.prefix_count++] = folder;
     }
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_file);
   Py_XDECREF(py_module);
   return cache.prefix_count;
@@ -71,7 +71,7 @@ static PyObject *source_get(PyObject *py_file, int line) {
   Py_XDECREF(py_line);
   Py_XDECREF(linecache);
   if (!py_text) {
-    PyErr_Clear();
+    py_error_drop();
     py_text = PyUnicode_FromString("");
   }
   return py_text;
@@ -123,7 +123,7 @@ static uint32_t location_make(PyCodeObject *code, int line) {
   if (text && dit_record_intern(text, (size_t)size, &key, NULL) == DIT_OK) {
     text_keep(key, text);
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_text);
   Py_XDECREF(py_source);
   return key;
@@ -151,7 +151,7 @@ static const struct place *place_find(PyCodeObject *code, int offset) {
   }
   const char *file = PyUnicode_AsUTF8(code->co_filename);
   bool internal = !file || file_is_internal(file);
-  PyErr_Clear();
+  py_error_drop();
   uint32_t location = internal ? 0 : location_make(code, PyCode_Addr2Line(code, offset));
   cache.used++;
   Py_INCREF(code);

@@ -100,7 +100,7 @@ static void ints_add(struct dit_record_builder *builder, const struct engine_lea
     PyObject *item = PyTuple_Check(leaf->value) ? PyTuple_GET_ITEM(leaf->value, i) : PyList_GET_ITEM(leaf->value, i);
     values[i] = PyLong_AsLongLong(item);
   }
-  PyErr_Clear();
+  py_error_drop();
   dit_record_field_i64s(builder, leaf->key, values, (size_t)kept);
 }
 
@@ -109,7 +109,7 @@ static void ints_add(struct dit_record_builder *builder, const struct engine_lea
 static void text_cut_add(struct dit_record_builder *builder, uint32_t key, PyObject *text) {
   Py_ssize_t size = 0;
   const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, &size) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   if (!bytes) {
     bytes = "?";
     size = 1;
@@ -141,7 +141,7 @@ static void leaf_add(struct dit_record_builder *builder, const struct engine_lea
     case ENGINE_LEAF_INT: {
       int64_t value = PyLong_AsLongLong(leaf->value);
       if (value == -1 && PyErr_Occurred()) {
-        PyErr_Clear();
+        py_error_drop();
         other_add(builder, leaf);
         return;
       }
@@ -236,7 +236,7 @@ static size_t metadata_fill(PyObject *dict, struct dit_record_pair *pairs) {
   while (dict && PyDict_Next(dict, &at, &py_key, &py_value) && count < MAX_METADATA) {
     const char *key = PyUnicode_Check(py_key) ? PyUnicode_AsUTF8(py_key) : NULL;
     const char *value = PyUnicode_Check(py_value) ? PyUnicode_AsUTF8(py_value) : NULL;
-    PyErr_Clear();
+    py_error_drop();
     if (key && value) {
       pairs[count++] = (struct dit_record_pair){key, value};
     }
@@ -247,7 +247,7 @@ static size_t metadata_fill(PyObject *dict, struct dit_record_pair *pairs) {
 static int64_t option_int(PyObject *options, const char *name, int64_t fallback) {
   PyObject *value = options ? PyDict_GetItemString(options, name) : NULL;  // borrowed
   int64_t number = value && PyLong_Check(value) ? PyLong_AsLongLong(value) : fallback;
-  PyErr_Clear();
+  py_error_drop();
   return number;
 }
 

@@ -51,7 +51,7 @@ bool engine_text_is_device(PyObject *text) {
   Py_ssize_t size = 0;
   const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
   if (!bytes || size < 3 || size > 24) {
-    PyErr_Clear();
+    py_error_drop();
     return false;
   }
   size_t length = strcspn(bytes, ":");
@@ -345,11 +345,11 @@ static void inputs_refresh(struct engine_call *call) {
     return;
   }
   if (!py_out && !(py_out = PyUnicode_InternFromString("out"))) {
-    PyErr_Clear();
+    py_error_drop();
     return;
   }
   if (!inplace && !PyDict_GetItemWithError(call->kwargs, py_out)) {
-    PyErr_Clear();
+    py_error_drop();
     return;
   }
   for (int i = 0; i < call->in.tensor_count; i++) {
@@ -509,7 +509,7 @@ static PyObject *call_apply(struct engine_call *call, uint32_t mask, int *token)
   }
   engine_window_drop(&window);
   if (failure.kind) {
-    PyErr_Clear();  // the operator's own error comes first
+    py_error_drop();  // the operator's own error comes first
     PyErr_Restore(failure.kind, failure.value, failure.traceback);
   } else if (status < 0) {
     Py_CLEAR(py_result);

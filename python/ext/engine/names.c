@@ -51,9 +51,9 @@ static int table_grow(void) {
 // "<module>.<name>"; either part may be missing (both: the empty string).
 static PyObject *name_assemble(PyObject *func) {
   PyObject *py_module = PyObject_GetAttrString(func, "__module__");
-  PyErr_Clear();
+  py_error_drop();
   PyObject *py_name = PyObject_GetAttrString(func, "__name__");
-  PyErr_Clear();
+  py_error_drop();
   bool has_module = py_module && PyUnicode_Check(py_module), has_name = py_name && PyUnicode_Check(py_name);
   PyObject *py_text = NULL;
   if (has_module && has_name) {
@@ -74,7 +74,7 @@ static PyObject *name_of_overload(PyObject *func) {
   PyObject *py_name = py_schema ? PyObject_GetAttrString(py_schema, "name") : NULL;
   Py_XDECREF(py_schema);
   if (!py_name) {
-    PyErr_Clear();
+    py_error_drop();
     return name_assemble(func);
   }
   return py_name;
@@ -94,14 +94,14 @@ static PyObject *dotted_find(const char *name) {
     py_object = py_next;
     part = next;
   }
-  PyErr_Clear();
+  py_error_drop();
   return py_object;
 }
 
 // Takes `py_name` and returns it or the canonical one.
 static PyObject *name_canonical(PyObject *py_name, PyObject *func) {
   PyObject *py_own = PyObject_GetAttrString(func, "__name__");
-  PyErr_Clear();
+  py_error_drop();
   const char *name = PyUnicode_AsUTF8(py_name);
   const char *own = py_own && PyUnicode_Check(py_own) ? PyUnicode_AsUTF8(py_own) : NULL;
   const char *dot = name ? strrchr(name, '.') : NULL;
@@ -117,7 +117,7 @@ static PyObject *name_canonical(PyObject *py_name, PyObject *func) {
     }
     Py_XDECREF(py_object);
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_own);
   if (!py_better) {
     return py_name;
@@ -132,7 +132,7 @@ static PyObject *name_resolve(PyObject *func) {
     return name_canonical(py_name, func);
   }
   Py_XDECREF(py_name);
-  PyErr_Clear();
+  py_error_drop();
   return name_assemble(func);
 }
 
@@ -305,12 +305,12 @@ static const char *const operator_getters[] = {"T", "mT", "H", "mH", "real", "im
 static struct engine_op *getter_find(PyObject *func) {
   static PyObject *py_self_name;
   if (!py_self_name && !(py_self_name = PyUnicode_InternFromString("__self__"))) {
-    PyErr_Clear();
+    py_error_drop();
     return NULL;
   }
   PyObject *py_descriptor = PyObject_GetAttr(func, py_self_name);
   if (!py_descriptor || !Py_IS_TYPE(py_descriptor, &PyGetSetDescr_Type)) {
-    PyErr_Clear();
+    py_error_drop();
     Py_XDECREF(py_descriptor);
     return NULL;
   }
@@ -330,7 +330,7 @@ static struct engine_op *getter_find(PyObject *func) {
       Py_XDECREF(py_name);
     }
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_DECREF(py_descriptor);
   return op;
 }
@@ -338,7 +338,7 @@ static struct engine_op *getter_find(PyObject *func) {
 static bool wrapper_is_setter(PyObject *func) {
   PyObject *py_name = PyObject_GetAttrString(func, "__name__");
   bool setter = py_name && PyUnicode_Check(py_name) && PyUnicode_CompareWithASCIIString(py_name, "__get__") != 0;
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_name);
   return setter;
 }

@@ -46,7 +46,7 @@ static int stack_remove(bool aten) {
   while (status == 0 && !found) {
     PyObject *py_top = stack_pop(aten);
     if (!py_top) {
-      PyErr_Clear();  // an empty stack: somebody else took it
+      py_error_drop();  // an empty stack: somebody else took it
       break;
     }
     found = py_top == mode;
@@ -112,7 +112,7 @@ static PyObject *py_backward_enter(PyObject *module, PyObject *unused) {
     PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
     long length = py_length ? PyLong_AsLong(py_length) : -1;
     Py_XDECREF(py_length);
-    PyErr_Clear();
+    py_error_drop();
     PyObject *py_at = NULL;
     for (long i = 0; wanted && i < length; i++) {
       PyObject *py_index = PyLong_FromLong(i);
@@ -120,7 +120,7 @@ static PyObject *py_backward_enter(PyObject *module, PyObject *unused) {
       Py_XDECREF(py_index);
       wanted = !py_at || py_at != engine_mode_get();
       Py_XDECREF(py_at);
-      PyErr_Clear();
+      py_error_drop();
     }
   }
   if (wanted && stack_push(false, engine_mode_get()) < 0) {

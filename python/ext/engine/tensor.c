@@ -33,7 +33,7 @@ static enum family subclass_get_family(PyTypeObject *type) {
   }
   PyObject *py_own = PyObject_GetAttrString((PyObject *)type, "__torch_dispatch__");
   PyObject *py_base = PyObject_GetAttrString(engine_torch.py_tensor_type, "__torch_dispatch__");
-  PyErr_Clear();
+  py_error_drop();
   enum family family = py_own && py_own == py_base ? FAMILY_PLAIN : FAMILY_WRAPPER;
   if (strstr(type->tp_name, "FakeTensor") || strstr(type->tp_name, "FunctionalTensor")) {
     family = FAMILY_FAKE;
@@ -89,7 +89,7 @@ static int16_t dtype_read(PyObject *tensor) {
   int16_t dtype = text ? (int16_t)dit_dtype_find(text) : -1;
   Py_XDECREF(py_text);
   Py_XDECREF(py_dtype);
-  PyErr_Clear();
+  py_error_drop();
   return dtype;
 }
 
@@ -132,7 +132,7 @@ static void device_read(PyObject *tensor, struct engine_tensor *out) {
     out->place = place_of_type(device.type);
   }
   Py_XDECREF(py_device);
-  PyErr_Clear();
+  py_error_drop();
 }
 
 // ---- reading
@@ -144,7 +144,7 @@ static bool getter_is_true(PyObject *tensor, const PyGetSetDef *getter) {
   PyObject *py_value = engine_tensor_get(tensor, getter);
   bool yes = py_value != Py_False;  // an error counts as "unusual"
   Py_XDECREF(py_value);
-  PyErr_Clear();
+  py_error_drop();
   return yes;
 }
 
@@ -152,7 +152,7 @@ static bool memory_is_plain(PyObject *tensor) {
   PyObject *py_layout = engine_tensor_get(tensor, engine_torch.layout);
   bool strided = py_layout == engine_torch.py_strided;
   Py_XDECREF(py_layout);
-  PyErr_Clear();
+  py_error_drop();
   return strided && !getter_is_true(tensor, engine_torch.is_meta) &&
          !getter_is_true(tensor, engine_torch.is_quantized) && !getter_is_true(tensor, engine_torch.is_nested);
 }
@@ -161,14 +161,14 @@ static bool method_is_true(PyObject *tensor, PyObject *descriptor) {
   PyObject *py_value = PyObject_CallOneArg(descriptor, tensor);
   bool yes = py_value == Py_True;
   Py_XDECREF(py_value);
-  PyErr_Clear();
+  py_error_drop();
   return yes;
 }
 
 static bool exchange_read(PyObject *tensor, struct engine_tensor *out) {
   struct engine_dl_tensor dl;
   if (engine_torch.exchange->tensor_from_object(tensor, &dl) != 0) {
-    PyErr_Clear();
+    py_error_drop();
     return false;
   }
   out->sizes = dl.shape;
@@ -198,7 +198,7 @@ static void attributes_read(PyObject *tensor, struct engine_tensor *out) {
   device_read(tensor, out);
   PyObject *py_shape = engine_tensor_get(tensor, engine_torch.shape);
   PyObject *py_strides = py_shape ? PyObject_CallMethod(tensor, "stride", NULL) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   Py_ssize_t ndim = py_shape && PyTuple_Check(py_shape) ? PyTuple_GET_SIZE(py_shape) : 0;
   bool strided = py_strides && PyTuple_Check(py_strides) && PyTuple_GET_SIZE(py_strides) == ndim;
   out->owned = PyMem_Malloc(sizeof(int64_t) * (size_t)(2 * ndim + 1));
@@ -213,7 +213,7 @@ static void attributes_read(PyObject *tensor, struct engine_tensor *out) {
     out->sizes = out->owned;
     out->strides = strided ? out->owned + ndim : NULL;
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_strides);
   Py_XDECREF(py_shape);
 }
@@ -224,7 +224,7 @@ static void pointer_read(PyObject *tensor, struct engine_tensor *out) {
   out->data = py_address && out->numel > 0 ? PyLong_AsVoidPtr(py_address) : NULL;
   Py_XDECREF(py_address);
   if (PyErr_Occurred() || (!out->data && out->numel > 0) || !out->strides) {
-    PyErr_Clear();
+    py_error_drop();
     out->place = ENGINE_PLACE_NONE;
     return;
   }
@@ -366,7 +366,7 @@ int64_t engine_tensor_get_version(PyObject *tensor) {
   PyObject *py_version = engine_tensor_get(tensor, engine_torch.version);
   int64_t version = py_version ? PyLong_AsLongLong(py_version) : -1;
   Py_XDECREF(py_version);
-  PyErr_Clear();
+  py_error_drop();
   engine_dispatch_enable(py_disabled);
   return version;
 }
@@ -416,7 +416,7 @@ uint32_t engine_tensor_get_device_key(const struct engine_tensor *tensor) {
   }
   Py_XDECREF(py_type);
   Py_XDECREF(py_device);
-  PyErr_Clear();
+  py_error_drop();
   return key;
 }
 
@@ -427,7 +427,7 @@ void *engine_stream_get_current(const struct engine_tensor *tensor) {
   }
   if (tensor->place == ENGINE_PLACE_CUDA && engine_torch.exchange && engine_torch.exchange->current_stream) {
     if (engine_torch.exchange->current_stream(ENGINE_DL_CUDA, tensor->device_index, &stream) != 0) {
-      PyErr_Clear();
+      py_error_drop();
       stream = NULL;
     }
   }

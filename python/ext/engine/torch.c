@@ -16,7 +16,7 @@ static PyGetSetDef *getter_find(PyObject *type, const char *name) {
   if (py_descriptor && Py_IS_TYPE(py_descriptor, &PyGetSetDescr_Type)) {
     found = ((PyGetSetDescrObject *)(void *)py_descriptor)->d_getset;
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_descriptor);  // the type keeps it
   return found && found->get ? found : NULL;
 }
@@ -50,7 +50,7 @@ static const struct engine_exchange *exchange_find(PyObject *tensor_type) {
   if (py_capsule && PyCapsule_IsValid(py_capsule, "dlpack_exchange_api")) {
     exchange = PyCapsule_GetPointer(py_capsule, "dlpack_exchange_api");
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_capsule);  // static memory of torch
   bool usable = exchange && exchange->major == 1 && exchange->tensor_from_object;
   return usable ? exchange : NULL;
@@ -69,7 +69,7 @@ static PyObject *attribute_walk(PyObject *module, const char *const *names) {
 
 static PyObject *optional_walk(PyObject *module, const char *const *names) {
   PyObject *py_object = attribute_walk(module, names);
-  PyErr_Clear();
+  py_error_drop();
   return py_object;
 }
 
@@ -134,7 +134,7 @@ bool engine_guard_has_functorch(void) {
   PyObject *py_active = engine_torch.py_functorch ? PyObject_CallNoArgs(engine_torch.py_functorch) : NULL;
   bool active = py_active == Py_True;
   Py_XDECREF(py_active);
-  PyErr_Clear();
+  py_error_drop();
   return active;
 }
 
@@ -142,7 +142,7 @@ static bool modes_are_left(void) {
   PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
   bool some = !py_length || PyLong_AsLong(py_length) > 0;
   Py_XDECREF(py_length);
-  PyErr_Clear();
+  py_error_drop();
   return some;
 }
 
@@ -163,7 +163,7 @@ static PyObject *disable_call(PyObject *context, const char *name, PyCFunction *
     *known = plain ? method->ml_meth : NULL;
   }
   Py_XDECREF(py_method);
-  PyErr_Clear();
+  py_error_drop();
   return exit ? PyObject_CallMethod(context, name, "OOO", Py_None, Py_None, Py_None)
               : PyObject_CallMethod(context, name, NULL);
 }
@@ -173,7 +173,7 @@ PyObject *engine_dispatch_disable(void) {
   PyObject *py_context = PyObject_CallNoArgs(engine_torch.py_disable);
   PyObject *py_entered = py_context ? disable_call(py_context, "__enter__", &enter) : NULL;
   if (!py_entered) {
-    PyErr_Clear();
+    py_error_drop();
     Py_CLEAR(py_context);
   }
   Py_XDECREF(py_entered);
@@ -224,7 +224,7 @@ void engine_dispatch_enable(PyObject *py_disabled) {
   static PyCFunction leave;
   PyObject *py_done = disable_call(py_disabled, "__exit__", &leave);
   Py_XDECREF(py_done);
-  PyErr_Clear();
+  py_error_drop();
   Py_DECREF(py_disabled);
   PyErr_Restore(kind, value, traceback);
 }

@@ -167,7 +167,7 @@ static int dict_walk(struct engine_leaves *leaves, PyObject *dict, struct path *
   Py_ssize_t at = 0;
   while (PyDict_Next(dict, &at, &py_key, &py_value)) {
     const char *text = PyUnicode_Check(py_key) ? PyUnicode_AsUTF8(py_key) : "?";
-    PyErr_Clear();
+    py_error_drop();
     size_t before = path_extend(path, ".");
     path_extend(path, text ? text : "?");
     int status = object_walk(leaves, py_value, path, depth + 1);
@@ -189,7 +189,7 @@ static int dataclass_walk(struct engine_leaves *leaves, PyObject *object, PyObje
   while (status == 0 && PyDict_Next(py_fields, &at, &py_key, &py_field)) {
     PyObject *py_value = PyObject_GetAttr(object, py_key);
     const char *text = PyUnicode_AsUTF8(py_key);
-    PyErr_Clear();
+    py_error_drop();
     if (py_value && text && Py_REFCNT(py_value) > 1) {
       size_t before = path_extend(path, ".");
       path_extend(path, text);
@@ -204,7 +204,7 @@ static int dataclass_walk(struct engine_leaves *leaves, PyObject *object, PyObje
 static int other_walk(struct engine_leaves *leaves, PyObject *object, struct path *path, int depth) {
   if (Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE) {
     PyObject *py_fields = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__dataclass_fields__");
-    PyErr_Clear();
+    py_error_drop();
     if (py_fields && PyDict_Check(py_fields)) {
       int status = dataclass_walk(leaves, object, py_fields, path, depth);
       Py_DECREF(py_fields);
@@ -287,7 +287,7 @@ int engine_leaves_add_call(struct engine_leaves *leaves, PyObject *args, PyObjec
     path.top = (int)count++;
     path_extend(&path, "kwargs.");
     const char *text = PyUnicode_AsUTF8(py_key);
-    PyErr_Clear();
+    py_error_drop();
     path_extend(&path, text ? text : "?");
     if (object_walk(leaves, py_value, &path, 1) < 0) {
       return -1;

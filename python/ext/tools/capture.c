@@ -86,7 +86,7 @@ static void say_failure(struct capture_state *state, const char *name, const cha
   char text[600];
   snprintf(text, sizeof text, "OpCapture: the %.40s of %.200s can not be saved because %.300s", what, name,
            reason ? reason : "of an unknown error");
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_text);
   Py_XDECREF(kind);
   Py_XDECREF(value);
@@ -242,7 +242,7 @@ static bool error_save(struct job *job, PyObject *error) {
   job->what = "error";
   PyObject *py_name = PyUnicode_FromString(Py_TYPE(error)->tp_name);
   PyObject *py_text = py_name ? PyObject_Str(error) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   PyObject *const words[] = {py_name, py_text};
   struct capture_source source = {.args = words, .count = 2};
   bool kept = call_save(job, &source);

@@ -47,7 +47,7 @@ static int16_t dtype_read(PyObject *dtype) {
   const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
   int16_t number = text ? (int16_t)dit_dtype_find(text) : -1;
   Py_XDECREF(py_text);
-  PyErr_Clear();
+  py_error_drop();
   return number;
 }
 
@@ -69,7 +69,7 @@ int16_t capture_dtype_find(const struct engine_tensor *tensor) {
     found = number >= 0 ? number : found;
   }
   Py_XDECREF(py_dtype);
-  PyErr_Clear();
+  py_error_drop();
   return found;
 }
 
@@ -84,7 +84,7 @@ static void span_widen(struct capture_span *span) {
   Py_XDECREF(py_address);
   Py_XDECREF(py_size);
   bool known = !PyErr_Occurred() && low && low <= span->low && span->high - low <= size;
-  PyErr_Clear();
+  py_error_drop();
   if (known) {
     span->low = low;
     span->high = low + size / span->element * span->element;

@@ -152,14 +152,14 @@ static int graph_check(void) {
     py_capturing = py_torch ? PyObject_GetAttrString(py_torch, "_cuda_isCurrentStreamCapturing") : NULL;
     Py_XDECREF(py_torch);
     if (!py_capturing) {
-      PyErr_Clear();
+      py_error_drop();
       return 0;
     }
   }
   PyObject *py_answer = PyObject_CallNoArgs(py_capturing);
   bool capturing = py_answer == Py_True;
   Py_XDECREF(py_answer);
-  PyErr_Clear();
+  py_error_drop();
   if (capturing) {
     PyErr_SetString(PyExc_RuntimeError, "the stream is recording a CUDA graph: its tensors have no values yet");
     return -1;

@@ -242,7 +242,7 @@ static PyObject *job_recover(struct cast_job *job, struct engine_chain *chain) {
   if (!error_is_operators() || !cast_call_may_repeat(job->call)) {
     return NULL;
   }
-  PyErr_Clear();
+  py_error_drop();
   return job_run_again(job, chain, CAST_LEFT_REFUSED);
 }
 

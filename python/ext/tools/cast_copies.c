@@ -102,7 +102,7 @@ static bool shapes_agree(const struct engine_tensor *a, const struct engine_tens
 // Did autograd record the change? A copy that still ends in its own cast (or in nothing) was changed without it.
 static bool change_is_recorded(PyObject *copy) {
   PyObject *py_node = engine_tensor_get(copy, engine_torch.grad_fn);
-  PyErr_Clear();
+  py_error_drop();
   bool recorded = py_node && py_node != Py_None && Py_TYPE(py_node) != cast_torch.cast_node;
   Py_XDECREF(py_node);
   return recorded;

@@ -54,7 +54,7 @@ PyObject *cast_dtype_get_object(int dtype) {
     PyObject *py_torch = PyImport_ImportModule("torch");
     objects[dtype] = py_torch ? PyObject_GetAttrString(py_torch, dit_dtype_get_name(dtype)) : NULL;
     Py_XDECREF(py_torch);
-    PyErr_Clear();
+    py_error_drop();
     looked[dtype] = true;
   }
   return objects[dtype];
@@ -101,7 +101,7 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
 static uint64_t text_mix(uint64_t hash, PyObject *text) {
   Py_ssize_t size = 0;
   const char *bytes = PyUnicode_AsUTF8AndSize(text, &size);
-  PyErr_Clear();
+  py_error_drop();
   for (Py_ssize_t i = 0; bytes && i < size; i++) {
     hash = mix(hash, (unsigned char)bytes[i]);
   }
@@ -287,7 +287,7 @@ static PyObject *device_run(const struct engine_call *call) {
   PyObject *py_context = py_fork && py_args ? PyObject_Call(py_fork, py_args, NULL) : NULL;
   PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
   PyObject *py_result = py_entered ? stand_in_run(call, clone_make, NULL) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   if (py_entered) {
     Py_XDECREF(PyObject_CallMethod(py_context, "__exit__", "OOO", Py_None, Py_None, Py_None));
   }
@@ -309,7 +309,7 @@ static PyObject *warnings_ignore(void) {
   } else {
     Py_CLEAR(py_context);
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_entered);
   Py_XDECREF(py_module);
   return py_context;
@@ -322,7 +322,7 @@ static void warnings_allow(PyObject *py_context) {
   if (py_context) {
     Py_XDECREF(PyObject_CallMethod(py_context, "__exit__", "OOO", Py_None, Py_None, Py_None));
     Py_DECREF(py_context);
-    PyErr_Clear();
+    py_error_drop();
   }
   PyErr_Restore(kind, value, traceback);
 }
@@ -336,12 +336,12 @@ static int entry_fill(struct entry *entry, const struct engine_call *call) {
   PyObject *py_quiet = warnings_ignore();
   PyObject *py_result =
       cast_call_may_repeat(call) && meta_get_device() ? stand_in_run(call, meta_make, meta_get_device()) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   if (py_result) {
     status = entry_take(entry, py_result);
     if (status == 0 && entry_is_doubtful(entry, call)) {
       Py_SETREF(py_result, device_run(call));
-      PyErr_Clear();
+      py_error_drop();
       status = py_result ? entry_take(entry, py_result) : 0;
     }
   }

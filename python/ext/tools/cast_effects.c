@@ -147,7 +147,7 @@ static void out_look(struct cast_job *job) {
   static PyObject *py_out;
   const struct engine_call *call = job->call;
   if (!call->kwargs || (!py_out && !(py_out = PyUnicode_InternFromString("out")))) {
-    PyErr_Clear();
+    py_error_drop();
     return;
   }
   PyObject *key, *value;
@@ -225,7 +225,7 @@ static bool base_is(PyObject *tensor, PyObject *copy) {
   }
   PyObject *py_base = engine_tensor_get(tensor, engine_torch.base);
   bool same = py_base == copy;
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_base);
   return same;
 }

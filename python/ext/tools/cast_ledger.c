@@ -166,7 +166,7 @@ void cast_job_tell(struct cast_job *job, int64_t op_ns, int64_t tool_ns) {
   job_log(job, op_ns);
   if (job->tool->py_console) {
     PyObject *py_facts = facts_build(job);
-    PyErr_Clear();
+    py_error_drop();
     Py_XSETREF(state->last.py_facts, py_facts);
     state->last.id = job->call->id;
   }

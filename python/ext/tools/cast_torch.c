@@ -9,7 +9,7 @@ struct cast_torch cast_torch;
 
 static PyObject *attribute_get(PyObject *module, const char *name) {
   PyObject *py_value = module ? PyObject_GetAttrString(module, name) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   return py_value;
 }
 
@@ -22,7 +22,7 @@ static void cast_node_find(PyObject *py_torch) {
   PyObject *py_cast = py_tensor ? PyObject_CallOneArg(cast_torch.py_double, py_tensor) : NULL;
   PyObject *py_node = py_cast ? engine_tensor_get(py_cast, engine_torch.grad_fn) : NULL;
   cast_torch.cast_node = py_node && py_node != Py_None ? (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(py_node)) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_node);
   Py_XDECREF(py_cast);
   Py_XDECREF(py_tensor);
@@ -98,7 +98,7 @@ bool cast_autocast_is_on(void) {
   PyObject *py_on = cast_torch.py_autocast ? PyObject_CallNoArgs(cast_torch.py_autocast) : NULL;
   bool on = py_on == Py_True;
   Py_XDECREF(py_on);
-  PyErr_Clear();
+  py_error_drop();
   return on;
 }
 

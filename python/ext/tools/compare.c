@@ -68,7 +68,7 @@ int compare_note_unable(struct compare_state *state, struct compare_op *info, co
   PyObject *py_done =
       state->py_unable ? PyObject_CallFunction(state->py_unable, "Os", info->op->py_name, reason) : NULL;
   Py_XDECREF(py_done);
-  PyErr_Clear();
+  py_error_drop();
   return 0;
 }
 
@@ -249,7 +249,7 @@ void compare_extra_put(struct compare_state *state, int64_t key, PyObject *py_ex
     state->py_extras = PyDict_New();
   }
   if (!py_key || !py_extra || !state->py_extras || PyDict_SetItem(state->py_extras, py_key, py_extra) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   Py_XDECREF(py_key);
   Py_XDECREF(py_extra);
@@ -260,7 +260,7 @@ static PyObject *extra_take(struct compare_state *state, int64_t key) {
   PyObject *found = py_key && state->py_extras ? PyDict_GetItem(state->py_extras, py_key) : NULL;  // borrowed
   PyObject *py_extra = Py_XNewRef(found);
   if (found && PyDict_DelItem(state->py_extras, py_key) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   Py_XDECREF(py_key);
   return py_extra;

@@ -52,7 +52,7 @@ static bool tensor_requires_grad(PyObject *tensor) {
   PyObject *py_answer = engine_tensor_get(tensor, engine_torch.requires_grad);
   bool yes = py_answer == Py_True;
   Py_XDECREF(py_answer);
-  PyErr_Clear();
+  py_error_drop();
   return yes;
 }
 
@@ -80,7 +80,7 @@ void compare_backward_note(struct compare_case *c, const struct engine_call *cal
   }
   PyObject *py_view =
       views == 1 ? judge_helper_call("describe_view", "Oi", call->in.tensor[view].py_tensor, view) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   if (py_view && PyTuple_Check(py_view)) {
     c->py_view = py_view;
   } else {
@@ -287,7 +287,7 @@ static PyObject *dispatch_disable(void) {
     py_count = py_module ? PyObject_GetAttrString(py_module, "_len_torch_dispatch_stack") : NULL;
     py_disable = py_count ? PyObject_GetAttrString(py_module, "_DisableTorchDispatch") : NULL;
     Py_XDECREF(py_module);
-    PyErr_Clear();
+    py_error_drop();
   }
   PyObject *py_number = py_disable ? PyObject_CallNoArgs(py_count) : NULL;
   long number = py_number ? PyLong_AsLong(py_number) : 0;

@@ -213,7 +213,7 @@ static int unknown_report(struct work *work) {
 static void forward_note(const struct work *work, const struct compare_event *event, const char *folder) {
   PyObject *py_args, *py_kwargs;
   if (compare_run_get_arguments(work->c, &work->run, &py_args, &py_kwargs) < 0) {
-    PyErr_Clear();
+    py_error_drop();
     return;
   }
   PyObject *result = work->run.py_result ? work->run.py_result : Py_None;

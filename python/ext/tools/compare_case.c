@@ -26,7 +26,7 @@ static PyObject *torch_c_get(const char *name) {
   PyObject *torch_c = PyImport_ImportModule("torch._C");
   PyObject *py_function = torch_c ? PyObject_GetAttrString(torch_c, name) : NULL;
   Py_XDECREF(torch_c);
-  PyErr_Clear();
+  py_error_drop();
   return py_function;
 }
 
@@ -64,7 +64,7 @@ static void autocast_find(struct compare_case *c, const struct engine_call *call
     Py_XDECREF(py_device);
     break;
   }
-  PyErr_Clear();
+  py_error_drop();
 }
 
 // ---- signature
@@ -221,7 +221,7 @@ static bool schema_writes(struct compare_op *info, PyObject *func) {
     info->writes = !py_mutable || PyObject_IsTrue(py_mutable) != 0;  // unknown: may write
     Py_XDECREF(py_mutable);
     Py_XDECREF(py_schema);
-    PyErr_Clear();
+    py_error_drop();
   }
   return info->writes > 0;
 }

@@ -17,12 +17,12 @@ bool compare_graph_is_kept(void) {
     PyObject *module = PyImport_ImportModule("torch._C._autograd");
     py_ask = module ? PyObject_GetAttrString(module, "_get_current_graph_task_keep_graph") : NULL;
     Py_XDECREF(module);
-    PyErr_Clear();
+    py_error_drop();
   }
   PyObject *py_answer = py_ask ? PyObject_CallNoArgs(py_ask) : NULL;
   bool kept = !py_answer || py_answer == Py_True;
   Py_XDECREF(py_answer);
-  PyErr_Clear();
+  py_error_drop();
   return kept;
 }
 
@@ -98,7 +98,7 @@ static bool gradients_save(const struct compare_event *event, const struct gradi
   struct compare_state *state = event->tool->state;
   struct compare_run run = {0};
   if (state->save && !event->c->saved && compare_run_forward(event->c, COMPARE_LEGACY, false, &run) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   const struct compare_files files = {
       .cpu_result = run.py_result,

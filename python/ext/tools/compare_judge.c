@@ -621,7 +621,7 @@ int judge_excuse(struct compare_judgement *out) {
   Py_XDECREF(kind);
   Py_XDECREF(py_error);
   Py_XDECREF(traceback);
-  PyErr_Clear();
+  py_error_drop();
   return 0;
 }
 

@@ -60,13 +60,13 @@ static void info_add_values(struct compare_judgement *out, const char *end, PyOb
     (void)snprintf(out->info + used, sizeof out->info - used, "%s", text);
   }
   Py_XDECREF(py_text);
-  PyErr_Clear();
+  py_error_drop();
 }
 
 static int numbers_judge(PyObject *device, PyObject *reference, struct compare_judgement *out) {
   double a = PyFloat_AsDouble(device), b = PyErr_Occurred() ? 0 : PyFloat_AsDouble(reference);
   bool huge = PyErr_Occurred() != NULL;  // an int that no float holds
-  PyErr_Clear();
+  py_error_drop();
   int equal = PyObject_RichCompareBool(device, reference, Py_EQ);
   if (equal < 0) {
     return -1;
@@ -99,7 +99,7 @@ static int objects_judge(PyObject *device, PyObject *reference, struct compare_j
     Py_XDECREF(kind);
     Py_XDECREF(py_error);
     Py_XDECREF(traceback);
-    PyErr_Clear();
+    py_error_drop();
   }
   columns_set(out, equal > 0, equal > 0 ? 0 : NAN, equal > 0 ? 0 : NAN, 0, 0);
   info_add_values(out, "", device, reference);
@@ -116,7 +116,7 @@ bool judge_value_is_opaque(PyObject *device, PyObject *reference) {
     return true;
   }
   int equal = PyObject_RichCompareBool(device, reference, Py_EQ);
-  PyErr_Clear();
+  py_error_drop();
   return equal < 0;
 }
 
@@ -131,7 +131,7 @@ int judge_legacy_value(PyObject *device, PyObject *reference, struct compare_jud
     const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
     (void)snprintf(out->info, sizeof out->info, "%s", text ? text : "");
     Py_XDECREF(py_text);
-    PyErr_Clear();
+    py_error_drop();
     return 0;
   }
   if (PyBool_Check(device)) {

@@ -133,7 +133,7 @@ static PyObject *generator_find(const struct engine_call *call, PyObject *given)
   }
   PyObject *py_generator = py_all && !PyErr_Occurred() ? PySequence_GetItem(py_all, index) : NULL;
   Py_XDECREF(py_all);
-  PyErr_Clear();
+  py_error_drop();
   return py_generator;
 }
 
@@ -151,7 +151,7 @@ static PyObject *seed_make(PyObject *generator) {
     judge_tensor_close(&state);
   }
   Py_XDECREF(py_state);
-  PyErr_Clear();
+  py_error_drop();
   return py_seed ? py_seed : Py_NewRef(Py_None);
 }
 
@@ -228,7 +228,7 @@ int compare_random_leave(const struct compare_case *c, PyObject *py_saved) {
   Py_XDECREF(py_default);
   Py_DECREF(py_saved);
   if (kind) {
-    PyErr_Clear();
+    py_error_drop();
     PyErr_Restore(kind, value, traceback);
   }
   return status;

@@ -298,7 +298,7 @@ static void console_add(const struct compare_event *event, enum compare_what wha
   row_set(&row, event, what, index, judgement);
   PyObject *py_row = row_describe(&row);
   if (!py_row || PyList_Append(event->py_rows, py_row) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   Py_XDECREF(py_row);
   PyMem_Free(row.info);
@@ -362,7 +362,7 @@ void compare_report_flush(struct engine_tool *tool) {
     PyObject *py_done = py_rows ? PyObject_CallFunction(state->py_rows, "Oz", py_rows, done ? path : NULL) : NULL;
     Py_XDECREF(py_rows);
     Py_XDECREF(py_done);
-    PyErr_Clear();
+    py_error_drop();
   }
   rows_clear(state);
 }

@@ -79,7 +79,7 @@ static int torch_load(void) {
       if (!wanted[i].optional) {
         return -1;
       }
-      PyErr_Clear();
+      py_error_drop();
     }
   }
   torch.py_cpu = torch.py_cpu ? torch.py_cpu : PyUnicode_InternFromString("cpu");
@@ -110,7 +110,7 @@ void compare_error_take(char *text, size_t size) {
   PyErr_NormalizeException(&kind, &value, &traceback);
   PyObject *py_text = value ? PyObject_Str(value) : NULL;
   const char *words = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
-  PyErr_Clear();
+  py_error_drop();
   const char *name = value ? Py_TYPE(value)->tp_name : "unknown error";
   size_t line = words ? strcspn(words, "\n") : 0;
   const char *sentence = words ? strstr(words, ". ") : NULL;  // torch explains at length
@@ -189,7 +189,7 @@ static void autocast_leave(struct surroundings *around) {
   if (around->py_old_autocast && (call_pair(torch.py_set_autocast, torch.py_cpu, around->py_old_autocast) < 0 ||
                                   call_pair(torch.py_set_autocast_dtype, torch.py_cpu, around->py_old_dtype) < 0 ||
                                   call_none(torch.py_set_cache, around->py_old_cache) < 0)) {
-    PyErr_Clear();
+    py_error_drop();
   }
   Py_CLEAR(around->py_old_autocast);
   Py_CLEAR(around->py_old_dtype);
@@ -251,25 +251,25 @@ static void surroundings_leave(struct surroundings *around, const struct compare
   PyObject *kind, *value, *traceback;
   PyErr_Fetch(&kind, &value, &traceback);
   if (around->random && compare_random_leave(c, around->py_drawn) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   if (around->py_state && call_none(torch.py_set_state, around->py_state) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   Py_XDECREF(around->py_begin);
   Py_XDECREF(around->py_state);
   autocast_leave(around);
   if (around->tracing >= 0 && call_bool(torch.py_tracing, around->tracing ? Py_True : Py_False) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   if (around->py_no_dispatch) {
     PyObject *py_left = PyObject_CallMethod(around->py_no_dispatch, "__exit__", "OOO", Py_None, Py_None, Py_None);
     Py_XDECREF(py_left);
     Py_DECREF(around->py_no_dispatch);
-    PyErr_Clear();
+    py_error_drop();
   }
   if (around->grad >= 0 && grad_set(around->grad > 0) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   PyErr_Restore(kind, value, traceback);
 }
@@ -289,7 +289,7 @@ static bool state_has_moved(PyObject *before) {
     engine_tensor_reset(&a);
     engine_tensor_reset(&b);
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_now);
   return moved;
 }
@@ -320,7 +320,7 @@ static bool tensor_requires_grad(PyObject *tensor) {
   PyObject *py_answer = engine_tensor_get(tensor, engine_torch.requires_grad);
   bool yes = py_answer == Py_True;
   Py_XDECREF(py_answer);
-  PyErr_Clear();
+  py_error_drop();
   return yes;
 }
 
@@ -586,7 +586,7 @@ static int kwargs_widen(PyObject **py_kwargs, bool narrow) {
     bool wide = class == DIT_DTYPE_CLASS_FLOAT || class == DIT_DTYPE_CLASS_COMPLEX;
     if (!wide || dtype == DIT_DTYPE_F4_E2M1FN_X2 || torch.py_dtypes[dtype] != value) {
       PyObject *known = wide && dtype != DIT_DTYPE_F4_E2M1FN_X2 ? compare_dtype_object(dtype) : NULL;
-      PyErr_Clear();
+      py_error_drop();
       if (!known || known != value) {
         continue;
       }
@@ -660,7 +660,7 @@ static bool result_is_elsewhere(PyObject *result) {
     }
   }
   engine_leaves_reset(&leaves);
-  PyErr_Clear();
+  py_error_drop();
   return elsewhere;
 }
 

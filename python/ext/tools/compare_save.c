@@ -208,7 +208,7 @@ static void forward_save(const struct compare_event *event, const struct compare
   // The device's own arguments, where they are at hand: with the names of devices as the program wrote them.
   PyObject *py_args = NULL, *py_kwargs = NULL;
   if (event->call && remap_call(event->call, c->twins, NULL, &py_args, &py_kwargs) < 0) {
-    PyErr_Clear();
+    py_error_drop();
   }
   bool own = py_args != NULL;
   list[count++] = tuple_file("device/input", own ? py_args : c->py_args, own ? py_kwargs : c->py_kwargs, c);

@@ -115,7 +115,7 @@ static int torch_source_prepare(struct tools_source *source, const struct tools_
   }
   source->py_device = PyObject_GetAttrString(site->py_tensor, "device");
   if (!source->py_device) {
-    PyErr_Clear();
+    py_error_drop();
     return -1;
   }
   return 0;
@@ -199,7 +199,7 @@ static PyObject *torch_event_create(const struct tools_source *source) {
 static bool torch_event_call(void *event, const char *method) {
   PyObject *py_answer = PyObject_CallMethod(event, method, NULL);
   Py_XDECREF(py_answer);
-  PyErr_Clear();
+  py_error_drop();
   return py_answer != NULL;
 }
 
@@ -211,7 +211,7 @@ static enum tools_passed torch_event_get_elapsed(PyObject *py_begin, PyObject *p
   *milliseconds = py_elapsed ? PyFloat_AsDouble(py_elapsed) : 0;
   Py_XDECREF(py_elapsed);
   bool failed = PyErr_Occurred() != NULL;
-  PyErr_Clear();
+  py_error_drop();
   return failed ? TOOLS_FAILED : done == 0 ? TOOLS_NOT_YET : TOOLS_PASSED;
 }
 
@@ -229,7 +229,7 @@ void *tools_event_take(struct tools_source *source) {
     (void)!source->helper->event_create(source->device, &event, NULL);
   } else {
     event = torch_event_create(source);
-    PyErr_Clear();
+    py_error_drop();
   }
   source->created += event != NULL;
   source->refused = !event;

@@ -119,7 +119,7 @@ static PyObject *packet_find(const char *name) {
   if (py_packet && !PyObject_HasAttrString(py_packet, "overloads")) {
     Py_CLEAR(py_packet);
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_aten);
   Py_XDECREF(py_ops);
   Py_XDECREF(py_torch);

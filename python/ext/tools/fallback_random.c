@@ -49,7 +49,7 @@ static PyObject *generator_find(PyObject *device) {
   if (py_all && PySequence_Size(py_all) == 0) {  // not initialised yet
     PyObject *py_done = PyObject_CallMethod(py_module, "init", NULL);
     Py_XDECREF(py_done);
-    PyErr_Clear();
+    py_error_drop();
     Py_SETREF(py_all, PyObject_GetAttrString(py_module, "default_generators"));
   }
   PyObject *py_index = py_all ? PyObject_GetAttrString(device, "index") : NULL;
@@ -223,7 +223,7 @@ int fallback_random_end(struct fallback_random *random) {
   Py_XDECREF(random->py_state);
   *random = (struct fallback_random){0};
   if (kind) {
-    PyErr_Clear();
+    py_error_drop();
     PyErr_Restore(kind, value, traceback);
   }
   return status;

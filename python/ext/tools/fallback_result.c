@@ -44,13 +44,13 @@ static bool shapes_differ(const struct engine_tensor *a, const struct engine_ten
 static bool change_is_recorded(const struct fallback_run *run, PyObject *twin) {
   PyObject *py_node = engine_tensor_get(twin, engine_torch.grad_fn);
   if (!py_node) {
-    PyErr_Clear();
+    py_error_drop();
     return false;
   }
   struct backward_node_type storage;
   const struct backward_node_type *type = py_node == Py_None ? NULL : backward_node_get_type(py_node, &storage);
   uint64_t sequence = type ? backward_node_get_sequence(py_node, type) : UINT64_MAX;
-  PyErr_Clear();
+  py_error_drop();
   Py_DECREF(py_node);
   return sequence != UINT64_MAX && sequence >= run->sequence;
 }
@@ -90,7 +90,7 @@ static int argument_return(struct fallback_run *run, int index) {
     PyObject *kind, *value, *traceback;
     PyErr_Fetch(&kind, &value, &traceback);
     (void)!grad_set(true);
-    PyErr_Clear();
+    py_error_drop();
     PyErr_Restore(kind, value, traceback);
   }
   engine_tensor_reset(&twin);
@@ -257,7 +257,7 @@ static bool results_are_leaves(const struct engine_tensor *tensors, int count) {
     if (tensors[i].flags & ENGINE_TENSOR_GRAD) {
       PyObject *py_node = engine_tensor_get(tensors[i].py_tensor, engine_torch.grad_fn);
       bool leaf = py_node == Py_None;
-      PyErr_Clear();
+      py_error_drop();
       Py_XDECREF(py_node);
       return leaf;
     }

@@ -136,7 +136,7 @@ static int twins_make_normal(struct fallback_run *run) {
     PyErr_Fetch(&kind, &value, &traceback);
     PyObject *py_left = PyObject_CallMethod(py_guard, "__exit__", "OOO", Py_None, Py_None, Py_None);
     Py_XDECREF(py_left);
-    PyErr_Clear();
+    py_error_drop();
     PyErr_Restore(kind, value, traceback);
   }
   Py_XDECREF(py_entered);
@@ -220,7 +220,7 @@ static bool autocast_is_on(PyObject *type) {
   PyObject *py_on = PyObject_CallOneArg(fallback_torch.py_autocast_is, type);
   bool on = py_on == Py_True;
   Py_XDECREF(py_on);
-  PyErr_Clear();
+  py_error_drop();
   return on;
 }
 
@@ -320,7 +320,7 @@ static void surroundings_leave(struct surroundings *around) {
   if (around->py_enabled && around->py_dtype) {
     (void)!autocast_put(around->py_enabled, around->py_dtype);
   }
-  PyErr_Clear();
+  py_error_drop();
   Py_CLEAR(around->py_context);
   Py_CLEAR(around->py_enabled);
   Py_CLEAR(around->py_dtype);
@@ -353,7 +353,7 @@ static int attempt(struct fallback_run *run, bool cast) {
   if (twins_make(run) < 0) {
     bool valueless = PyErr_ExceptionMatches(PyExc_TypeError);
     if (valueless) {
-      PyErr_Clear();
+      py_error_drop();
     }
     return valueless ? FALLBACK_VALUELESS : -1;
   }
@@ -396,7 +396,7 @@ static bool error_is_about_dtype(void) {
   PyObject *py_text = value ? PyObject_Str(value) : NULL;
   const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
   bool yes = text && text_has(text, words);
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_text);
   PyErr_Restore(kind, value, traceback);
   return yes;
@@ -437,7 +437,7 @@ int fallback_run_forward(struct fallback_run *run) {
   bytes_count(run);
   int status = attempt(run, false);
   if (status == -1 && error_is_missing_operator(run) && cpu_is_untouched(run)) {
-    PyErr_Clear();
+    py_error_drop();
     return FALLBACK_MISSING;
   }
   if (status != -1 || !call_has_low(run->call) || !error_is_about_dtype() || !cpu_is_untouched(run)) {
@@ -454,7 +454,7 @@ int fallback_run_forward(struct fallback_run *run) {
     Py_XDECREF(traceback);
     return 0;
   }
-  PyErr_Clear();
+  py_error_drop();
   PyErr_Restore(kind, value, traceback);
   return -1;
 }

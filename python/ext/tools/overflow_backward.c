@@ -173,7 +173,7 @@ static int backward_check_later(struct engine_tool *tool, const struct engine_ba
     facts.args = gradients_pack(backward->grad_outputs, backward->grad_output_count);
     facts.result = facts.args ? gradients_pack(backward->grad_inputs, backward->grad_input_count) : NULL;
     facts.func = facts.result ? facts.func : NULL;
-    PyErr_Clear();
+    py_error_drop();
   }
   *event = facts;
   overflow_pending_commit(state, pending, backward->data, false);

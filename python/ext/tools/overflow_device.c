@@ -369,7 +369,7 @@ static int queue_resolve(struct engine_tool *tool, struct overflow_pending *queu
       if (status == 0) {
         PyErr_Fetch(&kind, &value, &trace);
       }
-      PyErr_Clear();
+      py_error_drop();
       status = -1;
     }
     overflow_pending_destroy(tool->state, pending);

@@ -31,7 +31,7 @@ static uint8_t torch_scan(struct overflow_state *state, PyObject *tensor) {
   PyObject *py_flags = PyObject_CallOneArg(state->py_flags, tensor);
   long flags = py_flags ? PyLong_AsLong(py_flags) : -1;
   Py_XDECREF(py_flags);
-  PyErr_Clear();
+  py_error_drop();
   return flags < 0 ? OVERFLOW_UNKNOWN : (uint8_t)(flags & OVERFLOW_BAD);
 }
 
@@ -57,7 +57,7 @@ uint8_t overflow_tensor_scan(struct overflow_state *state, const struct engine_t
 static double dict_get(PyObject *dict, const char *name) {
   PyObject *value = PyDict_GetItemString(dict, name);
   double number = value ? PyFloat_AsDouble(value) : NAN;
-  PyErr_Clear();
+  py_error_drop();
   return number;
 }
 
@@ -76,7 +76,7 @@ static bool torch_stats(struct overflow_state *state, PyObject *tensor, struct d
                                        .norm = dict_get(py_stats, "norm")};
   }
   Py_XDECREF(py_stats);
-  PyErr_Clear();
+  py_error_drop();
   return done;
 }
 

@@ -141,7 +141,7 @@ int pickle_unicode(struct pickle *p, PyObject *text) {
     pickle_text(p, utf8, (size_t)size);
     return 0;
   }
-  PyErr_Clear();  // lone surrogates
+  py_error_drop();  // lone surrogates
   PyObject *py_bytes = PyUnicode_AsEncodedString(text, "utf-8", "surrogatepass");
   if (!py_bytes) {
     return -1;

@@ -94,7 +94,7 @@ static int text_write(struct json *j, PyObject *value) {
     if (PyErr_ExceptionMatches(PyExc_MemoryError)) {
       return -1;
     }
-    PyErr_Clear();
+    py_error_drop();
     py_text = PyUnicode_FromFormat("<%s object>", Py_TYPE(value)->tp_name);
   }
   if (py_text) {
@@ -164,7 +164,7 @@ static int attribute_write(struct json *j, PyObject *tensor, const char *name, s
   if (py_rest) {
     unicode_write(j, py_rest);
   } else {
-    PyErr_Clear();
+    py_error_drop();
     CAPTURE_TEXT_LITERAL(j->out, "\"?\"");
   }
   Py_XDECREF(py_value);

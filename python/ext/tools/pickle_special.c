@@ -36,13 +36,13 @@ static int text_write(struct pickle *p, PyObject *value, Py_ssize_t limit) {
 // "module.qualified.name" of a class, function or module-like object; None where it has none.
 static int name_write(struct pickle *p, PyObject *object) {
   PyObject *py_module = PyObject_GetAttrString(object, "__module__");
-  PyErr_Clear();
+  py_error_drop();
   PyObject *py_name = PyObject_GetAttrString(object, "__qualname__");
   if (!py_name) {
-    PyErr_Clear();
+    py_error_drop();
     py_name = PyObject_GetAttrString(object, "__name__");
   }
-  PyErr_Clear();
+  py_error_drop();
   int done = 0;
   if (!py_name || !PyUnicode_Check(py_name)) {
     pickle_none(p);
@@ -296,9 +296,9 @@ static int tuple_type_write(struct pickle *p, PyObject *value) {
     return done;
   }
   PyObject *py_fields = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "_fields");
-  PyErr_Clear();
+  py_error_drop();
   PyObject *py_sequence = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "n_sequence_fields");
-  PyErr_Clear();
+  py_error_drop();
   int done;
   if (!py_fields && !py_sequence) {
     done = plain_tuple_write(p, value);
@@ -438,7 +438,7 @@ static int object_kind_write(struct pickle *p, PyObject *value) {
     return enum_write(p, value);
   }
   PyObject *py_fields = PyObject_GetAttrString((PyObject *)type, "__dataclass_fields__");
-  PyErr_Clear();
+  py_error_drop();
   int done;
   if (py_fields && PyDict_Check(py_fields)) {
     done = dataclass_write(p, value, py_fields);
@@ -492,7 +492,7 @@ int pickle_special(struct pickle *p, PyObject *value) {
   pickle_mark_set(p, &mark);
   int done = special_write(p, value);
   if (done < 0 && !p->out->failed && !PyErr_ExceptionMatches(PyExc_MemoryError)) {
-    PyErr_Clear();
+    py_error_drop();
     pickle_mark_return(p, &mark);
     done = object_write(p, value, false);
   }

@@ -23,7 +23,7 @@ static const char *device_text_make(PyObject *tensor) {
   char *copy = text ? strdup(text) : NULL;
   Py_XDECREF(py_text);
   Py_XDECREF(py_device);
-  PyErr_Clear();
+  py_error_drop();
   return copy;
 }
 
@@ -62,7 +62,7 @@ bool pickle_tensor_is_negated(PyObject *tensor) {
   PyObject *py_answer = PyObject_CallOneArg(engine_torch.py_is_neg, tensor);
   bool negated = py_answer == Py_True;
   Py_XDECREF(py_answer);
-  PyErr_Clear();
+  py_error_drop();
   return negated;
 }
 
@@ -229,7 +229,7 @@ static int layout_is(PyObject *tensor, const char *name) {
   int yes = py_text && PyUnicode_CompareWithASCIIString(py_text, name) == 0;
   Py_XDECREF(py_text);
   Py_XDECREF(py_layout);
-  PyErr_Clear();
+  py_error_drop();
   return yes;
 }
 
@@ -376,7 +376,7 @@ static bool flag_is_set(PyObject *tensor, const char *name) {
   PyObject *py_flag = PyObject_GetAttrString(tensor, name);
   bool yes = py_flag == Py_True;
   Py_XDECREF(py_flag);
-  PyErr_Clear();
+  py_error_drop();
   return yes;
 }
 
@@ -408,7 +408,7 @@ int pickle_tensor_unusual(struct pickle *p, PyObject *tensor, const struct engin
     if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError)) {
       return -1;
     }
-    PyErr_Clear();
+    py_error_drop();
     pickle_mark_return(p, &mark);
   }
   return done > 0 ? 0 : described_write(p, tensor, known);

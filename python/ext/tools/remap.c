@@ -106,7 +106,7 @@ static PyObject *object_copy(PyObject *object) {
 static int attributes_copy(PyObject *from, PyObject *to) {
   PyObject *py_from = PyObject_GetAttrString(from, "__dict__");
   if (!py_from) {
-    PyErr_Clear();
+    py_error_drop();
     return 0;
   }
   PyObject *py_to = PyObject_GetAttrString(to, "__dict__");
@@ -217,7 +217,7 @@ static PyObject *dataclass_walk(const struct walker *walker, PyObject *object, P
   Py_ssize_t at = 0;
   while (PyDict_Next(fields, &at, &key, &field)) {
     PyObject *py_old = PyObject_GetAttr(object, key);
-    PyErr_Clear();
+    py_error_drop();
     if (!py_old || Py_REFCNT(py_old) < 2) {  // as in engine/walk.c: a value that only this lookup holds
       Py_XDECREF(py_old);
       continue;
@@ -241,7 +241,7 @@ static PyObject *dataclass_walk(const struct walker *walker, PyObject *object, P
 static PyObject *other_walk(const struct walker *walker, PyObject *value, int depth) {
   if (Py_TYPE(value)->tp_flags & Py_TPFLAGS_HEAPTYPE) {
     PyObject *py_fields = PyObject_GetAttrString((PyObject *)Py_TYPE(value), "__dataclass_fields__");
-    PyErr_Clear();
+    py_error_drop();
     PyObject *py_result = py_fields && PyDict_Check(py_fields) ? dataclass_walk(walker, value, py_fields, depth) : NULL;
     bool opened = py_fields && PyDict_Check(py_fields);
     Py_XDECREF(py_fields);

@@ -15,7 +15,7 @@ static PyObject *attribute_find(const char *module, const char *name) {
   PyObject *py_module = PyImport_ImportModule(module);
   PyObject *py_value = py_module ? PyObject_GetAttrString(py_module, name) : NULL;
   Py_XDECREF(py_module);
-  PyErr_Clear();
+  py_error_drop();
   return py_value;
 }
 
@@ -33,7 +33,7 @@ static void torch_load(void) {
 static bool is_true(PyObject *py_answer) {
   bool yes = py_answer == Py_True;
   Py_XDECREF(py_answer);
-  PyErr_Clear();
+  py_error_drop();
   return yes;
 }
 
@@ -88,7 +88,7 @@ static void situation_add(PyObject **py_situation, const char *key, PyObject *py
     (void)PyDict_SetItemString(*py_situation, key, py_value);
   }
   Py_XDECREF(py_value);
-  PyErr_Clear();
+  py_error_drop();
 }
 
 PyObject *situation_get(const struct engine_call *call) {

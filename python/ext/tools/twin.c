@@ -310,7 +310,7 @@ static PyObject *twin_convert(const struct engine_tensor *tensor, PyObject *py_t
   if (py_to && PyDict_Check(py_to) && PyDict_Check(py_from) && PyDict_Merge(py_to, py_from, 0) < 0) {
     Py_CLEAR(py_twin);
   } else if (py_twin) {
-    PyErr_Clear();
+    py_error_drop();
   }
   Py_XDECREF(py_to);
   Py_XDECREF(py_from);
@@ -319,7 +319,7 @@ static PyObject *twin_convert(const struct engine_tensor *tensor, PyObject *py_t
 
 static int twin_refuse(const struct engine_tensor *tensor, int index) {
   PyObject *py_device = engine_tensor_get(tensor->py_tensor, engine_torch.device);
-  PyErr_Clear();
+  py_error_drop();
   PyErr_Format(PyExc_TypeError,
                "tensor %d (%s on %S) has no values that could be copied to the CPU: meta, fake and functorch tensors "
                "are left to the device",
@@ -335,10 +335,10 @@ static bool tensor_is_on_cpu(const struct engine_tensor *tensor) {
   PyObject *py_device = tensor->place == ENGINE_PLACE_NONE && !(tensor->flags & ENGINE_TENSOR_DEVICE)
                             ? engine_tensor_get(tensor->py_tensor, engine_torch.device)
                             : NULL;
-  PyErr_Clear();
+  py_error_drop();
   PyObject *py_equal = py_device ? PyObject_RichCompare(py_device, names.py_host, Py_EQ) : NULL;
   bool yes = py_equal == Py_True;
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_equal);
   Py_XDECREF(py_device);
   return yes && !strstr(Py_TYPE(tensor->py_tensor)->tp_name, "FakeTensor") && !engine_guard_has_functorch();

@@ -148,7 +148,7 @@ static void intervals_join(struct twin_plan *plan, const struct interval *interv
 static uintptr_t storage_get_begin(const struct engine_tensor *tensor) {
   PyObject *py_offset = PyObject_CallMethod(tensor->py_tensor, "storage_offset", NULL);
   int64_t offset = py_offset ? PyLong_AsLongLong(py_offset) : -1;
-  PyErr_Clear();
+  py_error_drop();
   Py_XDECREF(py_offset);
   return offset < 0 ? 0 : (uintptr_t)tensor->data - (uintptr_t)(offset * twin_plan_get_item_size(tensor));
 }
