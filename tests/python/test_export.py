@@ -568,7 +568,10 @@ def test_interrupt_ends_an_export(tmp_path):
     for number in range(300):
         log.add("note", number, {"text": b"x" * 4000})
     path = log.write(tmp_path / "a.dlog")
-    program = f"from ditorch import _C; print('ready', flush=True); _C.LogReader([{path!r}]).export('jsonl', 1)"
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in background jobs
+        f"from ditorch import _C; print('ready', flush=True); _C.LogReader([{path!r}]).export('jsonl', 1)"
+    )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=child_environment()
     ) as child:

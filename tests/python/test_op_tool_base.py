@@ -26,6 +26,8 @@ def clean(tmp_path, monkeypatch):
             monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
     console._said.clear()
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()  # code that other tests compiled is told of
     yield
     for active in tool.active_tools():
         active.stop()
