@@ -45,7 +45,9 @@ struct compare_case {
   PyObject *py_args, *py_kwargs;  ///< owned: the arguments with twins in the tensors' places, as before the call
   PyObject **twins;               ///< owned: the same tensors in the order of call->in.tensor; never modified
   int twin_count;
-  int16_t *dtypes;             ///< of the device's tensors
+  int16_t *dtypes;                    ///< of the device's tensors
+  struct compare_span *result_spans;  ///< of its results, while its backward is awaited
+  int result_count;
   struct compare_span *spans;  ///< of the device's tensors
   PyObject *py_situation;      ///< owned: autocast and the like (situation.h); NULL when everything is as usual
   bool *changed;               ///< the call wrote to it (by the version counter; aten: by the schema); same order

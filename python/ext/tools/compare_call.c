@@ -385,6 +385,7 @@ int compare_call_run(struct engine_tool *tool, struct engine_call *call, struct 
   status = call_report(&work);
   *kept = status == 0 && grad && work_is_fit_for_backward(&work);
   if (*kept) {
+    compare_case_note_results(c, call);
     case_take_run(c, &work.run);
   }
   work_reset(&work);

@@ -197,10 +197,12 @@ void compare_case_empty(struct compare_case *c) {
   Py_CLEAR(c->py_situation);
   PyMem_Free(c->dtypes);
   PyMem_Free(c->spans);
+  PyMem_Free(c->result_spans);
   PyMem_Free(c->changed);
   PyMem_Free(c->on_device);
   c->dtypes = NULL;
-  c->spans = NULL;
+  c->spans = c->result_spans = NULL;
+  c->result_count = 0;
   c->changed = c->on_device = NULL;
 }
 
@@ -250,14 +252,31 @@ void compare_spoiled_note(struct compare_state *state, const struct compare_span
   }
 }
 
+void compare_case_note_results(struct compare_case *c, const struct engine_call *call) {
+  int count = call->out.tensor_count;
+  c->result_spans = count > 0 ? PyMem_Calloc((size_t)count, sizeof *c->result_spans) : NULL;
+  c->result_count = c->result_spans ? count : 0;
+  for (int i = 0; i < c->result_count; i++) {
+    c->result_spans[i] = span_find(&call->out.tensor[i]);
+  }
+}
+
+static bool spans_meet(const struct compare_span *spans, int count, const struct compare_span *other) {
+  for (int i = 0; i < count; i++) {
+    if (spans[i].low < other->high && other->low < spans[i].high) {
+      return true;
+    }
+  }
+  return false;
+}
+
 uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c) {
   unsigned count = state->spoiled_count < COMPARE_SPOILED ? state->spoiled_count : COMPARE_SPOILED;
   for (unsigned k = 0; k < count; k++) {
     const struct compare_span *span = &state->spoiled[k].span;
-    for (int i = 0; state->spoiled[k].id > c->id && i < c->twin_count; i++) {
-      if (c->spans[i].low < span->high && span->low < c->spans[i].high) {
-        return state->spoiled[k].id;
-      }
+    if (state->spoiled[k].id > c->id &&
+        (spans_meet(c->spans, c->twin_count, span) || spans_meet(c->result_spans, c->result_count, span))) {
+      return state->spoiled[k].id;
     }
   }
   return 0;

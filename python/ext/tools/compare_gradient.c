@@ -188,7 +188,8 @@ static int gradients_judge(struct engine_tool *tool, struct compare_op *info, st
     status = compare_note_error(tool->state, info);
   } else if (spoiler) {
     char reason[128];
-    snprintf(reason, sizeof reason, "call %llu changed an input behind its back", (unsigned long long)spoiler);
+    snprintf(reason, sizeof reason, "call %llu changed what it had saved for its backward",
+             (unsigned long long)spoiler);
     status = compare_note_unable(tool->state, info, reason);
   } else {
     status = gradients_report(tool, info, c, backward, out, in, reference, judgements);

@@ -146,9 +146,11 @@ void compare_case_drop_run(struct compare_case *c);
 /// After the call: which tensors it wrote to.
 void compare_case_note_changes(struct compare_case *c, struct compare_op *info, const struct engine_call *call);
 
+/// The case waits for its backward: where its results are.
+void compare_case_note_results(struct compare_case *c, const struct engine_call *call);
 /// Call `id` changed this memory although it must not.
 void compare_spoiled_note(struct compare_state *state, const struct compare_span *span, uint64_t id);
-/// The call that changed an input of the case after the case's own call; 0: none.
+/// The call that changed an input or a result of the case after the case's own call; 0: none.
 uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c);
 
 // ---- compare_run.c
