@@ -1113,3 +1113,22 @@ def test_nothing_leaks():
         gc.collect()
         after = torch.cuda.memory_allocated(), sum(type(o) is torch.Tensor for o in gc.get_objects())
     assert before == after
+
+
+def write_and_return_a_part(x):
+    x.add_(1)
+    return x[1:]
+
+
+def test_f6_a_part_of_an_argument_that_was_written_stays_a_part_of_it(device):
+    from op_tools import apply_feature, remove_feature
+
+    x = torch.zeros(4, 3, device="cuda")
+    apply_feature([write_and_return_a_part], "fallback")
+    try:
+        part = write_and_return_a_part(x)
+    finally:
+        remove_feature()
+    assert part.device == x.device and part.data_ptr() == x[1:].data_ptr() and part.shape == (3, 3)
+    part.fill_(7)
+    assert x.cpu().tolist() == [[1.0] * 3, *[[7.0] * 3] * 3]
