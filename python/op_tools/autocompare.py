@@ -132,7 +132,9 @@ class OpAutoCompare(Tool):
             if self._told == 1 and not self._options.get_value("stop"):
                 console.say(f"OpAutoCompare: next: {_advise(finding)}")
             if self._told == limit:
-                console.say(f"OpAutoCompare: {limit} findings told; more are only counted (max_findings)")
+                console.say(
+                    f"OpAutoCompare: {console.count(limit, 'finding')} told; more are only counted (max_findings)"
+                )
         if self._options.get_value("stop"):
             raise WrongResult(text, finding)
 

@@ -134,7 +134,9 @@ class OpOverflowCheck(Tool):
             if self._told == 1 and not self._options.get_value("stop"):
                 console.say(f"OpOverflowCheck: next: {_advise(finding, self._options.get_value('save'))}")
             if self._told == limit:
-                console.say(f"OpOverflowCheck: {limit} findings told; more are only counted (max_findings)")
+                console.say(
+                    f"OpOverflowCheck: {console.count(limit, 'finding')} told; more are only counted (max_findings)"
+                )
         if self._options.get_value("stop") and finding["verdict"] == "producer":
             raise FloatingPointError(text)
 
