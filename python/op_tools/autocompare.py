@@ -125,16 +125,8 @@ class OpAutoCompare(Tool):
     def _report(self, finding: dict[str, Any]) -> None:
         """A new finding. An exception from here reaches the program: only `stop` wants that."""
         text = format_finding(finding)
-        limit = self._options.get_value("max_findings")
         self._told += 1
-        if self._options.get_value("console") == "short" and (not limit or self._told <= limit):
-            console.say(f"OpAutoCompare: {text}")
-            if self._told == 1 and not self._options.get_value("stop"):
-                console.say(f"OpAutoCompare: next: {_advise(finding)}")
-            if self._told == limit:
-                console.say(
-                    f"OpAutoCompare: {console.count(limit, 'finding')} told; more are only counted (max_findings)"
-                )
+        self.tell_finding(text, self._told, _advise(finding))
         if self._options.get_value("stop"):
             raise WrongResult(text, finding)
 

@@ -127,16 +127,8 @@ class OpOverflowCheck(Tool):
         text = format_finding(finding)
         if self._options.get_value("save"):
             text += self._save(finding, objects)
-        limit = self._options.get_value("max_findings")
         self._told += 1
-        if self._options.get_value("console") == "short" and (not limit or self._told <= limit):
-            console.say(f"OpOverflowCheck: {text}")
-            if self._told == 1 and not self._options.get_value("stop"):
-                console.say(f"OpOverflowCheck: next: {_advise(finding, self._options.get_value('save'))}")
-            if self._told == limit:
-                console.say(
-                    f"OpOverflowCheck: {console.count(limit, 'finding')} told; more are only counted (max_findings)"
-                )
+        self.tell_finding(text, self._told, _advise(finding, self._options.get_value("save")))
         if self._options.get_value("stop") and finding["verdict"] == "producer":
             raise FloatingPointError(text)
 

@@ -196,6 +196,18 @@ class Tool:
             if record["seq"] > self._first_record and record.get("tool", self.kind) == self.kind:
                 yield record
 
+    def tell_finding(self, text: str, told: int, advice: str) -> None:
+        """The `told`-th finding on the short console, as long as max_findings allows; the first with what to do next,
+        unless the program is about to be stopped by it."""
+        limit = self._options.get_value("max_findings")
+        if self._options.get_value("console") != "short" or (limit and told > limit):
+            return
+        console.say(f"{self._title}: {text}")
+        if told == 1 and not self._options.get_value("stop"):
+            console.say(f"{self._title}: next: {advice}")
+        if told == limit:
+            console.say(f"{self._title}: {console.count(limit, 'finding')} told; more are only counted (max_findings)")
+
     # ---- inside
 
     @property

@@ -69,6 +69,14 @@ int64_t engine_tensor_get_version(PyObject *tensor);
 /// A view for dit/numerics.h and dit/helper.h; false when memory cannot be read as it is (place OTHER and NONE, conj
 /// and neg bits, more than DIT_MAX_DIMS dimensions, no data).
 bool engine_tensor_get_view(const struct engine_tensor *tensor, struct dit_tensor_view *view);
+/// Addresses of a tensor's bytes, half open; both 0 when it has none that are known.
+struct engine_span {
+  uintptr_t low, high;
+};
+struct engine_span engine_tensor_get_span(const struct engine_tensor *tensor);
+static inline bool engine_spans_meet(const struct engine_span *a, const struct engine_span *b) {
+  return a->low < b->high && b->low < a->high;
+}
 /// "cuda" / "cpu" ... as torch prints the device's type; interned for the record log.
 uint32_t engine_tensor_get_device_key(const struct engine_tensor *tensor);
 /// The current stream of the tensor's device as a raw handle (cudaStream_t for CUDA, dit's stream for HOST).
@@ -168,6 +176,16 @@ struct engine_call {
 
 /// The first tensor on a device decides; -1: only CPU.
 int engine_call_get_device(const struct engine_call *call);
+/// Paths of nn.Modules by their interned number; zero-initialise.
+struct engine_modules {
+  PyObject **py_paths;  ///< owned; NULL where not met
+  size_t count;
+};
+/// Remember the path of the module that is being called; `module` is engine_call.module. Nothing for 0.
+void engine_modules_note(struct engine_modules *modules, uint32_t module);
+/// Borrowed; NULL when it is not known.
+PyObject *engine_modules_get(const struct engine_modules *modules, uint32_t module);
+void engine_modules_reset(struct engine_modules *modules);
 /// A text such as "cuda" or "npu:1".
 bool engine_text_is_device(PyObject *text);
 /// "<file>:<line> <function>: <source line>" of `call->location`; new reference.

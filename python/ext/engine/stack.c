@@ -149,6 +149,35 @@ PyObject *engine_module_get_path(void) {
   return engine_module_get() ? thread.py_paths[thread.module_depth - 1] : NULL;
 }
 
+void engine_modules_note(struct engine_modules *modules, uint32_t module) {
+  if (!module || engine_modules_get(modules, module)) {
+    return;
+  }
+  if (module >= modules->count) {
+    size_t count = (size_t)module + 64;
+    PyObject **grown = PyMem_Realloc(modules->py_paths, count * sizeof(PyObject *));
+    if (!grown) {
+      return;
+    }
+    memset(grown + modules->count, 0, (count - modules->count) * sizeof *grown);
+    modules->py_paths = grown;
+    modules->count = count;
+  }
+  modules->py_paths[module] = Py_XNewRef(engine_module_get_path());
+}
+
+PyObject *engine_modules_get(const struct engine_modules *modules, uint32_t module) {
+  return module < modules->count ? modules->py_paths[module] : NULL;
+}
+
+void engine_modules_reset(struct engine_modules *modules) {
+  for (size_t i = 0; i < modules->count; i++) {
+    Py_XDECREF(modules->py_paths[i]);
+  }
+  PyMem_Free(modules->py_paths);
+  *modules = (struct engine_modules){0};
+}
+
 PyDoc_STRVAR(module_push_doc, "engine_module_push(path)\n\nThe forward of this module begins on this thread.");
 static PyObject *py_module_push(PyObject *module, PyObject *path) {
   (void)module;

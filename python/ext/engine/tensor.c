@@ -433,3 +433,15 @@ void *engine_stream_get_current(const struct engine_tensor *tensor) {
   }
   return stream;
 }
+
+struct engine_span engine_tensor_get_span(const struct engine_tensor *tensor) {
+  size_t size = tensor->data && tensor->numel > 0 ? dit_dtype_get_size(tensor->dtype) : 0;
+  if (!size || !(tensor->flags & ENGINE_TENSOR_STRIDED)) {
+    return (struct engine_span){0};
+  }
+  uintptr_t reach = 0;
+  for (int i = 0; i < tensor->ndim; i++) {
+    reach += (uintptr_t)(tensor->sizes[i] - 1) * (uintptr_t)tensor->strides[i];
+  }
+  return (struct engine_span){(uintptr_t)tensor->data, (uintptr_t)tensor->data + (reach + 1) * size};
+}

@@ -174,7 +174,7 @@ static int compare_before(struct engine_tool *tool, struct engine_call *call) {
     c = NULL;
     status = compare_note_error(state, info);
   }
-  compare_module_note(state, call->module);
+  engine_modules_note(&state->modules, call->module);
   call->data[tool->slot] = c;
   state->spent_ns += dit_record_get_time() - begin;
   return status;
@@ -343,10 +343,7 @@ static void compare_destroy(struct engine_tool *tool) {
   waiting_drop(state, true);
   compare_report_reset(state);
   compare_ops_reset(state);
-  for (size_t i = 0; i < state->module_count; i++) {
-    Py_XDECREF(state->modules[i]);
-  }
-  PyMem_Free(state->modules);
+  engine_modules_reset(&state->modules);
   PyMem_Free(state->rows);
   PyMem_Free(state->csv);
   Py_XDECREF(state->py_extras);

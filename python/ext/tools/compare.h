@@ -28,11 +28,6 @@ enum compare_precision {
 
 enum compare_what { COMPARE_INPUT, COMPARE_OUTPUT, COMPARE_GRAD };
 
-/// Addresses of a tensor's bytes, half open; both 0 when unknown.
-struct compare_span {
-  uintptr_t low, high;
-};
-
 /// One call. Owned by the tool's slot of engine_call, then by the backward window.
 struct compare_case {
   struct engine_tool *tool;  ///< borrowed
@@ -45,13 +40,13 @@ struct compare_case {
   PyObject *py_args, *py_kwargs;  ///< owned: the arguments with twins in the tensors' places, as before the call
   PyObject **twins;               ///< owned: the same tensors in the order of call->in.tensor; never modified
   int twin_count;
-  int16_t *dtypes;                    ///< of the device's tensors
-  struct compare_span *result_spans;  ///< of its results, while its backward is awaited
+  int16_t *dtypes;                   ///< of the device's tensors
+  struct engine_span *result_spans;  ///< of its results, while its backward is awaited
   int result_count;
-  struct compare_span *spans;  ///< of the device's tensors
-  PyObject *py_situation;      ///< owned: autocast and the like (situation.h); NULL when everything is as usual
-  bool *changed;               ///< the call wrote to it (by the version counter; aten: by the schema); same order
-  uint64_t signature;          ///< of the arguments: dtypes and shapes
+  struct engine_span *spans;  ///< of the device's tensors
+  PyObject *py_situation;     ///< owned: autocast and the like (situation.h); NULL when everything is as usual
+  bool *changed;              ///< the call wrote to it (by the version counter; aten: by the schema); same order
+  uint64_t signature;         ///< of the arguments: dtypes and shapes
   bool has_autocast;
   int16_t autocast;       ///< then: its dtype (enum dit_dtype)
   PyObject *py_random;    ///< owned: generator states before the call, for random operators; NULL otherwise

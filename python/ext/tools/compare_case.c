@@ -87,18 +87,6 @@ static uint64_t signature_make(const struct engine_call *call) {
 
 // ---- life
 
-static struct compare_span span_find(const struct engine_tensor *tensor) {
-  size_t size = tensor->data && tensor->numel > 0 ? dit_dtype_get_size(tensor->dtype) : 0;
-  if (!size || !(tensor->flags & ENGINE_TENSOR_STRIDED)) {
-    return (struct compare_span){0};
-  }
-  uintptr_t reach = 0;
-  for (int d = 0; d < tensor->ndim; d++) {
-    reach += (uintptr_t)(tensor->sizes[d] - 1) * (uintptr_t)tensor->strides[d];
-  }
-  return (struct compare_span){(uintptr_t)tensor->data, (uintptr_t)tensor->data + (reach + 1) * size};
-}
-
 static int case_allocate(struct compare_case *c, const struct engine_call *call) {
   size_t count = (size_t)call->in.tensor_count;
   if (count == 0) {
@@ -116,7 +104,7 @@ static int case_allocate(struct compare_case *c, const struct engine_call *call)
   for (size_t i = 0; i < count; i++) {
     const struct engine_tensor *tensor = &call->in.tensor[i];
     c->dtypes[i] = tensor->dtype;
-    c->spans[i] = span_find(tensor);
+    c->spans[i] = engine_tensor_get_span(tensor);
     c->on_device[i] = (tensor->flags & ENGINE_TENSOR_DEVICE) != 0;
     if (c->on_device[i] && !c->device) {
       c->device = pickle_device_text(tensor);
@@ -244,7 +232,7 @@ void compare_case_note_changes(struct compare_case *c, struct compare_op *info, 
 
 // ---- inputs that somebody changed
 
-void compare_spoiled_note(struct compare_state *state, const struct compare_span *span, uint64_t id) {
+void compare_spoiled_note(struct compare_state *state, const struct engine_span *span, uint64_t id) {
   if (span->high > span->low) {
     unsigned at = state->spoiled_count++ % COMPARE_SPOILED;
     state->spoiled[at].span = *span;
@@ -257,13 +245,13 @@ void compare_case_note_results(struct compare_case *c, const struct engine_call 
   c->result_spans = count > 0 ? PyMem_Calloc((size_t)count, sizeof *c->result_spans) : NULL;
   c->result_count = c->result_spans ? count : 0;
   for (int i = 0; i < c->result_count; i++) {
-    c->result_spans[i] = span_find(&call->out.tensor[i]);
+    c->result_spans[i] = engine_tensor_get_span(&call->out.tensor[i]);
   }
 }
 
-static bool spans_meet(const struct compare_span *spans, int count, const struct compare_span *other) {
+static bool spans_meet(const struct engine_span *spans, int count, const struct engine_span *other) {
   for (int i = 0; i < count; i++) {
-    if (spans[i].low < other->high && other->low < spans[i].high) {
+    if (engine_spans_meet(&spans[i], other)) {
       return true;
     }
   }
@@ -273,7 +261,7 @@ static bool spans_meet(const struct compare_span *spans, int count, const struct
 uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c) {
   unsigned count = state->spoiled_count < COMPARE_SPOILED ? state->spoiled_count : COMPARE_SPOILED;
   for (unsigned k = 0; k < count; k++) {
-    const struct compare_span *span = &state->spoiled[k].span;
+    const struct engine_span *span = &state->spoiled[k].span;
     if (state->spoiled[k].id > c->id &&
         (spans_meet(c->spans, c->twin_count, span) || spans_meet(c->result_spans, c->result_count, span))) {
       return state->spoiled[k].id;

@@ -369,24 +369,6 @@ void compare_report_flush(struct engine_tool *tool) {
 
 // ---- findings
 
-void compare_module_note(struct compare_state *state, uint32_t module) {
-  if (!module || (module < state->module_count && state->modules[module])) {
-    return;
-  }
-  if (module >= state->module_count) {
-    size_t count = (size_t)module + 64;
-    PyObject **grown = PyMem_Realloc(state->modules, count * sizeof(PyObject *));
-    if (!grown) {
-      return;
-    }
-    memset(grown + state->module_count, 0, (count - state->module_count) * sizeof *grown);
-    state->modules = grown;
-    state->module_count = count;
-  }
-  PyObject *path = engine_module_get_path();
-  state->modules[module] = path ? Py_NewRef(path) : NULL;
-}
-
 static PyObject *shape_describe(const int64_t *values, int count) {
   PyObject *py_list = PyList_New(count);
   for (int i = 0; py_list && i < count; i++) {
@@ -412,7 +394,7 @@ static PyObject *index_describe(const struct compare_finding *finding) {
 
 static PyObject *finding_describe(const struct compare_state *state, const struct compare_finding *finding) {
   const struct compare_judgement *judgement = &finding->judgement;
-  bool known = finding->module && finding->module < state->module_count && state->modules[finding->module];
+  PyObject *module = engine_modules_get(&state->modules, finding->module);
   PyObject *py_dict = Py_BuildValue(
       "{s:s,s:s,s:s,s:i,s:K,s:K,s:L,s:L,s:K,s:K,s:K,s:s,s:O,s:i}", "name", finding->op->name, "kind",
       finding->what == COMPARE_GRAD ? "backward" : "forward", "what", labels[finding->what], "index",
@@ -420,7 +402,7 @@ static PyObject *finding_describe(const struct compare_state *state, const struc
       "step", (long long)finding->step, "last_step", (long long)finding->last_step, "count",
       (unsigned long long)finding->count, "since", (unsigned long long)finding->since, "times",
       (unsigned long long)finding->times, "location", engine_location_get_text(finding->location), "module",
-      known ? state->modules[finding->module] : Py_None, "round", (int)finding->round);
+      module ? module : Py_None, "round", (int)finding->round);
   PyObject *py_more = Py_BuildValue(
       "{s:s,s:N,s:N,s:d,s:d,s:d,s:d,s:d,s:L,s:L,s:O,s:s,s:s,s:d,s:d,s:d,s:O,s:z}", "dtype",
       finding->dtype >= 0 ? dit_dtype_get_name(finding->dtype) : "", "shape",

@@ -97,8 +97,7 @@ struct compare_state {
   struct compare_op *ops[256];
   struct compare_case *waiting;  ///< between after and keep, per thread
   PyObject *py_extras;           ///< full console: id (negative: backward) -> facts of events that are being told
-  PyObject **modules;            ///< paths of nn.Modules by interned number, owned; NULL where not met
-  size_t module_count;
+  struct engine_modules modules;
 
   struct compare_row *rows;
   int64_t row_count, row_capacity;
@@ -107,7 +106,7 @@ struct compare_state {
   bool csv_failed;
 
   struct {
-    struct compare_span span;
+    struct engine_span span;
     uint64_t id;
   } spoiled[COMPARE_SPOILED];  ///< memory that a call changed although it must not, and by which; the latest ones
   unsigned spoiled_count;
@@ -149,7 +148,7 @@ void compare_case_note_changes(struct compare_case *c, struct compare_op *info, 
 /// The case waits for its backward: where its results are.
 void compare_case_note_results(struct compare_case *c, const struct engine_call *call);
 /// Call `id` changed this memory although it must not.
-void compare_spoiled_note(struct compare_state *state, const struct compare_span *span, uint64_t id);
+void compare_spoiled_note(struct compare_state *state, const struct engine_span *span, uint64_t id);
 /// The call that changed an input or a result of the case after the case's own call; 0: none.
 uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c);
 
@@ -262,7 +261,6 @@ void compare_report_settle(struct engine_tool *tool);
 /// Write the rows that wait.
 void compare_report_flush(struct engine_tool *tool);
 void compare_report_reset(struct compare_state *state);
-void compare_module_note(struct compare_state *state, uint32_t module);
 PyObject *compare_findings_describe(struct compare_state *state);
 PyObject *compare_rows_describe(const struct compare_row *rows, int64_t count);
 

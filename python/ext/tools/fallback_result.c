@@ -113,23 +113,6 @@ static int arguments_return(struct fallback_run *run, const bool *changed) {
 
 // ---- results
 
-struct memory {
-  uintptr_t begin, end;
-};
-
-static struct memory memory_find(const struct engine_tensor *tensor) {
-  struct memory memory = {0};
-  if ((tensor->flags & ENGINE_TENSOR_STRIDED) && tensor->numel > 0 && tensor->dtype >= 0) {
-    int64_t last = 0;
-    for (int i = 0; i < tensor->ndim; i++) {
-      last += (tensor->sizes[i] - 1) * tensor->strides[i];
-    }
-    memory.begin = (uintptr_t)tensor->data;
-    memory.end = memory.begin + (uintptr_t)(last + 1) * dit_dtype_get_size(tensor->dtype);
-  }
-  return memory;
-}
-
 enum fate {
   FATE_SEND,      // copied to the device
   FATE_STAY,      // as it is
@@ -139,8 +122,8 @@ enum fate {
 
 struct outcome {
   struct engine_leaves out;
-  struct memory *memories;  // of the twins, as the run left them
-  PyObject **places;        // owned: what stands for each result
+  struct engine_span *memories;  // of the twins, as the run left them
+  PyObject **places;             // owned: what stands for each result
   uint8_t *fates;
   int *arguments;  // of FATE_ARGUMENT and FATE_VIEW
 };
@@ -148,7 +131,7 @@ struct outcome {
 static enum fate result_judge(const struct fallback_run *run, struct outcome *outcome, int index) {
   const struct engine_leaves *in = &run->call->in;
   const struct engine_tensor *result = &outcome->out.tensor[index];
-  struct memory memory = memory_find(result);
+  struct engine_span memory = engine_tensor_get_span(result);
   for (int i = 0; i < in->tensor_count; i++) {
     if (run->twins[i] == result->py_tensor) {
       outcome->arguments[index] = i;
@@ -160,8 +143,8 @@ static enum fate result_judge(const struct fallback_run *run, struct outcome *ou
   if (run->stays || !on_cpu || lengths) {
     return FATE_STAY;
   }
-  for (int i = 0; memory.begin && i < in->tensor_count; i++) {
-    if (memory.begin < outcome->memories[i].end && memory.end > outcome->memories[i].begin) {
+  for (int i = 0; memory.low && i < in->tensor_count; i++) {
+    if (engine_spans_meet(&memory, &outcome->memories[i])) {
       outcome->arguments[index] = i;
       return fallback_twin_is_copy(run, i) ? FATE_VIEW : FATE_STAY;
     }
@@ -176,19 +159,20 @@ static int outcome_make(const struct fallback_run *run, struct outcome *outcome)
   }
   size_t count = (size_t)outcome->out.tensor_count, inputs = (size_t)run->call->in.tensor_count;
   char *block =
-      count ? PyMem_Calloc(1, count * (sizeof(PyObject *) + sizeof(int) + 1) + inputs * sizeof(struct memory)) : NULL;
+      count ? PyMem_Calloc(1, count * (sizeof(PyObject *) + sizeof(int) + 1) + inputs * sizeof(struct engine_span))
+            : NULL;
   if (count && !block) {
     PyErr_NoMemory();
     return -1;
   }
-  outcome->memories = (struct memory *)(void *)block;
+  outcome->memories = (struct engine_span *)(void *)block;
   outcome->places = (PyObject **)(void *)(outcome->memories + inputs);
   outcome->arguments = (int *)(void *)(outcome->places + count);
   outcome->fates = (uint8_t *)(outcome->arguments + count);
   for (size_t i = 0; count && i < inputs; i++) {
     struct engine_tensor twin;
     engine_tensor_read(run->twins[i], &twin);
-    outcome->memories[i] = memory_find(&twin);
+    outcome->memories[i] = engine_tensor_get_span(&twin);
     engine_tensor_reset(&twin);
   }
   for (size_t i = 0; i < count; i++) {

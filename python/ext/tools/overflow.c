@@ -81,7 +81,7 @@ static int overflow_after(struct engine_tool *tool, struct engine_call *call) {
     return scaler_note(tool, call);
   }
   state->checked++;
-  overflow_module_note(state, call->module);
+  engine_modules_note(&state->modules, call->module);
   if (call->changed || info->inplace) {
     inputs_refresh(call, info);
   }
@@ -187,10 +187,7 @@ static void overflow_destroy(struct engine_tool *tool) {
       PyMem_Free(info);
     }
   }
-  for (size_t i = 0; i < state->module_count; i++) {
-    Py_XDECREF(state->modules[i]);
-  }
-  PyMem_Free(state->modules);
+  engine_modules_reset(&state->modules);
   Py_XDECREF(state->py_allow);
   Py_XDECREF(state->py_report);
   Py_XDECREF(state->py_flags);

@@ -109,8 +109,7 @@ struct overflow_state {
   struct overflow_pending *latest;  ///< borrowed: likewise, of either direction
   uint64_t recent_id;               ///< of that event
   uint8_t recent_flags;             ///< of its inputs and outputs, once judged
-  PyObject **modules;               ///< paths of nn.Modules by interned number, owned; NULL where not met
-  size_t module_count;
+  struct engine_modules modules;
   PyObject *py_allow;   ///< name -> flags that pass, or NULL
   PyObject *py_report;  ///< called with each new finding, or NULL
   PyObject *py_flags;   ///< list of tensors -> flags, for devices without a helper, or NULL
@@ -141,8 +140,6 @@ DIT_NODISCARD int overflow_release_held(struct engine_tool *tool);
 DIT_NODISCARD int overflow_tick(struct engine_tool *tool);
 void overflow_findings_clear(struct overflow_state *state);
 PyObject *overflow_findings_describe(struct overflow_state *state);
-/// Remember the path of the module that is being called, for its number.
-void overflow_module_note(struct overflow_state *state, uint32_t module);
 /// Shape and type; no flags, no statistics.
 void overflow_meta_set(struct overflow_meta *out, const struct engine_tensor *tensor, enum overflow_role role,
                        int index);

@@ -254,27 +254,9 @@ static PyObject *location_describe(uint32_t location) {
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
 }
 
-void overflow_module_note(struct overflow_state *state, uint32_t module) {
-  if (module < state->module_count && (!module || state->modules[module])) {
-    return;
-  }
-  if (module >= state->module_count) {
-    size_t count = (size_t)module + 64;
-    PyObject **grown = PyMem_Realloc(state->modules, count * sizeof(PyObject *));
-    if (!grown) {
-      return;
-    }
-    memset(grown + state->module_count, 0, (count - state->module_count) * sizeof *grown);
-    state->modules = grown;
-    state->module_count = count;
-  }
-  PyObject *path = module ? engine_module_get_path() : NULL;
-  state->modules[module] = path ? Py_NewRef(path) : NULL;
-}
-
 static PyObject *module_describe(const struct overflow_state *state, uint32_t module) {
-  bool known = module && module < state->module_count && state->modules[module];
-  return known ? Py_NewRef(state->modules[module]) : PyUnicode_FromString("");
+  PyObject *path = engine_modules_get(&state->modules, module);
+  return path ? Py_NewRef(path) : PyUnicode_FromString("");
 }
 
 static PyObject *finding_describe(const struct overflow_state *state, const struct overflow_finding *finding) {
