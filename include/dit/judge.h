@@ -77,6 +77,27 @@ DIT_API DIT_NODISCARD enum dit_status dit_judge_relative(const struct dit_tensor
                                                          const struct dit_tensor_view *b, double offset,
                                                          double *difference, double *relative, struct dit_error *err);
 
+/// The tolerances of the legacy columns, and the yardstick: errors are counted beyond relative * |r|.
+struct dit_judge_near_rule {
+  double atol, rtol;
+  double relative;
+};
+
+/// b is the reference rounded to float32, which is what the legacy columns compare x with.
+struct dit_judge_near {
+  double difference, relative;  ///< largest |x - b| and |x - b| / (|x| + 1e-6)
+  double beyond;                ///< largest |x - b| - (atol + rtol * |b|)
+  double excess;                ///< largest |x - r| - rule.relative * |r|
+  double scale;                 ///< largest |b|
+  double dot, norm_x, norm_r;   ///< sums of x * b, x * x and b * b
+  double poison;                ///< 0, or NaN when something was not finite: then the rest is void
+};
+
+/// All of them in one pass over float32 results and a reference of float64 or float32, both dense with the same
+/// strides. False, and nothing done, for anything else and for empty tensors.
+DIT_API bool dit_judge_near(const struct dit_tensor_view *x, const struct dit_tensor_view *r,
+                            const struct dit_judge_near_rule *rule, struct dit_judge_near *near);
+
 DIT_EXTERN_C_END
 
 #endif

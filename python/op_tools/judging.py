@@ -55,6 +55,43 @@ def has_repeats(name: str, args: tuple, kwargs: dict | None) -> bool:
     return bool((ordered.diff(dim=0 if "index_copy" in name else dim) == 0).any())
 
 
+def has_ties(name: str, values: torch.Tensor, dim: int | None) -> bool:
+    """Are some values equal that the operator chooses among?"""
+    with torch.no_grad():
+        values = values.detach()
+        if "pool" in name:  # windows overlap: any two of a plane may meet
+            values, dim = values.flatten(-2 if "2d" in name else -3), -1
+        elif dim is None and name not in _LAST:
+            dim = 0 if name == "msort" else None
+        elif dim is None:
+            dim = -1
+        if dim is None or values.dim() < 2:
+            values, dim = values.reshape(-1), 0
+        return bool((values.sort(dim).values.diff(dim=dim) == 0).any())
+
+
+# ---- which operators mix elements
+
+
+def is_pointwise(name: str) -> bool:
+    """Does every element of the result depend on one element of each argument? As PyTorch's operators are tagged;
+    _foreach_ variants as what they repeat."""
+    last = name.rpartition("::")[2].rpartition(".")[2] if "::" not in name else name.rpartition("::")[2].split(".")[0]
+    last = last.removeprefix("_foreach_")
+    if last.startswith("__") and last.endswith("__"):
+        last = last.strip("_")
+        candidates = (last, last[1:])  # __radd__, __iadd__
+    else:
+        candidates = (last, last.rstrip("_"))
+    return any(_is_tagged(candidate) for candidate in candidates if candidate)
+
+
+def _is_tagged(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = packet.overloads() if packet is not None else ()
+    return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
+
+
 # ---- NaN and infinities
 
 

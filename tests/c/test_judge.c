@@ -322,6 +322,78 @@ static void test_odd(void) {
   CHECK(dit_judge_count_odd(&a, &odd, &err) == DIT_ERR_UNSUPPORTED);
 }
 
+/// The pass of the common case, against the plain formulas; the same bits on any number of threads.
+static void check_near(int64_t count, bool wide) {
+  static float x[200003], single[200003];
+  static double r[200003];
+  struct dit_judge_near want = {.beyond = -INFINITY, .excess = -INFINITY}, got, again;
+  const struct dit_judge_near_rule rule = {.atol = 1e-5, .rtol = 1e-6, .relative = 3e-7};
+  int64_t shape[2];
+  uint64_t state = 77 + (uint64_t)count;
+  long double dot = 0, norm_x = 0, norm_r = 0;
+  for (int64_t i = 0; i < count; i++) {
+    state = state * UINT64_C(6364136223846793005) + 1442695040888963407U;
+    r[i] = ((double)(int64_t)(state >> 20) - 0x1p43) * 0x1p-40;
+    single[i] = (float)r[i];
+    r[i] = wide ? r[i] : single[i];
+    x[i] = (float)(r[i] * (1 + (double)(state >> 60) * 1e-7));
+    double a = x[i], b = single[i], apart = fabs(a - b);
+    want.difference = fmax(want.difference, apart);
+    want.relative = fmax(want.relative, apart / (fabs(a) + 1e-6));
+    want.beyond = fmax(want.beyond, apart - (1e-5 + 1e-6 * fabs(b)));
+    want.excess = fmax(want.excess, fabs(a - r[i]) - 3e-7 * fabs(r[i]));
+    want.scale = fmax(want.scale, fabs(b));
+    dot += (long double)a * b;
+    norm_x += (long double)a * a;
+    norm_r += (long double)b * b;
+  }
+  struct dit_tensor_view left_view = make_view(x, DIT_DTYPE_F32, shape, count), right_view = left_view;
+  right_view.data = wide ? (void *)r : (void *)single;
+  right_view.dtype = wide ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
+  memset(&got, 0, sizeof got);
+  memset(&again, 0, sizeof again);
+  dit_parallel_set_threads(1);
+  CHECK(dit_judge_near(&left_view, &right_view, &rule, &got));
+  dit_parallel_set_threads(3);
+  CHECK(dit_judge_near(&left_view, &right_view, &rule, &again));
+  dit_parallel_set_threads(0);
+  CHECK(memcmp(&got, &again, sizeof got) == 0);
+  CHECK(got.difference == want.difference && got.relative == want.relative && got.scale == want.scale);
+  CHECK(count % 8 ? got.beyond >= want.beyond : got.beyond == want.beyond);  // the padding is a pair of zeros
+  CHECK(got.excess == fmax(want.excess, count % 8 ? 0 : -INFINITY) && got.poison == 0);
+  CHECK(fabs(got.dot - (double)dot) <= 1e-12 * (double)norm_x &&
+        fabs(got.norm_x - (double)norm_x) <= 1e-12 * (double)norm_x);
+  CHECK(fabs(got.norm_r - (double)norm_r) <= 1e-12 * (double)norm_r);
+  x[count / 2] = count % 2 ? INFINITY : NAN;
+  CHECK(dit_judge_near(&left_view, &right_view, &rule, &got) && isnan(got.poison));
+}
+
+static void test_near(void) {
+  static const int64_t counts[] = {1, 7, 8, 9, 1023, 1024, 1025, 32768, 40001, 200003};
+  for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+    check_near(counts[i], true);
+    check_near(counts[i], false);
+  }
+}
+
+static void test_near_leaves_the_rest_alone(void) {
+  struct dit_judge_near near = {.scale = 42};
+  const struct dit_judge_near_rule rule = {0};
+  float x[4] = {0};
+  int64_t shape[2], other[2];
+  struct dit_tensor_view a = make_view(x, DIT_DTYPE_F32, shape, 4), b = make_view(x, DIT_DTYPE_F32, other, 2);
+  CHECK(!dit_judge_near(&a, &b, &rule, &near));
+  b = a;
+  b.dtype = DIT_DTYPE_I32;
+  CHECK(!dit_judge_near(&a, &b, &rule, &near));
+  a = make_view(x, DIT_DTYPE_F32, shape, 0);
+  CHECK(!dit_judge_near(&a, &a, &rule, &near));
+  a = make_view(x, DIT_DTYPE_F32, shape, 2);
+  shape[1] = 2;
+  CHECK(!dit_judge_near(&a, &a, &rule, &near));  // gaps
+  CHECK(near.scale == 42);
+}
+
 static void test_refusals(void) {
   struct dit_error err = {0};
   struct dit_judge_result got = {.numel = 42};
@@ -349,6 +421,8 @@ int main(void) {
   RUN(test_overflow_rules);
   RUN(test_one_wrong_element_is_found_anywhere);
   RUN(test_odd);
+  RUN(test_near);
+  RUN(test_near_leaves_the_rest_alone);
   RUN(test_refusals);
   RUN(test_random_tensors);
   return 0;

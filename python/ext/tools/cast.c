@@ -6,6 +6,7 @@
 // call as the program wrote it: originals are untouched until then.
 #include "tools/cast.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "dit/dtype.h"
@@ -168,13 +169,33 @@ static int firsts_find(struct cast_job *job) {
   return 0;
 }
 
+// Kernels of whole optimizers read their step counts (and found_inf, grad_scale) as float32, whatever the parameters
+// are. The number of leading arguments that may be cast.
+static int call_count_castable(const struct engine_call *call) {
+  const char *name = strstr(call->op->name, "_fused_ad");
+  return !name                                      ? INT_MAX
+         : strncmp(name, "_fused_adagrad", 14) == 0 ? 3  // self, grads, state_sums | state_steps
+         : strncmp(name, "_fused_adam", 11) == 0    ? 5  // ..., max_exp_avg_sqs | state_steps
+                                                    : INT_MAX;
+}
+
+static bool tensor_is_castable(const struct engine_leaves *in, int tensor, int limit) {
+  for (int i = 0; limit < INT_MAX && i < in->leaf_count; i++) {
+    if (in->leaf[i].tensor == tensor) {
+      return in->leaf[i].top < limit;
+    }
+  }
+  return true;
+}
+
 // Which tensors are cast. The number of them, or -1 - reason when the call is to be left alone.
 static int job_choose(struct cast_job *job) {
   const struct engine_leaves *in = &job->call->in;
-  int casts = 0;
+  int casts = 0, limit = call_count_castable(job->call);
   for (int i = 0; i < job->count; i++) {
     const struct engine_tensor *tensor = &in->tensor[i];
-    job->item[i] = (struct cast_item){.pair = pair_find(job->op, tensor->dtype), .version = -1, .first = i};
+    job->item[i] = (struct cast_item){.version = -1, .first = i};
+    job->item[i].pair = tensor_is_castable(in, i, limit) ? pair_find(job->op, tensor->dtype) : NULL;
     if (!job->item[i].pair) {
       continue;
     }

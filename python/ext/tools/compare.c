@@ -174,6 +174,9 @@ static int compare_before(struct engine_tool *tool, struct engine_call *call) {
     c = NULL;
     status = compare_note_error(state, info);
   }
+  if (c) {
+    compare_guard_begin(c, call);
+  }
   engine_modules_note(&state->modules, call->module);
   call->data[tool->slot] = c;
   state->spent_ns += dit_record_get_time() - begin;

@@ -73,6 +73,8 @@ struct compare_case {
   // Of compare.c: while it waits to be kept.
   struct compare_case *next;
   unsigned long thread;
+  // Of compare_guard.c: the hashes of its inputs before the call; 0: none were asked for.
+  uint64_t guard;
   bool done;  ///< its backward is over, and what it held is gone
 };
 

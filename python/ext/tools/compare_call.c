@@ -101,46 +101,108 @@ static int input_find_output(const struct work *work, int i) {
   return -1;
 }
 
+// Bytes that only the device's own kernels understand: the reserve of a recurrent layer, which its backward consumes.
+static bool input_is_scratch(const struct work *work, int i) {
+  return work->blind && work->call->in.tensor[i].dtype == DIT_DTYPE_U8 && strstr(work->c->op->name, "_rnn_backward");
+}
+
+// How input `i` is judged.
+enum input_way { INPUT_AS_OUTPUT, INPUT_SAME, INPUT_JUDGED };
+
+// Inputs that the device's own hash says are as they were need no copy; neither do those that were judged as results.
+static enum input_way input_choose(const struct work *work, const bool *untouched, int i, int *output) {
+  const struct compare_case *c = work->c;
+  *output = c->changed[i] ? input_find_output(work, i) : -1;
+  if (*output >= 0) {
+    return INPUT_AS_OUTPUT;
+  }
+  if (input_is_scratch(work, i) || (c->changed[i] ? work->blind : untouched[i])) {
+    return INPUT_SAME;
+  }
+  return INPUT_JUDGED;
+}
+
+// The inputs that must be looked at, read from the device: device[i], NULL for the others. 0 or -1.
+static int inputs_fetch(struct work *work, const bool *wanted, PyObject **device) {
+  const struct engine_tensor *tensors = work->call->in.tensor;
+  int count = work->c->twin_count, some = 0;
+  struct engine_tensor *chosen = PyMem_Calloc((size_t)count + 1, sizeof *chosen);  // borrowed: not reset
+  if (!chosen) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  for (int i = 0; i < count; i++) {
+    if (wanted[i]) {
+      chosen[some++] = tensors[i];
+    }
+  }
+  int status = some > 0 ? compare_tensors_fetch(&work->in, chosen, some) : 0;
+  for (int i = 0, at = 0; i < count && status == 0; i++) {
+    device[i] = wanted[i] ? compare_fetched_get(&work->in, chosen, at++) : NULL;
+  }
+  PyMem_Free(chosen);
+  return status;
+}
+
+static int inputs_judge_wanted(struct work *work, PyObject **device, PyObject **reference,
+                               struct compare_judgement *judged) {
+  struct compare_case *c = work->c;
+  bool some = false;
+  int status = 0;
+  for (int i = 0; i < c->twin_count && status == 0; i++) {
+    if (device[i] && !c->changed[i] && compare_tensor_equals(device[i], c->twins[i]) == 1) {
+      status = compare_judgement_set_same(c, &work->inputs[i], &work->call->in.tensor[i]);
+      device[i] = NULL;
+    }
+    reference[i] = device[i] ? work->run.inputs[i] : NULL;
+    some |= device[i] != NULL;
+  }
+  if (status < 0 || !some) {
+    return status;
+  }
+  status = judge(work, COMPARE_INPUT, device, reference, c->twin_count, judged);
+  for (int i = 0; i < c->twin_count && status == 0; i++) {
+    if (!device[i]) {
+      continue;
+    }
+    work->inputs[i] = judged[i];
+    if (!c->changed[i] && !judged[i].close) {
+      snprintf(work->inputs[i].reason, sizeof work->inputs[i].reason,
+               "the call changed an input that it must not write to");
+      work->inputs[i].verdict = work->inputs[i].auto_verdict = COMPARE_WRONG;
+    }
+  }
+  return status;
+}
+
 // What the device did to its inputs, against what the CPU did.
 static int inputs_judge(struct work *work) {
   struct compare_case *c = work->c;
-  int count = c->twin_count;
-  const struct engine_tensor *tensors = work->call->in.tensor;
-  work->inputs = PyMem_Calloc((size_t)count + 1, sizeof *work->inputs);
-  PyObject **device = PyMem_Calloc((size_t)count + 1, sizeof *device);
-  PyObject **reference = PyMem_Calloc((size_t)count + 1, sizeof *reference);
-  struct compare_judgement *judged = PyMem_Calloc((size_t)count + 1, sizeof *judged);
-  int status = work->inputs && device && reference && judged ? compare_tensors_fetch(&work->in, tensors, count) : -1;
-  if (!judged && !PyErr_Occurred()) {
+  size_t count = (size_t)c->twin_count + 1;
+  work->inputs = PyMem_Calloc(count, sizeof *work->inputs);
+  PyObject **device = PyMem_Calloc(count, sizeof *device), **reference = PyMem_Calloc(count, sizeof *reference);
+  struct compare_judgement *judged = PyMem_Calloc(count, sizeof *judged);
+  bool *wanted = PyMem_Calloc(count, sizeof *wanted), *untouched = PyMem_Calloc(count, sizeof *untouched);
+  int status = work->inputs && device && reference && judged && wanted && untouched ? 0 : -1;
+  if (status < 0) {
     (void)PyErr_NoMemory();
+  } else {
+    compare_guard_end(c, work->call, untouched);
   }
-  bool some = false;
-  for (int i = 0; i < count && status == 0; i++) {
-    PyObject *value = compare_fetched_get(&work->in, tensors, i);
-    int output = c->changed[i] ? input_find_output(work, i) : -1;
-    if (output >= 0) {
+  for (int i = 0; i < c->twin_count && status == 0; i++) {
+    int output;
+    enum input_way way = input_choose(work, untouched, i, &output);
+    wanted[i] = way == INPUT_JUDGED;
+    if (way == INPUT_AS_OUTPUT) {
       work->inputs[i] = work->outputs[output];
-    } else if (c->changed[i] ? work->blind : compare_tensor_equals(value, c->twins[i]) == 1) {
-      status = compare_judgement_set_same(c, &work->inputs[i], &tensors[i]);
-    } else {
-      device[i] = value;
-      reference[i] = work->run.inputs[i];
-      some = true;
+    } else if (way == INPUT_SAME) {
+      status = compare_judgement_set_same(c, &work->inputs[i], &work->call->in.tensor[i]);
     }
   }
-  if (status == 0 && some) {
-    status = judge(work, COMPARE_INPUT, device, reference, count, judged);
-    for (int i = 0; i < count && status == 0; i++) {
-      if (device[i]) {
-        work->inputs[i] = judged[i];
-      }
-      if (device[i] && !c->changed[i] && !judged[i].close) {
-        snprintf(work->inputs[i].reason, sizeof work->inputs[i].reason,
-                 "the call changed an input that it must not write to");
-        work->inputs[i].verdict = work->inputs[i].auto_verdict = COMPARE_WRONG;
-      }
-    }
-  }
+  status = status < 0 ? status : inputs_fetch(work, wanted, device);
+  status = status < 0 ? status : inputs_judge_wanted(work, device, reference, judged);
+  PyMem_Free(untouched);
+  PyMem_Free(wanted);
   PyMem_Free(judged);
   PyMem_Free(reference);
   PyMem_Free(device);

@@ -86,8 +86,11 @@ DIT_NODISCARD int judge_index_check(struct compare_case *c, const struct judge_l
                                     PyObject *reference);
 /// Does an index of this scatter occur more than once? 1, 0 or -1.
 DIT_NODISCARD int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *entry);
-/// Terms that an element of the result sums up, at least 1: from the numbers of elements alone.
+/// Are values of the first argument equal, along the dimension that the operator picks from? 1, 0 or -1.
+DIT_NODISCARD int judge_ties_check(struct compare_case *c, const struct judge_list_entry *entry);
+/// Terms that an element of the result sums up, at least 1: from the numbers of elements alone. `mixes`: also over
+/// dimensions that the result keeps.
 double judge_get_length(const struct compare_case *c, enum compare_what what, const struct judge_list_entry *entry,
-                        int64_t numel);
+                        int64_t numel, bool mixes);
 
 #endif

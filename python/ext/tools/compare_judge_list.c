@@ -130,7 +130,7 @@ const struct judge_list_entry *judge_list_find(const char *name) {
 // ---- the length of sums
 
 double judge_get_length(const struct compare_case *c, enum compare_what what, const struct judge_list_entry *entry,
-                        int64_t numel) {
+                        int64_t numel, bool mixes) {
   double first = 0, second = 0, longest = 1;
   for (int i = 0; i < c->twin_count; i++) {
     struct engine_tensor info;
@@ -150,7 +150,7 @@ double judge_get_length(const struct compare_case *c, enum compare_what what, co
     // [m, k] x [k, n]: k = sqrt(mk * kn / mn). Of gradients it is m or n: an extent of an argument, or its rows.
     length = fmax(length, what == COMPARE_GRAD ? longest : sqrt(first * second / out));
   }
-  return fmax(1, length);
+  return fmax(1, mixes ? fmax(length, longest) : length);
 }
 
 // ---- indices
@@ -190,6 +190,18 @@ int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *e
   int answer = py_repeats ? PyObject_IsTrue(py_repeats) : -1;
   Py_XDECREF(py_repeats);
   return answer;
+}
+
+int judge_ties_check(struct compare_case *c, const struct judge_list_entry *entry) {
+  if (c->twin_count == 0) {
+    return 0;
+  }
+  PyObject *py_dim = dim_get(c, entry);
+  PyObject *py_ties = judge_helper_call("has_ties", "sOO", entry->name, c->twins[0], py_dim);
+  Py_DECREF(py_dim);
+  int ties = py_ties ? PyObject_IsTrue(py_ties) : -1;
+  Py_XDECREF(py_ties);
+  return ties;
 }
 
 int judge_index_check(struct compare_case *c, const struct judge_list_entry *entry, PyObject *device,

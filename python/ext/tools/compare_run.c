@@ -630,9 +630,68 @@ int compare_run_get_arguments(const struct compare_case *c, const struct compare
   return *py_args ? 0 : -1;
 }
 
-static PyObject *operator_call(const struct compare_case *c, const struct compare_run *run, bool widen) {
+// A number of the program (beta2, eps): kernels take it in float32, unless they compute in float64.
+static PyObject *number_shake(PyObject *value, double size, uint64_t *state) {
+  double x = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : 0;
+  if (!PyFloat_CheckExact(value) || compare_is_simple(x) || !isfinite(x)) {
+    return Py_NewRef(value);
+  }
+  double unit = (double)(int64_t)(random_next(state) >> 11) * 0x1p-52 - 1.0;
+  return PyFloat_FromDouble(x * (1.0 + size * unit));
+}
+
+// Numbers among the arguments, and in a tuple of them (betas). New reference or NULL.
+static PyObject *tuple_shake(PyObject *tuple, double size, uint64_t *state) {
+  PyObject *py_made = PyTuple_New(PyTuple_GET_SIZE(tuple));
+  for (Py_ssize_t i = 0; py_made && i < PyTuple_GET_SIZE(tuple); i++) {
+    PyObject *value = PyTuple_GET_ITEM(tuple, i);
+    PyObject *py_new = PyTuple_CheckExact(value) ? tuple_shake(value, size, state) : number_shake(value, size, state);
+    if (!py_new) {
+      Py_CLEAR(py_made);
+      break;
+    }
+    PyTuple_SET_ITEM(py_made, i, py_new);
+  }
+  return py_made;
+}
+
+static PyObject *dict_shake(PyObject *dict, double size, uint64_t *state) {
+  PyObject *py_made = PyDict_New(), *key, *value;
+  Py_ssize_t at = 0;
+  while (py_made && PyDict_Next(dict, &at, &key, &value)) {
+    PyObject *py_new = number_shake(value, size, state);
+    if (!py_new || PyDict_SetItem(py_made, key, py_new) < 0) {
+      Py_CLEAR(py_made);
+    }
+    Py_XDECREF(py_new);
+  }
+  return py_made;
+}
+
+static int numbers_shake(const struct compare_case *c, PyObject **py_args, PyObject **py_kwargs) {
+  double size = 0x1p-24;
+  for (int i = 0; i < c->twin_count; i++) {
+    size = c->dtypes[i] == DIT_DTYPE_F64 || c->dtypes[i] == DIT_DTYPE_C128 ? 0x1p-53 : size;
+  }
+  uint64_t state = c->shake_seed ^ UINT64_C(0x9E3779B97F4A7C15);
+  PyObject *py_new = tuple_shake(*py_args, size, &state);
+  if (!py_new) {
+    return -1;
+  }
+  Py_SETREF(*py_args, py_new);
+  if (*py_kwargs && !(py_new = dict_shake(*py_kwargs, size, &state))) {
+    return -1;
+  }
+  if (*py_kwargs) {
+    Py_SETREF(*py_kwargs, py_new);
+  }
+  return 0;
+}
+
+static PyObject *operator_call(const struct compare_case *c, const struct compare_run *run, bool widen, bool shaken) {
   PyObject *py_args, *py_kwargs;
   bool failed = compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0;
+  failed = failed || (shaken && numbers_shake(c, &py_args, &py_kwargs) < 0);
   bool narrow = c->narrow && !widen;
   failed = failed || ((widen || narrow) && kwargs_widen(&py_kwargs, narrow) < 0);
   PyObject *py_result = failed ? NULL : PyObject_Call(c->py_func, py_args, py_kwargs);
@@ -671,7 +730,7 @@ static int run_fill(const struct compare_case *c, const struct compare_op *info,
   }
   bool wide =
       (precision == COMPARE_WIDE || precision == COMPARE_SHAKEN || precision == COMPARE_JITTER_WIDE) && !info->is_exact;
-  run->py_result = info->moves ? operator_stand_in(run) : operator_call(c, run, wide);
+  run->py_result = info->moves ? operator_stand_in(run) : operator_call(c, run, wide, precision == COMPARE_SHAKEN);
   if (!run->py_result) {
     return -1;
   }

@@ -28,6 +28,7 @@ struct compare_op {
   struct compare_op *next;
   struct engine_op *op;
   bool is_metadata, may_draw, is_exact, moves;
+  int8_t mixes;                    ///< an element of the result depends on several of an argument; -1 not asked yet
   int8_t writes;                   ///< aten: the schema says that it writes to arguments; -1 not asked yet
   bool told;                       ///< why it could not be compared
   uint64_t unable;                 ///< calls that could not be compared
@@ -151,6 +152,13 @@ void compare_case_note_results(struct compare_case *c, const struct engine_call 
 void compare_spoiled_note(struct compare_state *state, const struct engine_span *span, uint64_t id);
 /// The call that changed an input or a result of the case after the case's own call; 0: none.
 uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c);
+
+// ---- compare_guard.c
+
+/// Before the call: have the device hash the tensors of the arguments that only it can read. Nothing elsewhere.
+void compare_guard_begin(struct compare_case *c, const struct engine_call *call);
+/// After it: untouched[i] becomes true where the hash says that tensor i is as it was; the others stay.
+void compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched);
 
 // ---- compare_run.c
 
