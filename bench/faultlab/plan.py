@@ -19,6 +19,12 @@ def list_operators(model, dtype, seed=0):
     from models import Training
 
     training = Training(model, dtype, seed)
+    if not ditorch.is_installed():  # a real CUDA device: no ledger
+        from injector import Counter
+
+        with Counter() as counter:
+            training.step(), training.step()
+        return counter.calls
     ditorch.reset_counters()
     training.step(), training.step()
     rows = [*ditorch.operators(), *ditorch.fallbacks()]

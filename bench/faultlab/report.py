@@ -29,11 +29,13 @@ def make_summary(rows):
     operators = len({row["operator"] for row in counted})
     accused = sum(bool(row.get("findings")) for row in clean)
     calls = sum(row.get("calls", 0) for row in clean)
+    blind = sum(bool(row.get("blind")) for row in faults)
     errors = sum(bool(row.get("error")) for row in rows)
     seconds = sum(row["seconds"] for row in rows)
     return (
         f"{len(faults)} faults planned, {fired} fired, {len(counted)} exceed four times the CPU's own error, over "
-        f"{operators} operators. {len(clean)} clean runs with {calls:,} operator calls: {accused} accused somebody. "
+        f"{operators} operators; {blind} hit operators that the CPU does not have, which level aten cannot judge. "
+        f"{len(clean)} clean runs with {calls:,} operator calls: {accused} accused somebody. "
         f"{errors} scenarios failed. {seconds:.0f} s of computing."
     )
 

@@ -1,7 +1,8 @@
 """The fault laboratory: does OpAutoCompare name the broken operator first, and nobody else?
 
 Models x injected faults, each scenario judged by a referee that does not know the tool, and clean runs in which nobody
-may be accused. Seeded; results go to a JSON lines file as they come, and a second run goes on where the first stopped.
+may be accused. On the embedded device faults come from its fault hook, on a real GPU from injector.py. Seeded; results
+go to a JSON lines file as they come, and a second run goes on where the first stopped.
 
     python bench/faultlab/run.py [--faults 400] [--clean 48] [--jobs 2] [--seed 1] [--out build/faultlab.jsonl]
 """
@@ -45,8 +46,12 @@ def run_fault(scenario):
     from models import Training
     from referee import Referee
 
+    if ditorch.is_installed():
+        make_fault = ditorch.fault
+    else:
+        from injector import Injector as make_fault
     training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
-    with tempfile.TemporaryDirectory() as results, ditorch.fault(scenario["text"]) as fault:
+    with tempfile.TemporaryDirectory() as results, make_fault(scenario["text"]) as fault:
         tool = make_tool(results, scenario["level"])
         crash = ""
         with Referee(fault, scenario["level"]) as referee, tool:
@@ -57,7 +62,8 @@ def run_fault(scenario):
                 crash = str(error).splitlines()[0]
         findings = tool.findings()
     verdict = referee.verdict
-    answer = {"fired": verdict is not None, "counts": bool(verdict and verdict["counts"]), **(verdict or {})}
+    answer = {"fired": verdict is not None, "counts": False, "blind": False, **(verdict or {})}
+    answer["counts"] = answer["counts"] and not answer["blind"]
     answer["crash"] = crash
     answer["findings"] = [describe(finding) for finding in findings]
     if answer["counts"]:

@@ -70,24 +70,35 @@ def has_ties(name: str, values: torch.Tensor, dim: int | None) -> bool:
         return bool((values.sort(dim).values.diff(dim=dim) == 0).any())
 
 
-# ---- which operators mix elements
+# ---- where roundings on the way may grow
+
+_POINTWISE = {
+    *("hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid", "prelu", "relu6", "rrelu"),
+    *("softshrink", "softsign", "tanhshrink", "threshold", "elu", "selu", "celu", "mish", "softplus"),
+}
+"""Pointwise whatever the tags of this PyTorch say."""
+
+_CANCEL = {"tanh", "sigmoid", "silu", "gelu", "mish", "logsigmoid", "log_sigmoid", "softplus", "logit", "elu", "celu"}
+"""The derivative is a difference (1 - y^2): where it is small, roundings of y are not."""
 
 
-def is_pointwise(name: str) -> bool:
-    """Does every element of the result depend on one element of each argument? As PyTorch's operators are tagged;
-    _foreach_ variants as what they repeat."""
-    last = name.rpartition("::")[2].rpartition(".")[2] if "::" not in name else name.rpartition("::")[2].split(".")[0]
+def is_pointwise(name: str, gradient: bool = False) -> bool:
+    """Does every element of the result (of the gradient) depend on one element of each argument, with no rounding on
+    the way that could grow? As PyTorch's operators are tagged; _foreach_ variants as what they repeat."""
+    last = name.rpartition("::")[2].partition(".")[0] if "::" in name else name.rpartition(".")[2]
     last = last.removeprefix("_foreach_")
     if last.startswith("__") and last.endswith("__"):
         last = last.strip("_")
-        candidates = (last, last[1:])  # __radd__, __iadd__
-    else:
-        candidates = (last, last.rstrip("_"))
-    return any(_is_tagged(candidate) for candidate in candidates if candidate)
+        return _is_tagged(last) or _is_tagged(last[1:])  # __radd__, __iadd__
+    last = last.rstrip("_")
+    base = last.removesuffix("_backward")
+    if base in _CANCEL and (gradient or base != last):
+        return False
+    return base in _POINTWISE or _is_tagged(last)
 
 
 def _is_tagged(name: str) -> bool:
-    packet = getattr(torch.ops.aten, name, None)
+    packet = getattr(torch.ops.aten, name, None) if name else None
     overloads = packet.overloads() if packet is not None else ()
     return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
 

@@ -6,7 +6,7 @@ import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
-from op_tools import OpAutoCompare
+from op_tools import OpAutoCompare, judging
 from op_tools.comparison import compare_result
 
 INF, NAN = float("inf"), float("nan")
@@ -265,3 +265,56 @@ def test_legacy_and_auto_decide_apart():
     assert not watch(lambda: x * 3, "value:mul*,scale=0.1").ok
     a, b = make(4, 2000, dtype=torch.bfloat16), make(2000, 4, dtype=torch.bfloat16)
     assert watch(lambda: a @ b).ok
+
+
+@pytest.mark.parametrize(
+    "name,gradient,wanted",
+    [
+        ("torch.add", False, True),
+        ("torch.Tensor.__radd__", True, True),
+        ("torch._foreach_addcdiv_", False, True),
+        ("aten::mul.Tensor", False, True),
+        ("torch.nn.functional.leaky_relu", True, True),
+        ("torch.tanh", False, True),
+        ("torch.tanh", True, False),
+        ("aten::tanh_backward", False, False),
+        ("torch.cumsum", False, False),
+        ("torch.nn.functional.group_norm", False, False),
+        ("torch._fused_adam_", False, False),
+        ("mine.function", False, False),
+    ],
+)
+def test_where_roundings_may_grow(name, gradient, wanted):
+    assert judging.is_pointwise(name, gradient) is wanted
+
+
+def test_ties_are_seen_where_the_operator_chooses():
+    x = torch.tensor([[1.0, 2.0], [1.0, 3.0]])
+    assert judging.has_ties("msort", x, None) and judging.has_ties("sort", x, 0)
+    assert not judging.has_ties("sort", x, None) and not judging.has_ties("max", x, 1)
+    assert judging.has_ties("max", x, None) and not judging.has_ties("sort", x[:, 1], None)
+
+
+def test_an_optimizer_in_one_kernel_is_compared_with_what_it_wrote():
+    """torch._fused_adamw_ raises no version counter: the twins must stay as they were before the call."""
+
+    def step():
+        tensors = [[torch.randn(20, device="cuda")] for _ in range(4)]
+        tensors[3][0].abs_()
+        torch._fused_adamw_(
+            *tensors,
+            [],
+            [torch.ones((), device="cuda")],
+            lr=0.1,
+            beta1=0.9,
+            beta2=0.999,
+            weight_decay=0.1,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    for level in ("torch", "aten"):
+        assert watch(step, level=level).ok
+        tool = watch(step, "input:_fused_adamw_*,scale=0.2", level=level)
+        assert [f["what"] for f in tool.findings()] == ["input"], tool.table()

@@ -212,3 +212,20 @@ unsigned engine_class_find(const char *name) {
   flags |= strncmp(name, "torch.distributed.", 18) == 0 || strncmp(name, "c10d::", 6) == 0 ? ENGINE_OP_COLLECTIVE : 0;
   return flags;
 }
+
+bool engine_call_has_sparse_gradient(const struct engine_call *call) {
+  static const struct {
+    const char *name;
+    Py_ssize_t place;  // of the argument `sparse`
+  } makers[] = {{"torch.nn.functional.embedding", 6}, {"torch.nn.functional.embedding_bag", 7}};
+  for (size_t i = 0; i < sizeof makers / sizeof *makers; i++) {
+    if (strcmp(call->op->name, makers[i].name) == 0) {
+      PyObject *value = call->kwargs ? PyDict_GetItemString(call->kwargs, "sparse") : NULL;
+      Py_ssize_t given = PyTuple_GET_SIZE(call->args);
+      return (value                     ? value
+              : given > makers[i].place ? PyTuple_GET_ITEM(call->args, makers[i].place)
+                                        : NULL) == Py_True;
+    }
+  }
+  return false;
+}

@@ -226,7 +226,10 @@ static int job_prepare(struct cast_job *job) {
   if (casts < 0) {
     return -1 - casts;
   }
-  return call_names_dtype(job->call) ? CAST_LEFT_DTYPE : call_is_plain_index(job->call) ? CAST_LEFT_INDEX : -1;
+  return call_names_dtype(job->call)                  ? CAST_LEFT_DTYPE
+         : call_is_plain_index(job->call)             ? CAST_LEFT_INDEX
+         : engine_call_has_sparse_gradient(job->call) ? CAST_LEFT_UNUSUAL
+                                                      : -1;
 }
 
 // ---- one call

@@ -282,18 +282,20 @@ static int state_apply_moves(struct judgement_state *s) {
   return status;
 }
 
-// Does an element of the result depend on several elements of an argument? Of operators that PyTorch calls pointwise it
-// does not; of all others (scans, norms, interpolation, whole optimizers, functions of the program) it may, and a
-// device may round what lies between to its dtype, or add it up in another order. The embedded device does neither.
+// May a rounding on the way to the result grow? Not in operators that PyTorch calls pointwise. In all others (scans,
+// norms, interpolation, whole optimizers, functions of the program) elements are mixed, and a device may round what
+// lies between to its dtype, or add it up in another order; so it may in derivatives such as 1 - y^2. The embedded
+// device does neither.
 static bool state_mixes(const struct judgement_state *s) {
   struct compare_op *info = compare_op_find(s->runs->c->tool->state, s->runs->c->op);
-  if (info && info->mixes < 0) {
-    PyObject *py_answer = judge_helper_call("is_pointwise", "s", info->op->name);
-    info->mixes = py_answer && PyObject_IsTrue(py_answer) == 0;
+  int8_t *mixes = info ? &info->mixes[s->runs->what == COMPARE_GRAD] : NULL;
+  if (mixes && *mixes < 0) {
+    PyObject *py_answer = judge_helper_call("is_pointwise", "si", info->op->name, s->runs->what == COMPARE_GRAD);
+    *mixes = py_answer && PyObject_IsTrue(py_answer) == 0;
     Py_XDECREF(py_answer);
     py_error_drop();
   }
-  return info && info->mixes > 0 && s->device->info.place != ENGINE_PLACE_HOST;
+  return mixes && *mixes > 0 && s->device->info.place != ENGINE_PLACE_HOST;
 }
 
 // Terms that an element of the result sums up.
@@ -315,8 +317,9 @@ static bool state_can_shake(const struct judgement_state *s) {
 
 static double get_growth(const struct judgement_state *s) {
   bool is_contraction = s->entry && s->entry->kind == JUDGE_CONTRACTION;
-  if (s->type.roundoff >= 0x1p-20 && (is_contraction || !state_mixes(s))) {
-    return 1;  // sums run in float32 at least: their errors vanish beside those of the inputs
+  bool is_scan = s->entry && s->entry->kind == JUDGE_SCAN;
+  if (s->type.roundoff >= 0x1p-20 && !(state_mixes(s) && (is_scan || s->thin) && !is_contraction)) {
+    return 1;  // sums run in float32 at least, but for scans: their errors vanish beside those of the inputs
   }
   double length = state_get_length(s), levels = sqrt(1 + log2(length));
   // Kernels of products add the terms of one element one after the other: a running sum.

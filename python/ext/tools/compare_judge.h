@@ -68,6 +68,7 @@ enum judge_kind {
   JUDGE_CONTRACTION,  ///< sums of products over a dimension that its operands share
   JUDGE_INDEX,        ///< integers that point into the first argument
   JUDGE_LOOSE,        ///< results that are not unique: `reason`
+  JUDGE_SCAN,         ///< running sums, which devices keep in the dtype of the result
   JUDGE_SCATTER,      ///< not unique where an index occurs more than once: `reason`
 };
 struct judge_list_entry {

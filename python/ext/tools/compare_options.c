@@ -352,7 +352,7 @@ static bool name_is_torch(const char *name) {
 static void op_fill(const struct compare_state *state, struct compare_op *info, struct engine_op *op) {
   const char *last = compare_name_get_last(op->name);
   info->op = op;
-  info->mixes = info->writes = -1;
+  info->mixes[0] = info->mixes[1] = info->writes = -1;
   // Marks of the profiler compute nothing.
   info->is_metadata = HAS(metadata, last) || strncmp(op->name, "profiler.", 9) == 0;
   info->may_draw = (op->flags & ENGINE_OP_RANDOM) || HAS(drawers, last) || !name_is_torch(op->name);

@@ -28,7 +28,7 @@ struct compare_op {
   struct compare_op *next;
   struct engine_op *op;
   bool is_metadata, may_draw, is_exact, moves;
-  int8_t mixes;                    ///< an element of the result depends on several of an argument; -1 not asked yet
+  int8_t mixes[2];                 ///< forward, gradients: roundings on the way may grow; -1 not asked yet
   int8_t writes;                   ///< aten: the schema says that it writes to arguments; -1 not asked yet
   bool told;                       ///< why it could not be compared
   uint64_t unable;                 ///< calls that could not be compared

@@ -71,6 +71,9 @@ static enum fallback_reason reason_find(const struct fallback_row *row, const st
       return FALLBACK_VALUELESS;
     }
   }
+  if (engine_call_has_sparse_gradient(call)) {
+    return FALLBACK_SPARSE;
+  }
   bool indexing = (row->traits & FALLBACK_INDEXING) && PyTuple_GET_SIZE(call->args) == 2;
   return indexing && index_is_view(PyTuple_GET_ITEM(call->args, 1)) ? FALLBACK_VIEW : FALLBACK_APPLIES;
 }

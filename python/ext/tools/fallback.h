@@ -25,7 +25,8 @@
   X(VALUELESS, "tensor without memory of its own") \
   X(GENERATOR, "generator")                        \
   X(MISSING, "no operator of the CPU")             \
-  X(ALIAS, "result is a view of an argument")
+  X(ALIAS, "result is a view of an argument")      \
+  X(SPARSE, "sparse gradient")
 
 enum fallback_reason {
   FALLBACK_APPLIES,
