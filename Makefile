@@ -21,7 +21,7 @@ TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_
 	op_autocompare op_autocompare_report compare_judge compare_backward compare_random apply_feature acting_training)
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
+.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-opinfo-all test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -65,14 +65,14 @@ test-sanitize: $(VENV)/ready-$(TORCH)
 	$(call say,streams and allocator under ThreadSanitizer)
 	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING
 	@$(CMAKE) --build build/tsan -j $(JOBS)
-	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory|record_writer|record_reader|record_exit|record_views|store_queue|store_pack|helper_host'
+	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory|record_writer|record_reader|record_exit|record_views|store_queue|store_pack|helper_host|memory_check|metrics'
 
 test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an extension built with AddressSanitizer (long)
 	$(call say,the extension and libdit under AddressSanitizer and UndefinedBehaviorSanitizer)
 	@$(CMAKE) -S . -B build/asan-python $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_ADAPTER=ON -DDIT_INPLACE=OFF -DDIT_SANITIZE=address --log-level=WARNING
 	@$(CMAKE) --build build/asan-python -j $(JOBS)
 	@$(CMAKE) --install build/asan-python --prefix build/asan-python/site >/dev/null
-	@cp -r python/ditorch/*.py python/ditorch/cuda build/asan-python/site/ditorch/ && cp -r python/op_tools python/module_tools build/asan-python/site/
+	@cp -r python/ditorch/*.py python/ditorch/cuda python/ditorch/vendors python/ditorch/dipu python/ditorch/device_suite build/asan-python/site/ditorch/ && cp -r python/op_tools python/module_tools build/asan-python/site/
 	@LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
 	  PYTHONPATH=$(CURDIR)/build/asan-python/site $(PYTEST) -o pythonpath= $(TOOL_TESTS)
 
@@ -88,21 +88,29 @@ test-opinfo: build
 	$(call say,PyTorch's operator database on the device against the CPU)
 	@$(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo.json
 
+test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sample (minutes); a report in build/opinfo-all.json and .xml
+	@$(RUN) tests/torch/opinfo.py --full --jobs $(JOBS) --json build/opinfo-all.json --junit build/opinfo-all.xml
+
 test-tools-opinfo: build ## every sample of PyTorch's operator database with and without the tools that act (long)
 	$(call say,PyTorch's operator database under the tools that act)
 	@$(RUN) tests/torch/tool_differential.py --all --jobs $(JOBS) --json build/tool_differential.json
 
-test-full: test ## the long suites: 200 exits, packaging, all scripts in both alias modes
+test-full: test test-opinfo-all test-libraries ## the long suites: all of them, 200 exits, packaging, all scripts in both alias modes
+	@$(PYTEST) -m full tests/python
 	@DIT_EXIT_RUNS=200 $(PYTEST) -m "full or not full" tests/python/test_exit.py tests/python/test_packaging.py tests/python/test_scripts.py
 
 test-matrix: ## try another torch: make test-matrix TORCH=2.12.0
 	@$(MAKE) VENV=build/venv-$(TORCH) TORCH=$(TORCH) setup test-python
 
-test-libraries: build ## training with Hugging Face's Trainer under each tool, in an environment of its own (build/venv-libraries)
+test-libraries: build ## real libraries (transformers, accelerate, Lightning ...) against the CPU, in an environment of their own (minutes)
 	@test -x build/venv-libraries/bin/python || $(PYTHON) -m venv build/venv-libraries
 	@build/venv-libraries/bin/pip install --disable-pip-version-check -q torch==$(TORCH)
 	@build/venv-libraries/bin/pip install --disable-pip-version-check -q -r requirements-libraries.txt
-	@PYTHONPATH=$(CURDIR)/python build/venv-libraries/bin/python -m pytest -q -o pythonpath= -p no:cacheprovider tests/libraries
+	@OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python build/venv-libraries/bin/python -m pytest -q -o pythonpath= -p no:cacheprovider tests/libraries
+	@$(PY) tests/libraries/table.py
+
+test-aarch64: ## the device alias, cross-compiled for aarch64 and run under qemu-user (Debian: gcc-aarch64-linux-gnu qemu-user libc6-dev-arm64-cross)
+	@tests/alias_aarch64/run.sh
 
 faultlab: build ## break operators on purpose in four models and see whether OpAutoCompare names them (minutes)
 	@$(RUN) bench/faultlab/run.py --jobs $(JOBS)
@@ -124,7 +132,8 @@ lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, spe
 docs: build ## write the generated tables into docs/
 	@$(RUN) tools/gen_cuda_table.py
 	@$(RUN) tools/gen_options.py
-	@test ! -f build/opinfo.json || $(RUN) tools/gen_opinfo_report.py build/opinfo.json
+	@$(RUN) tools/gen_dipu_table.py
+	@test ! -f build/opinfo-all.json || $(RUN) tools/gen_opinfo_report.py build/opinfo-all.json
 
 clean: ## remove everything that was built
 	@rm -rf build python/ditorch/lib python/ditorch/_C*.so .pytest_cache .ruff_cache

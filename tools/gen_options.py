@@ -74,7 +74,16 @@ def render_options() -> str:
             f"| `{option['name']}` | `{option['environment']}` | {describe_type(option)} | `{option['default']}` | "
             f"{option['help']} |"
         )
-    return "\n".join(rows) + "\n"
+    return "\n".join(rows) + "\n" + render_aliases()
+
+
+def render_aliases() -> str:
+    """The variables of DIPU that set some of them."""
+    text = "\n## Variables of DIPU\n\nThey set the option beside them, where its own variable is not set.\n\n"
+    text += "| variable | option | unit |\n|---|---|---|\n"
+    for variable, option, unit in _C.option_aliases():
+        text += f"| `{variable}` | `{option}` | {unit} |\n"
+    return text
 
 
 def describe_variables(rows: list[dict]) -> str:

@@ -5,20 +5,30 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #endif
 
+#include "Profiler.h"
+#include "Share.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
+#include "dit/share.h"
 
 namespace ditorch {
 namespace {
 
 thread_local int lend_device = -1;
 
-void freeDevice(void *ptr) {
+void freeBlock(void *ptr) {
+  if (profiler::isRunning()) {
+    profiler::reportFree(ptr);
+  }
   dit_memory_free(ptr);
+}
+
+void freeDevice(void *ptr) {
+  freeBlock(ptr);
 }
 // A function of its own: its address marks memory that CPU tensors hold but the device's allocator owns.
 void freeLent(void *ptr) {
-  dit_memory_free(ptr);
+  freeBlock(ptr);
 }
 void freePinned(void *ptr) {
   dit_host_free(ptr);
@@ -26,7 +36,19 @@ void freePinned(void *ptr) {
 
 void *allocateOn(int device, size_t size) {
   void *ptr = nullptr;
-  DIT_CHECK(dit_memory_alloc(device, dit_stream_get_current(device), size, &ptr, &err));
+  dit_error err;
+  dit_status status = dit_memory_alloc(device, dit_stream_get_current(device), size, &ptr, &err);
+  if (C10_UNLIKELY(status == DIT_ERR_NOMEM) && dit_share_collect() > 0) {  // memory that other processes had held
+    status = dit_memory_alloc(device, dit_stream_get_current(device), size, &ptr, &err);
+  }
+  if (profiler::isRunning()) {
+    if (status == DIT_OK) {
+      profiler::reportAllocation(ptr, device);
+    } else if (status == DIT_ERR_NOMEM) {
+      profiler::reportOutOfMemory(size, device);
+    }
+  }
+  check(status, err);
   return ptr;
 }
 
@@ -51,9 +73,7 @@ class DeviceAllocator final : public DeviceAllocatorBase {
 #ifdef DIT_HAS_DEVICE_ALLOCATOR
   bool initialized() override { return dit_runtime_is_active(); }
   void emptyCache(c10::MempoolId_t) override { DIT_CHECK(dit_memory_empty_cache(-1, &err)); }
-  void recordStream(const c10::DataPtr &data, c10::Stream stream) override {
-    DIT_CHECK(dit_memory_record_stream(data.get(), stream.id(), &err));
-  }
+  void recordStream(const c10::DataPtr &data, c10::Stream stream) override { recordStreamOf(data, stream.id()); }
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override;
   void resetAccumulatedStats(c10::DeviceIndex device) override {
     DIT_CHECK(dit_memory_reset_accumulated(device, &err));
@@ -115,7 +135,7 @@ void freeRaw(void *ptr) {
   size_t size = 0;
   int device = 0;
   if (dit_memory_find(ptr, &base, &size, &device)) {
-    dit_memory_free(ptr);
+    freeBlock(ptr);
   } else {
     cpu_allocator->raw_deleter()(ptr);
   }
@@ -169,9 +189,11 @@ c10::Allocator *pinnedAllocator() {
 }
 
 LendMemory::LendMemory(int device) : previous_(lend_device) {
+  dit_memory_access_begin();
   lend_device = device;
 }
 LendMemory::~LendMemory() {
+  dit_memory_access_end();
   lend_device = previous_;
 }
 

@@ -8,6 +8,7 @@
 #include "Allocator.h"
 #include "Generator.h"
 #include "Operator.h"
+#include "Profiler.h"
 #include "Storage.h"
 #include "dit/kernel.h"
 #include "dit/runtime.h"
@@ -270,7 +271,7 @@ bool runC(const Operator &op, Stack *stack) {
   call.rets = rets;
   call.device = device;
   call.stream = dit_stream_get_current_raw(device);
-  call.kernels = dit_runtime_get_kernels();
+  call.kernels = profiler::isTracing() ? profiler::traceKernels(op.name.c_str(), device) : dit_runtime_get_kernels();
   call.services = &services;
   call.host = &state;
   call.err = &err;

@@ -12,10 +12,12 @@
 #include <unordered_set>
 
 #include "Operator.h"
+#include "Profiler.h"
 #include "Storage.h"
 #include "dit/fault.h"
 #include "dit/log.h"
 #include "dit/op.h"
+#include "dit/runtime.h"
 
 namespace ditorch {
 namespace {
@@ -58,7 +60,13 @@ void runWithFaults(const Operator &op, const c10::OperatorHandle &handle, Stack 
   collectTensors(stack->data() + (stack->size() - op.nargs), op.nargs, inputs);
   const auto input_views = viewAll(inputs);
   uint64_t token = 0;
+  const int device = dit_device_get_current();
+  profiler::Span slow(profiler::Work::kFault, op.name.c_str(), device);
+  const uint64_t count = dit_fault_get_count();
   DIT_CHECK(dit_fault_before(op.name.c_str(), input_views.data(), static_cast<int>(input_views.size()), &token, &err));
+  if (dit_fault_get_count() != count) {
+    slow.finish();
+  }
   runOperator(op, handle, stack);
   if (token == 0) {
     return;
@@ -160,8 +168,8 @@ const std::unordered_set<std::string> &handWritten() {
 
 // Composite operators that refuse unknown devices or do better as one call of the CPU's composite kernel.
 bool isWholesale(const std::string &name) {
-  return name == "aten::mode.values" || name == "aten::convolution" || name == "aten::convolution_backward" ||
-         name.rfind("aten::_foreach_", 0) == 0;
+  return name == "aten::mode.values" || name == "aten::conj_physical_" || name == "aten::convolution" ||
+         name == "aten::convolution_backward" || name.rfind("aten::_foreach_", 0) == 0;
 }
 
 bool wantsDoor(const c10::OperatorHandle &handle, const std::string &name) {

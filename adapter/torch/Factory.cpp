@@ -7,6 +7,8 @@
 
 #include "Allocator.h"
 #include "Operator.h"
+#include "Profiler.h"
+#include "Share.h"
 #include "Storage.h"
 #include "dit/kernel.h"
 #include "dit/memory.h"
@@ -92,7 +94,8 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   fillView(out, to);
   dit_error err;
   err.message[0] = '\0';
-  const auto *kernels = dit_runtime_get_kernels();
+  const auto *kernels =
+      profiler::isTracing() ? profiler::traceKernels("aten::copy_", device) : dit_runtime_get_kernels();
   const bool is_plain = !from.is_conj() && !from.is_neg() && !to.is_conj() && !to.is_neg();
   const dit_status status = kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS && is_plain
                                 ? kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err)
@@ -100,7 +103,9 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   static dit_ledger_entry *const ledger = dit_ledger_get("aten::_copy_from");
   if (status == DIT_ERR_UNSUPPORTED) {
     synchronizeCurrentStream(device);
+    profiler::Span span(profiler::Work::kFallback, "aten::copy_", device);
     aliasAsCpu(to).copy_(aliasAsCpu(from));
+    span.finish();
   } else {
     check(status, err);
   }
@@ -129,15 +134,19 @@ void copyAcross(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
   const bool to_device = to.device().type() == kDevice;
   const c10::DeviceIndex device = (to_device ? to : from).device().index();
   const c10::DeviceGuard guard(c10::Device(kDevice, device));
+  profiler::Span span(to_device ? profiler::Work::kCopyIn : profiler::Work::kCopyOut, "aten::copy_", device,
+                      to.nbytes());
   if (isOneBlock(from, to)) {
     const bool async = non_blocking && dit_host_is_pinned((to_device ? from : to).const_data_ptr());
     DIT_CHECK(dit_memory_copy(to.mutable_data_ptr(), to_device ? device : -1, from.const_data_ptr(),
                               to_device ? -1 : device, to.nbytes(), device, dit_stream_get_current(device), async,
                               &err));
+    span.finish();
     return;
   }
   synchronizeCurrentStream(device);
   (to_device ? aliasAsCpu(to) : to).copy_(to_device ? from : aliasAsCpu(from));
+  span.finish();
 }
 
 at::Tensor copyFrom(const at::Tensor &from, const at::Tensor &to, bool non_blocking) {
@@ -163,8 +172,12 @@ at::Tensor copyFromAndResize(const at::Tensor &from, const at::Tensor &to) {
 
 at::Scalar item(const at::Tensor &self) {
   const c10::DeviceGuard guard(self.device());
-  synchronizeCurrentStream(self.device().index());
-  return aliasAsCpu(self).item();
+  const c10::DeviceIndex device = self.device().index();
+  synchronizeCurrentStream(device);
+  profiler::Span span(profiler::Work::kCopyOut, "aten::_local_scalar_dense", device, self.nbytes());
+  const at::Scalar value = aliasAsCpu(self).item();
+  span.finish();
+  return value;
 }
 
 // Asked by nn.TransformerEncoder before it packs a padded batch into a nested tensor: "no" keeps the batch dense.
@@ -173,9 +186,7 @@ bool isMaskLeftAligned(const at::Tensor &, const at::Tensor &) {
 }
 
 void recordStream(at::Tensor &self, c10::Stream stream) {
-  if (self.storage().data() != nullptr) {
-    DIT_CHECK(dit_memory_record_stream(self.storage().data(), stream.id(), &err));
-  }
+  recordStreamOf(self.storage().data_ptr(), stream.id());
 }
 
 // PrivateUse1 is not in PyTorch's set of dense backends; without this answer Module.cuda() would make new Parameters,

@@ -12,6 +12,7 @@
 #include "Allocator.h"
 #include "Generator.h"
 #include "Operator.h"
+#include "Profiler.h"
 #include "Storage.h"
 #include "dit/runtime.h"
 
@@ -74,7 +75,7 @@ class Loan {
     return wrap(result, adopt(result.storage()));
   }
 
-  // Carry a resize of a written argument (out=) over to the device tensor.
+  // Carry a resize of a written argument (out=), and its conjugate and negative bits, over to the device tensor.
   void writeBack() {
     for (const Entry &entry : entries_) {
       auto *cpu_storage = entry.cpu.storage().unsafeGetStorageImpl();
@@ -88,6 +89,13 @@ class Loan {
       if (entry.cpu.sizes() != entry.device.sizes() || entry.cpu.strides() != entry.device.strides()) {
         entry.device.unsafeGetTensorImpl()->set_sizes_and_strides(entry.cpu.sizes(), entry.cpu.strides(),
                                                                   entry.cpu.storage_offset());
+      }
+      auto *impl = entry.device.unsafeGetTensorImpl();
+      if (entry.cpu.is_conj() != entry.device.is_conj()) {
+        impl->_set_conj(entry.cpu.is_conj());
+      }
+      if (entry.cpu.is_neg() != entry.device.is_neg()) {
+        impl->_set_neg(entry.cpu.is_neg());
       }
     }
   }
@@ -238,7 +246,9 @@ void runFallback(const Operator &op, const c10::OperatorHandle &handle, Stack *s
     const LendMemory lend(device);
     const HiddenRandomness randomness(op.hidden_randomness, device);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    profiler::Span span(profiler::Work::kFallback, op.name.c_str(), device);
     handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    span.finish();
   }
   if (op.writes) {
     loan.writeBack();

@@ -3,6 +3,7 @@
 
 #include "Common.h"
 #include "Exit.h"
+#include "Share.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 
@@ -86,9 +87,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     DIT_CHECK(dit_device_synchronize(resolveIndex(device), &err));
   }
   void recordDataPtrOnStream(const c10::DataPtr &data, const c10::Stream &stream) const override {
-    if (data.get() != nullptr) {
-      DIT_CHECK(dit_memory_record_stream(data.get(), stream.id(), &err));
-    }
+    recordStreamOf(data, stream.id());
   }
 
   void record(void **event, const c10::Stream &stream, const c10::DeviceIndex device,

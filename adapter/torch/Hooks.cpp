@@ -9,6 +9,7 @@
 #include "Storage.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
+#include "dit/share.h"
 
 namespace ditorch {
 namespace {
@@ -36,7 +37,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
     void *base = nullptr;
     size_t size = 0;
     int device = 0;
-    TORCH_CHECK(dit_memory_find(data, &base, &size, &device), "the pointer ", data,
+    TORCH_CHECK(dit_memory_find(data, &base, &size, &device) || dit_share_find(data, &device), "the pointer ", data,
                 " does not belong to memory of the device");
     return at::Device(kDevice, static_cast<c10::DeviceIndex>(device));
   }

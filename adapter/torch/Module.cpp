@@ -10,7 +10,9 @@ namespace ditorch {
 namespace {
 
 const bool named = [] {
-  c10::register_privateuse1_backend("dit");
+  if (!c10::is_privateuse1_backend_registered()) {  // a name that the program gave before stays
+    c10::register_privateuse1_backend("dit");
+  }
   return true;
 }();
 

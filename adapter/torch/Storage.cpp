@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "Allocator.h"
+#include "dit/memory.h"
 #include "dit/runtime.h"
 
 namespace ditorch {
@@ -28,8 +29,14 @@ c10::Storage aliasAsCpu(c10::StorageImpl *storage) {
   if (C10_UNLIKELY(storage->data_ptr().get_deleter() == c10::impl::cow::cow_deleter)) {
     data = storage->mutable_data();  // the alias may be written to: a lazy copy must become a real one first
   }
-  return c10::Storage(c10::Storage::use_byte_size_t(), storage->nbytes(), c10::DataPtr(data, c10::Device(c10::kCPU)),
-                      c10::GetCPUAllocator(), /*resizable=*/true);
+  c10::DataPtr alias(data, c10::Device(c10::kCPU));
+  if (C10_UNLIKELY(dit_memory_access_is_watched())) {  // the pages are open as long as the alias lives
+    static char context;  // never NULL, unlike the data of an empty tensor: else nobody would call the deleter
+    dit_memory_access_begin();
+    alias = c10::DataPtr(data, &context, [](void *) { dit_memory_access_end(); }, c10::Device(c10::kCPU));
+  }
+  return c10::Storage(c10::Storage::use_byte_size_t(), storage->nbytes(), std::move(alias), c10::GetCPUAllocator(),
+                      /*resizable=*/true);
 }
 
 at::Tensor aliasAsCpu(const at::Tensor &tensor, c10::Storage storage) {

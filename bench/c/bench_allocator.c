@@ -1,9 +1,9 @@
-/// Nanoseconds for a pair of allocation and free of a cached block, the device allocator against aligned_alloc/free of
-/// the C library.
+/// Nanoseconds for a pair of allocation and free of a cached block: the device allocator under each algorithm, without
+/// and with observers of memory (checker with guard zones, metrics), against aligned_alloc/free of the C library.
 ///
-/// Rounds of both are interleaved in one run; printed are the median and the range from the 10th to the 90th percentile
-/// over the rounds, and the ratio of the medians. Two forms: "pair" frees at once; "window" keeps 64 blocks alive and
-/// frees the oldest, which is nearer to a training step. Usage: bench_allocator [rounds [vendor]]
+/// Rounds of all are interleaved in one run; printed are the median and the range from the 10th to the 90th percentile
+/// over the rounds, and the ratio of the median to the C library's. Two forms: "pair" frees at once; "window" keeps 64
+/// blocks alive and frees the oldest, which is nearer to a training step. Usage: bench_allocator [rounds [vendor]]
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,8 @@
 #include <time.h>
 
 #include "dit/memory.h"
+#include "dit/memory_check.h"
+#include "dit/metrics.h"
 #include "dit/runtime.h"
 
 #define MAX_ROUNDS 1001
@@ -20,6 +22,8 @@ struct subject {
   const char *name;
   void *(*take)(size_t size);
   void (*give)(void *ptr);
+  const char *configuration;  ///< of the device allocator; NULL: none
+  bool check, metrics;
 };
 
 static void *device_take(size_t size) {
@@ -35,7 +39,32 @@ static void *libc_take(size_t size) {
   return aligned_alloc(512, (size + 511) / 512 * 512);
 }
 
-static const struct subject subjects[] = {{"device", device_take, dit_memory_free}, {"libc", libc_take, free}};
+static const struct subject subjects[] = {
+    {"libc", libc_take, free, NULL, false, false},
+    {"torch", device_take, dit_memory_free, "backend:native", false, false},
+    {"bf", device_take, dit_memory_free, "backend:bf", false, false},
+    {"bs", device_take, dit_memory_free, "backend:bs", false, false},
+    {"raw", device_take, dit_memory_free, "backend:raw", false, false},
+    {"metrics", device_take, dit_memory_free, "backend:native", false, true},
+    {"check", device_take, dit_memory_free, "backend:native", true, false},
+};
+enum { SUBJECTS = sizeof(subjects) / sizeof(subjects[0]) };
+
+/// What the subject needs of the device allocator.
+static void prepare(const struct subject *subject) {
+  struct dit_error err = {0};
+  struct dit_memory_check_options options = {.guard = 512};
+  enum dit_status status = subject->configuration ? dit_memory_configure(subject->configuration, &err) : DIT_OK;
+  dit_metrics_enable(subject->metrics);
+  dit_memory_check_stop();
+  if (status == DIT_OK && subject->check) {
+    status = dit_memory_check_start(&options, &err);
+  }
+  if (status != DIT_OK) {
+    fprintf(stderr, "%s\n", err.message);
+    exit(1);
+  }
+}
 
 struct job {
   const struct subject *subject;
@@ -107,25 +136,24 @@ static int compare_doubles(const void *left, const void *right) {
 }
 
 static void run_case(const char *label, size_t size, int window, int threads, int rounds) {
-  static double times[2][MAX_ROUNDS];
+  static double times[SUBJECTS][MAX_ROUNDS];
   int pairs = size > (1u << 20) ? 500 : 5000;
   if (threads > 1) {
     pairs *= 20;  // longer than a time slice, or the threads would run one after the other on a busy machine
     rounds = (rounds + 2) / 3;
   }
   for (int round = -1; round < rounds; round++) {  // round -1 warms up
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < SUBJECTS; s++) {
+      prepare(&subjects[s]);
       times[s][round < 0 ? 0 : round] = run_round(&subjects[s], size, window, threads, pairs);
     }
   }
-  for (int s = 0; s < 2; s++) {
+  for (int s = 0; s < SUBJECTS; s++) {
     qsort(times[s], (size_t)rounds, sizeof(double), compare_doubles);
+    printf("%-7s %-7s %d        %-8s %9.1f [%8.1f .. %9.1f]  %8.2f\n", label, window ? "window" : "pair", threads,
+           subjects[s].name, times[s][rounds / 2], times[s][rounds / 10], times[s][rounds * 9 / 10],
+           times[s][rounds / 2] / times[0][rounds / 2]);
   }
-  printf("%-7s %-7s %d ", label, window ? "window" : "pair", threads);
-  for (int s = 0; s < 2; s++) {
-    printf("  %9.1f [%8.1f .. %9.1f]", times[s][rounds / 2], times[s][rounds / 10], times[s][rounds * 9 / 10]);
-  }
-  printf("  %6.2f\n", times[0][rounds / 2] / times[1][rounds / 2]);
   fflush(stdout);
 }
 
@@ -145,7 +173,7 @@ int main(int argc, char **argv) {
     return 1;
   }
   printf("ns per allocation and free, median [10 %% .. 90 %%] of %d rounds (a third of that with threads)\n", rounds);
-  printf("size    form    threads  device                            libc                             ratio\n");
+  printf("size    form    threads  subject     median                             ratio to libc\n");
   for (int threads = 1; threads <= 2; threads++) {
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
       for (int window = 0; window <= (sizes[i].size <= (1 << 20) ? WINDOW : 0); window += WINDOW) {

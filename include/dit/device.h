@@ -49,6 +49,12 @@ struct dit_device_properties {
                          ///< of copying
 };
 
+#define DIT_MEMORY_HANDLE_SIZE 64
+/// Names one vendor allocation to other processes: plain bytes, equal when they name the same allocation.
+struct dit_memory_handle {
+  uint8_t bytes[DIT_MEMORY_HANDLE_SIZE];
+};
+
 struct dit_device_memory {
   uint64_t free;
   uint64_t total;
@@ -187,6 +193,17 @@ struct dit_device_vtable {
 
   /// (optional) What this vendor runs on, for `ditorch doctor`: one line, NUL-terminated, cut to `size` bytes.
   void (*describe)(char *text, size_t size);
+
+  // memory between processes: all three or none (optional)
+  /// A handle of the allocation that contains `ptr`, and where that allocation begins. Contents and addresses stay as
+  /// they are. DIT_ERR_UNSUPPORTED when this allocation cannot be shared.
+  enum dit_status (*memory_export)(int device, const void *ptr, struct dit_memory_handle *handle, void **base,
+                                   struct dit_error *err);
+  /// Map the allocation behind another process's handle: the same memory, seen by both. `size` is all of it.
+  enum dit_status (*memory_import)(int device, const struct dit_memory_handle *handle, void **base, size_t *size,
+                                   struct dit_error *err);
+  enum dit_status (*memory_close)(int device, void *base, size_t size,
+                                  struct dit_error *err);  ///< unmap; no work pending
 };
 
 DIT_EXTERN_C_END

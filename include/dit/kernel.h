@@ -96,6 +96,11 @@ struct dit_kernel_vtable {
                                        const struct dit_tensor_view *grad_hidden_gates,
                                        const struct dit_tensor_view *grad_hx, const struct dit_tensor_view *grad_hy,
                                        const struct dit_tensor_view *workspace, struct dit_error *err);
+
+  /// out (1-d, the input's integer dtype) = counts of in's elements in out's number of equal bins over [low, high]; the
+  /// last bin holds high too, values outside are left out. low == high: the range of the data.
+  enum dit_status (*histogram)(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
+                               int64_t low, int64_t high, struct dit_error *err);
 };
 
 DIT_EXTERN_C_END

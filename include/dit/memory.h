@@ -17,6 +17,18 @@
 
 DIT_EXTERN_C_BEGIN
 
+/// How memory is found, kept and given back. TORCH is the algorithm above. BF: one pool per stream for all sizes, best
+/// fit, split, coalesced; it grows by steps that double. BS: a block is a piece of vendor memory of its own, kept for
+/// requests of the very same rounded size. RAW: nothing is kept. Streams, statistics, snapshot, limits and the measures
+/// against a full device are the same for all.
+enum dit_memory_algorithm {
+  DIT_ALGORITHM_TORCH,
+  DIT_ALGORITHM_BF,
+  DIT_ALGORITHM_BS,
+  DIT_ALGORITHM_RAW,
+  DIT_ALGORITHM_COUNT
+};
+
 /// size 0 gives NULL. The message of DIT_ERR_NOMEM follows PyTorch's: "CUDA out of memory. Tried to allocate 2.00 GiB.
 /// GPU 0 has a total capacity of
 /// ... of which ... is free. ... allocated by PyTorch, and ... is reserved by PyTorch but unallocated. ...".
@@ -36,7 +48,7 @@ DIT_API double dit_memory_get_fraction(int device);
 
 /// Configuration in the grammar of PYTORCH_CUDA_ALLOC_CONF: comma list of key:value. Keys: max_split_size_mb,
 /// garbage_collection_threshold, roundup_power2_divisions (N or [256:1,512:2,>:8]), expandable_segments (accepted; True
-/// is accepted and has no effect here, said in the docs), backend (native; raw = no caching),
+/// is accepted and has no effect here, said in the docs), backend (native, bf, bs, raw; without it option `allocator`),
 /// pinned_use_cuda_host_register, pinned_num_register_threads, release_lock_on_cudamalloc, max_non_split_rounding_mb,
 /// pinned_use_background_threads, per_process_memory_fraction, graph_capture_record_stream_reuse,
 /// throw_on_cudamalloc_oom. An unknown key or bad value is
@@ -44,6 +56,21 @@ DIT_API double dit_memory_get_fraction(int device);
 DIT_API DIT_NODISCARD enum dit_status dit_memory_configure(const char *text, struct dit_error *err);
 /// The text last accepted ("" by default). Borrowed until the next configure.
 DIT_API const char *dit_memory_get_configuration(void);
+
+/// The algorithm of later allocations.
+DIT_API enum dit_memory_algorithm dit_memory_get_algorithm(void);
+DIT_API const char *dit_algorithm_get_name(enum dit_memory_algorithm algorithm);  ///< "torch", "bf", "bs", "raw"
+
+/// Put the options about memory in force (allocator, host_allocator, alloc_conf, memory_check, metrics, cpu_affinity
+/// and their relatives). dit_runtime_init does it; call it again when options changed while the vendor is active.
+DIT_API DIT_NODISCARD enum dit_status dit_memory_apply_options(struct dit_error *err);
+
+/// Code of ditorch is about to read or write device memory by host instructions, and has done so: around kernels of a
+/// device whose memory is host memory, CPU tensors that stand for device tensors, and the like. May nest, may end on
+/// another thread. Does nothing unless option memory_protect closes the pages of device memory to everybody else.
+DIT_API void dit_memory_access_begin(void);
+DIT_API void dit_memory_access_end(void);
+DIT_API bool dit_memory_access_is_watched(void);  ///< do the two do anything?
 
 struct dit_memory_stat {
   int64_t current, peak, allocated, freed;

@@ -42,8 +42,16 @@ struct dit_option_info {
   const char *help;     ///< one sentence for the generated table
 };
 
+/// A variable of another product that sets an option of ours.
+struct dit_option_alias {
+  const char *variable;  ///< "DIPU_MAX_EXTEND_SIZE"
+  const char *option;    ///< "allocator_extend"
+  const char *unit;      ///< appended to the variable's value
+};
+
 DIT_API int dit_option_get_count(void);
 DIT_API const struct dit_option_info *dit_option_get_info(int index);
+DIT_API const struct dit_option_alias *dit_option_get_alias(int index);  ///< NULL beyond the last
 /// Index by keyword or environment name; -1 when unknown.
 DIT_API int dit_option_find(const char *name);
 
@@ -61,6 +69,8 @@ DIT_API void dit_options_reset(void);  ///< back to the defaults
 DIT_API const char *dit_option_get_text(int index);
 DIT_API int64_t dit_option_get_int(int index);  ///< BOOL 0/1, INT, SIZE in bytes, CHOICE index
 DIT_API enum dit_option_source dit_option_get_source(int index);
+/// The environment variable that gave the value, our own or an alias; NULL when it came from elsewhere.
+DIT_API const char *dit_option_get_variable(int index);
 
 /// "2GiB", "512 MB", "1048576", "1.5G" -> bytes. KiB/MiB/GiB/TiB are powers of 1024, KB/MB/GB/TB of 1000, K/M/G/T of
 /// 1024.

@@ -1,7 +1,8 @@
 """Run CUDA-written PyTorch code on any accelerator, unchanged.
 
 `import ditorch` is all a script needs. Where torch has a CUDA device of its own nothing is patched; elsewhere "cuda"
-becomes a name of the embedded host device. What was chosen, and why: `python -m ditorch doctor`.
+becomes a name of the device of a vendor's package (torch_npu, torch_mlu ...) or of the embedded host device. What was
+chosen, and why: `python -m ditorch doctor`.
 
 The import installs, except where somebody else decides when: `python -m ditorch` (after its options are read),
 torch's backend autoload (only with DITORCH_AUTOLOAD=1), and children of multiprocessing's spawn (with the parent's
@@ -12,12 +13,15 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.machinery import PathFinder
 from typing import Any
 
 __all__ = [
     "NotSupportedError",
     "adapter",
+    "audit",
     "backend",
+    "exempt",
     "fallbacks",
     "fault",
     "install",
@@ -35,11 +39,16 @@ _busy = False
 """An installation is under way, or will be started by the command line: torch's autoload must not interfere."""
 
 
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "0").lower() in ("1", "true", "on", "yes")
+
+
 def _autoload() -> None:
-    """Entry point "torch.backends": called at the end of `import torch`; acts only with DITORCH_AUTOLOAD=1."""
+    """Entry point "torch.backends": called at the end of `import torch`; acts only with DITORCH_AUTOLOAD=1, or with
+    DIPU_AUTOLOAD=1 where no real torch_dipu is installed, which would come by itself."""
     if _busy:
         return
-    if os.environ.get("DITORCH_AUTOLOAD", "0").lower() in ("1", "true", "on", "yes"):
+    if _is_on("DITORCH_AUTOLOAD") or (_is_on("DIPU_AUTOLOAD") and PathFinder.find_spec("torch_dipu") is None):
         install()
         return
     for name in [name for name in sys.modules if name == "ditorch" or name.startswith("ditorch.")]:
@@ -117,7 +126,7 @@ def uninstall() -> None:
 
 def is_installed() -> bool:
     """True while "cuda" is a name of the device."""
-    return __getattr__("backend") == "host"
+    return __getattr__("backend") not in (None, "cuda", "none")
 
 
 def synchronize(device: Any = None) -> None:
@@ -128,14 +137,17 @@ def synchronize(device: Any = None) -> None:
 
 
 class _Adapter:
-    """What was installed: `arch`, `framework`, `version`, `reason`, `alias`."""
+    """What was installed: `arch`, `framework` and `version` as the banner has them, `device` (its real name),
+    `backend`, `reason`, `alias`."""
 
     def __init__(self, state: Any) -> None:
         from . import _C
 
-        self.arch = "host"
-        self.framework = "ditorch"
-        self.version = _C.version()
+        stack = state.choice.stack
+        self.arch = stack.arch if stack else "host"
+        self.framework = stack.row.package if stack else "ditorch"
+        self.version = stack.version if stack else _C.version()
+        self.device = stack.device if stack else "dit"
         self.backend = state.choice.backend
         self.reason = state.choice.reason
         self.alias = state.alias
@@ -151,6 +163,8 @@ _EXPORTS = {
     "set_timing": "ledger",
     "print_ledger": "ledger",
     "fault": "faults",
+    "exempt": "exemption",
+    "audit": "auditing",
     "options": "settings",
     "NotSupportedError": "refusal",
 }
@@ -169,7 +183,7 @@ def __getattr__(name: str) -> Any:
             return None
         if name == "backend":
             return state.choice.backend
-        return _Adapter(state) if state.choice.backend == "host" else None
+        return None if state.choice.backend in ("cuda", "none") else _Adapter(state)
     if name == "__version__":
         return import_module("._C", __name__).version()
     raise AttributeError(f"module 'ditorch' has no attribute {name!r}")

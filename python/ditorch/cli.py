@@ -15,7 +15,7 @@ usage: python -m ditorch [options] script.py [arguments ...]
 Run a PyTorch program written for CUDA, unchanged, on the device that is there.
 
 options:
-  --backend NAME     auto, cuda, host or none (default auto)
+  --backend NAME     auto, cuda, npu, mlu, biren, dipu, musa, host or none (default auto)
   --alias NAME       binary, python or off (default binary)
   --config FILE      TOML file with a [ditorch] table
   --set NAME=VALUE   any option; `python -m ditorch options` lists them
@@ -29,10 +29,12 @@ verbs:
   replay PATH ...    captured operators once more: right, fast, small? (replay --help)
   options [TOOL]     every option (of a tool: observe, capture ...) with its value and where it came from
   compare-modules DIR [REAL]   layers of two runs that CompLayerAcc saved (compare-modules --help)
+  test-device [...]  PyTorch's operator database on the device against the CPU (test-device --help)
+  merge DIR ...      one summary of the tools' results of all ranks (merge --help)
   version            the version
 """
 
-VERBS = ("run", "doctor", "export", "replay", "options", "compare-modules", "version", "help")
+VERBS = ("run", "doctor", "export", "replay", "options", "compare-modules", "test-device", "merge", "version", "help")
 
 
 class UsageError(Exception):
@@ -141,6 +143,14 @@ def _run_verb(arguments: Arguments) -> int:
         from module_tools import compare
 
         return compare.main(arguments.rest)
+    if arguments.verb == "test-device":
+        from .device_suite import main as device_suite
+
+        return device_suite.main(arguments.rest, arguments.config, arguments.options)
+    if arguments.verb == "merge":
+        from op_tools import merge
+
+        return merge.main(arguments.rest)
     if arguments.verb == "options":
         return _show_options(arguments)
     from . import doctor

@@ -57,19 +57,43 @@ def _describe_installation(report: dict[str, Any], config: str | None, options: 
     state = installation.state
     report["backend"] = state.choice.backend
     report["reason"] = state.choice.reason
+    report["vendor_stacks"] = _describe_stacks(state.choice)
+    report["problems"] += [f"passed over {note}" for note in state.choice.notes]
     report["alias"] = state.alias
     if state.alias_note:
         report["problems"].append(f"binary alias: {state.alias_note}")
     report["alias_slots"] = _describe_alias()
     report["options"] = {row["name"]: f"{row['value']} ({row['source']})" for row in settings.changed()}
-    if state.choice.backend != "host":
+    if state.choice.backend == "host":
+        report["vendor"] = _C.vendor_info()
+        report["devices"] = [_describe_device(index) for index in range(_C.device_count())]
+    elif state.choice.stack is not None:
+        report["devices"] = [
+            f"{state.choice.stack.device}:{i}" for i in range(state.choice.stack.module.device_count())
+        ]
+    else:
         return
-    report["vendor"] = _C.vendor_info()
-    report["devices"] = [_describe_device(index) for index in range(_C.device_count())]
-    report["self_check"] = self_check() if state.alias != "off" else self_check("dit")
+    own = "dit" if state.choice.stack is None else state.choice.stack.device
+    report["self_check"] = self_check() if state.alias != "off" else self_check(own)
     for name, outcome in report["self_check"].items():
         if outcome != "ok":
             report["problems"].append(f"self-check {name}: {outcome}")
+
+
+def _describe_stacks(chosen: Any) -> dict[str, str]:
+    """Vendor packages that are installed, and what became of them. None is imported for the report."""
+    from .vendors import probe, rows
+
+    notes = dict(note.removeprefix("backend ").split(": ", 1) for note in chosen.notes)
+    found = {}
+    for row in rows.ROWS:
+        if chosen.stack is not None and chosen.stack.row is row:
+            found[row.backend] = f"{chosen.stack.message} (chosen)"
+        elif row.backend in notes:
+            found[row.backend] = notes[row.backend]
+        elif probe.is_installed(row):
+            found[row.backend] = f"{row.package} is installed, and was not tried"
+    return found
 
 
 def _describe_alias() -> dict[str, str]:

@@ -14,9 +14,10 @@ import threading
 import warnings
 from typing import Any
 
-from . import _C, choice, faults, ledger, library, settings, visible
+from . import _C, choice, dipu_variables, faults, ledger, library, metrics, settings, visible
 from .library import DEVICE_TYPE
 from .patches import Patches
+from .vendors.probe import Stack
 
 
 class Installation:
@@ -28,8 +29,15 @@ class Installation:
         self.patches: Patches | None = None
         self.alias = "off"
         self.alias_note = ""
+        self.target: tuple[str, int] | None = None
+        """Name and c10 number of the device type that "cuda" stands for."""
         self.config: str | None = None
         self.overrides: dict[str, Any] = {}
+
+    def reset(self) -> None:
+        """Nothing is in place."""
+        self.patches = self.choice = self.target = None
+        self.alias, self.alias_note = "off", ""
 
 
 state = Installation()
@@ -52,28 +60,43 @@ def install(config: str | None = None, **overrides: Any) -> str:
         settings.load(config, overrides)
         state.config, state.overrides = config, overrides
         chosen = choice.choose()
-        patches = Patches()
-        try:
-            if chosen.backend == "host":
-                _install_host(patches)
-        except BaseException:
-            patches.undo()
-            state.alias, state.alias_note = "off", ""
-            raise
-        state.choice, state.patches = chosen, patches
-        if chosen.backend == "host" and settings.get("banner"):
-            print(f"ditorch: host ditorch:{_C.version()} pid: {os.getpid()}", file=sys.stderr)
+        for note in chosen.notes:
+            warnings.warn(f"ditorch: passed over {note}", RuntimeWarning, stacklevel=2)
+        _put_in_place(chosen)
         return chosen.backend
 
 
+def _put_in_place(chosen: choice.Choice) -> None:
+    patches = Patches()
+    try:
+        if chosen.backend == "host":
+            _install_host(patches)
+        elif chosen.stack is not None:
+            _install_vendor(patches, chosen.stack)
+        if state.target is not None:
+            from . import auditing, exemption
+
+            exemption.install(patches, chosen.stack)
+            auditing.install(patches)
+    except BaseException:
+        patches.undo()
+        state.reset()
+        raise
+    state.choice, state.patches = chosen, patches
+    if settings.get("banner") and chosen.backend not in ("cuda", "none"):
+        stack = chosen.stack
+        text = f"{stack.arch} {stack.row.package}:{stack.version}" if stack else f"host ditorch:{_C.version()}"
+        print(f"ditorch: {text} pid: {os.getpid()}", file=sys.stderr)
+
+
 def uninstall() -> None:
-    """Put torch back as it was. Tensors of the device that are alive stay usable under the device name "dit"."""
+    """Put torch back as it was. Tensors of the device that are alive stay usable under the device's real name
+    ("dit")."""
     with state.lock:
         if state.patches is None:
             return
         failures = state.patches.undo()
-        state.patches = state.choice = None
-        state.alias, state.alias_note = "off", ""
+        state.reset()
         if failures:
             raise RuntimeError(f"ditorch.uninstall() could not take back everything: {failures}") from failures[0]
 
@@ -81,21 +104,31 @@ def uninstall() -> None:
 def _install_host(patches: Patches) -> None:
     import torch
 
+    taken = choice.find_foreign_name()
+    if taken:
+        raise RuntimeError(
+            f"the embedded device cannot start: PyTorch's one custom device type is {taken!r} in this process, "
+            "which another package has taken. Import ditorch without that package, with DITORCH_BACKEND=host "
+            "(and TORCH_DEVICE_BACKEND_AUTOLOAD=0 where torch itself imports it)"
+        )
+    dipu_variables.check()
     library.load_adapter()
     _start_runtime()
+    metrics.install(patches)
     mode = settings.get("alias")
     if mode == "off":
         from . import plain
 
         plain.install(patches)
     else:
-        _install_alias(patches, mode)
+        _install_alias(patches, mode, "dit", DEVICE_TYPE)
         from . import cuda, later
 
         cuda.install(patches)
         later.install(patches)
-    from . import spawn
+    from . import dipu, spawn
 
+    dipu.install(patches)
     spawn.install(patches)
     atexit.register(torch.ops.ditorch.drain_autograd)
     patches.defer(lambda: atexit.unregister(torch.ops.ditorch.drain_autograd))
@@ -106,6 +139,35 @@ def _install_host(patches: Patches) -> None:
         ledger.set_timing(True)
         atexit.register(ledger.print_ledger)
         patches.defer(lambda: atexit.unregister(ledger.print_ledger))
+
+
+def _install_vendor(patches: Patches, stack: Stack) -> None:
+    """The alias and torch.cuda over a vendor's package, or the vendor's own shim; collectives in both cases."""
+    from . import compiler, spawn, vendors
+    from .vendors import collectives
+
+    if settings.get("alias") == "off":
+        spawn.install(patches)
+        return
+    if stack.presents_cuda:
+        state.alias = f"made by {stack.row.package}"
+    elif settings.get("use_vendor_shim"):
+        name = vendors.find_shim(stack)
+        vendors.use_shim(name)
+        state.alias = f"made by {name}"
+        vendors.install_extras(patches, stack)
+    else:
+        from .vendors import surface
+
+        _install_alias(patches, settings.get("alias"), stack.device, stack.number)
+        surface.install(patches, stack)
+        compiler.install(patches)
+        import torch
+
+        _C.is_cuda_install(torch._C.TensorBase, stack.number)
+        patches.defer(_C.is_cuda_restore)
+    collectives.install(patches, stack)
+    spawn.install(patches)
 
 
 def start_vendor() -> None:
@@ -139,17 +201,18 @@ def _start_runtime() -> None:
         _C.shutdown()
     if not _C.is_active():
         start_vendor()
+    _C.memory_apply_options()
     text = settings.get("alloc_conf") or os.environ.get("PYTORCH_ALLOC_CONF", "")
     if text:
         _C.memory_configure(text)
 
 
-def _install_alias(patches: Patches, mode: str) -> None:
+def _install_alias(patches: Patches, mode: str, name: str, number: int) -> None:
     """The binary alias where it can be, else, with one warning, the Python redirect."""
     show = bool(settings.get("show_device_as_cuda"))
     if mode == "binary":
         try:
-            _C.alias_install(DEVICE_TYPE, show, None)
+            _C.alias_install(number, show, None)
         except (RuntimeError, OSError, NotImplementedError) as error:
             state.alias_note = str(error)
             warnings.warn(
@@ -164,6 +227,6 @@ def _install_alias(patches: Patches, mode: str) -> None:
     if mode == "python":
         from . import redirect
 
-        redirect.install()
-        patches.defer(getattr(redirect, "uninstall", lambda: None))
-    state.alias = mode
+        redirect.install(name, number)
+        patches.defer(redirect.uninstall)
+    state.alias, state.target = mode, (name, number)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import compiler, profiler
+from . import compiler, distributed, profiler, sharing
 from .patches import Patches
 from .refusal import refuse, refusing
 
@@ -100,8 +100,8 @@ _PATCHES = {
 
 def install(patches: Patches) -> None:
     """Patch what is imported already; watch for the rest."""
-    compiler.install(patches)
-    profiler.install(patches)
+    for module in (compiler, profiler, distributed, sharing):
+        module.install(patches)
     waiting: dict[str, Callable[[Any], None]] = {}
     for name, patch in _PATCHES.items():
         if name in sys.modules:

@@ -8,9 +8,32 @@ half-patched.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 _MISSING = object()
+
+
+class Record(NamedTuple):
+    """One attribute that was changed."""
+
+    owner: Any
+    name: str
+    old: Any
+    """What was there; MISSING: nothing."""
+    new: Any
+
+    @property
+    def path(self) -> str:
+        """The attribute's full name, such as torch.cuda.is_available."""
+        owner = self.owner
+        if isinstance(owner, type):
+            return f"{owner.__module__}.{owner.__qualname__}.{self.name}"
+        return f"{getattr(owner, '__name__', type(owner).__name__)}.{self.name}"
+
+    @property
+    def is_new(self) -> bool:
+        """There was no such attribute before (or only an inherited one)."""
+        return self.old is _MISSING
 
 
 class Patches:
@@ -18,6 +41,8 @@ class Patches:
 
     def __init__(self) -> None:
         self._undo: list[Callable[[], None]] = []
+        self.records: list[Record] = []
+        """Every attribute that was set, for the audit."""
 
     def __len__(self) -> int:
         return len(self._undo)
@@ -26,6 +51,7 @@ class Patches:
         """Set an attribute. An attribute that `owner` only inherited is deleted again by `undo`."""
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)
+        self.records.append(Record(owner, name, old, value))
         if old is _MISSING:
             self._undo.append(lambda: delattr(owner, name))
         else:
@@ -52,6 +78,7 @@ class Patches:
     def undo(self) -> list[BaseException]:
         """Take everything back. Failures do not stop the rest; they are returned."""
         failures: list[BaseException] = []
+        self.records.clear()
         while self._undo:
             try:
                 self._undo.pop()()

@@ -18,6 +18,19 @@ def _index(device) -> int:
     return _C.current_device() if device.index is None else device.index
 
 
+class _Device:
+    """torch.dit.device: context that selects a device."""
+
+    def __init__(self, device):
+        self._index = _index(device)
+
+    def __enter__(self) -> None:
+        self._before = _C.exchange_device(self._index)
+
+    def __exit__(self, *exc_info) -> None:
+        _C.set_device(self._before)
+
+
 def make_module() -> types.ModuleType:
     """torch.dit: the functions that PyTorch's device-neutral code asks for, and the everyday ones."""
     module = types.ModuleType("torch.dit", "The ditorch device.")
@@ -31,6 +44,7 @@ def make_module() -> types.ModuleType:
     module.is_initialized = _C.is_active
     module._is_in_bad_fork = _C.is_bad_fork
     module._lazy_init = module.init = lambda: None
+    module.device = _Device
     module.device_count = _C.device_count
     module.current_device = _C.current_device
     module.set_device = lambda device: _C.set_device(_index(device))

@@ -8,10 +8,12 @@ inside torch ends in one of them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.overrides
 
 from . import _C, redirect_script, settings
 from .library import DEVICE_TYPE
@@ -131,24 +133,36 @@ def _verify(name: str, show: bool) -> None:
             )
 
 
+def _forget_functions() -> None:
+    """Empty torch's caches that are keyed by functions: a C function's hash is that of its code, which the redirect
+    exchanges."""
+    for module in (torch.overrides, sys.modules.get("torch.utils._device")):
+        for value in list(vars(module).values()) if module else ():
+            if hasattr(value, "cache_clear"):
+                value.cache_clear()
+
+
 _patches = Patches()
 
 
-def install() -> None:
-    """Redirect; devices say "cuda" unless show_device_as_cuda is 0. A second call does nothing.
+def install(name: str = "", number: int = DEVICE_TYPE) -> None:
+    """Redirect to the device type of this name and c10 number (PrivateUse1 unless given); devices say "cuda" unless
+    show_device_as_cuda is 0. A second call does nothing.
 
     Nothing stays changed when this raises.
     """
     if len(_patches):
         return
-    name = torch._C._get_privateuse1_backend_name()
+    name = name or torch._C._get_privateuse1_backend_name()
     show = bool(settings.get("show_device_as_cuda"))
     try:
-        _C.redirect_install(torch.device, DEVICE_TYPE, name, show, functions(), classes())
+        _patches.defer(_forget_functions)
+        _C.redirect_install(torch.device, number, name, show, functions(), classes())
         _patches.defer(_C.redirect_restore)
+        _forget_functions()
         if show:
             printed = (getattr(torch, "Stream", None), getattr(torch, "Event", None))
-            _C.device_show_install(torch.device, DEVICE_TYPE, name, *printed)
+            _C.device_show_install(torch.device, number, name, *printed)
             _patches.defer(_C.device_show_restore)
         _verify(name, show)
         _install_operators(_patches)

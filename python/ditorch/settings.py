@@ -7,7 +7,7 @@ import functools
 import os
 from typing import Any, NamedTuple
 
-from . import _C
+from . import _C, dipu_variables
 from .table import Table
 
 CONFIG_VARIABLE = "DITORCH_CONFIG"
@@ -22,6 +22,7 @@ def load(config: str | None = None, overrides: dict[str, Any] | None = None) -> 
     _C.options_reset()
     _loaded = config
     _C.options_load(config or os.environ.get(CONFIG_VARIABLE) or None)
+    dipu_variables.apply()
     for name, value in (overrides or {}).items():
         _C.option_set(name, _text(value))
 

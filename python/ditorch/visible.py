@@ -8,6 +8,10 @@ import re
 from . import settings
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
+PROCESSES = "LOCAL_WORLD_SIZE"
+"""Set by torchrun: its processes on this machine."""
+MOST_DEVICES = 64
+"""Of the option host_devices."""
 
 ordinals: list[int] = [0]
 """Machine-wide ordinal of each device of this process."""
@@ -42,10 +46,20 @@ def parse(text: str, count: int) -> list[int]:
     return found
 
 
+def count_devices() -> int:
+    """How many there are on this machine: as asked for; else, under torchrun, one for each process of the machine, so
+    that `torch.cuda.set_device(local_rank)` works as it does where every process has a device of its own."""
+    option = next(row for row in settings.options() if row["name"] == "host_devices")
+    processes = os.environ.get(PROCESSES, "")
+    if option["source"] != "default" or not processes.isdecimal():
+        return int(option["value"])
+    return min(max(int(processes), int(option["value"])), MOST_DEVICES)
+
+
 def select() -> list[int]:
     """Set and return `ordinals` from the options and the environment (where, unlike unset, an empty text means
     none)."""
-    count = int(settings.get("host_devices"))
+    count = count_devices()
     text = settings.get("visible_devices") or os.environ.get(VARIABLE)
     ordinals[:] = range(count) if text is None else parse(text, count)
     return ordinals

@@ -350,6 +350,7 @@ enum dit_status dit_alias_restore(struct dit_error *err) {
     enum dit_status one = dit_elf_slot_set(&patch->slot, patch->before, err);
     status = one == DIT_OK ? status : one;
   }
+  dit_alias_set_second(NULL, 0);
   state.planned = state.written = 0;
   memset(&state.status, 0, sizeof state.status);
   return status;

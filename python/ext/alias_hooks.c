@@ -6,6 +6,7 @@
 #include "alias_hooks.h"
 
 #include <stdatomic.h>
+#include <string.h>
 
 // Never equal to a device type: nothing is renamed.
 enum { SHOW_NOTHING = INT8_MIN };
@@ -17,6 +18,7 @@ HOOK_STATE _Atomic int8_t dit_alias_shown = SHOW_NOTHING;
 HOOK_STATE void *dit_alias_original_type_name;
 HOOK_STATE void *dit_alias_original_text;
 
+static bool (*_Atomic exempt)(void);
 static void *original_parse_complete, *original_parse_base;
 static void *original_print_type, *original_print_device;
 static void *original_is_enabled, *original_set_enabled, *original_get_dtype, *original_set_dtype;
@@ -38,6 +40,63 @@ bool dit_alias_get_show(void) {
   return atomic_load_explicit(&dit_alias_shown, memory_order_relaxed) != (int8_t)SHOW_NOTHING;
 }
 
+void dit_alias_set_exempt(bool (*ask)(void)) {
+  atomic_store_explicit(&exempt, ask, memory_order_relaxed);
+}
+
+// A second text for a device type. Its length is written last and read first: 0 means that there is none.
+static struct {
+  _Atomic size_t length;
+  int8_t type;
+  char name[DIT_ALIAS_SECOND_MAX];
+} second;
+
+void dit_alias_set_second(const char *name, int8_t type) {
+  atomic_store_explicit(&second.length, 0, memory_order_release);
+  if (name) {
+    second.type = type;
+    memcpy(second.name, name, strlen(name));
+    atomic_store_explicit(&second.length, strlen(name), memory_order_release);
+  }
+}
+
+// Nothing, or a colon and a number of up to three digits: what PyTorch takes, so that errors are about the text as
+// given.
+static bool is_index(const char *text, size_t length) {
+  if (length == 0) {
+    return true;
+  }
+  bool valid = length >= 2 && length <= 4 && text[0] == ':' && (text[1] != '0' || length == 2);
+  for (size_t i = 1; valid && i < length; i++) {
+    valid = text[i] >= '0' && text[i] <= '9';
+  }
+  return valid;
+}
+
+// `text` is the second name: PyTorch reads "cuda" with the same index instead. False: nothing was read.
+static bool parse_second(void *original, struct dit_c10_device *self, const struct dit_cxx_string *text) {
+  size_t length = atomic_load_explicit(&second.length, memory_order_acquire);
+  if (length == 0 || text->length < length || memcmp(text->text, second.name, length) != 0 ||
+      !is_index(text->text + length, text->length - length)) {
+    return false;
+  }
+  struct dit_cxx_string cuda = {.length = 4 + text->length - length, .local = "cuda"};
+  memcpy(cuda.local + 4, text->text + length, text->length - length);
+  cuda.text = cuda.local;
+  (*(dit_device_parse **)&original)(self, &cuda);
+  self->type = second.type;
+  return true;
+}
+
+// The type of a device that was read from a text.
+static int8_t to_parsed(int8_t type) {
+  if (type != DIT_C10_CUDA) {
+    return type;
+  }
+  bool (*ask)(void) = atomic_load_explicit(&exempt, memory_order_relaxed);
+  return ask && ask() ? type : dit_alias_get_target();
+}
+
 static int8_t to_target(int8_t type) {
   return type == DIT_C10_CUDA ? dit_alias_get_target() : type;
 }
@@ -50,13 +109,17 @@ static int8_t to_shown(int8_t type) {
 #define CALL(type, pointer) (*(type **)&(pointer))
 
 static void hook_parse_complete(struct dit_c10_device *self, const struct dit_cxx_string *text) {
-  CALL(dit_device_parse, original_parse_complete)(self, text);
-  self->type = to_target(self->type);
+  if (!parse_second(original_parse_complete, self, text)) {
+    CALL(dit_device_parse, original_parse_complete)(self, text);
+    self->type = to_parsed(self->type);
+  }
 }
 
 static void hook_parse_base(struct dit_c10_device *self, const struct dit_cxx_string *text) {
-  CALL(dit_device_parse, original_parse_base)(self, text);
-  self->type = to_target(self->type);
+  if (!parse_second(original_parse_base, self, text)) {
+    CALL(dit_device_parse, original_parse_base)(self, text);
+    self->type = to_parsed(self->type);
+  }
 }
 
 typedef void *print_type(void *stream, int8_t type);

@@ -50,6 +50,12 @@ enum { DIT_HOOK_PARSE = 0, DIT_HOOK_TYPE_NAME = 2, DIT_HOOK_TEXT = 5 };
 void dit_alias_set_target(int8_t type);
 /// The target type prints as "cuda".
 void dit_alias_set_show(bool show);
+/// `name`, alone or with an index behind a colon, parses to `type` too; at most DIT_ALIAS_SECOND_MAX bytes. NULL: no
+/// such name. It is read as it stands, whatever the target is and whoever asks.
+#define DIT_ALIAS_SECOND_MAX 16
+void dit_alias_set_second(const char *name, int8_t type);
+/// Asked whenever "cuda" was read: true leaves it PyTorch's own CUDA. NULL (the default): never. It must not throw.
+void dit_alias_set_exempt(bool (*ask)(void));
 int8_t dit_alias_get_target(void);
 bool dit_alias_get_show(void);
 

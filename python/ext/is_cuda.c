@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "alias_hooks.h"
+#include "exempt.h"
 #include "module.h"
 
 static struct {
@@ -36,7 +37,7 @@ static int device_type_get(PyObject *device, const PyTypeObject *device_class) {
 }
 
 static bool is_cuda_type(int type, int target) {
-  return type == DIT_C10_CUDA || type == target;
+  return type == DIT_C10_CUDA || (type == target && !dit_exempt_is(DIT_EXEMPT_NAMES, "Tensor.is_cuda"));
 }
 
 // Asks PyTorch's getter; when that says False without having called back, looks at the device.

@@ -21,6 +21,8 @@ extern PyMethodDef py_runtime_methods[];
 extern PyMethodDef py_stream_methods[];
 extern PyMethodDef py_memory_methods[];
 extern PyMethodDef py_host_methods[];
+extern PyMethodDef py_memory_check_methods[];
+extern PyMethodDef py_metrics_methods[];
 extern PyMethodDef py_options_methods[];
 extern PyMethodDef py_record_methods[];
 extern PyMethodDef py_alias_methods[];
@@ -38,9 +40,12 @@ extern PyMethodDef py_capture_methods[];
 extern PyMethodDef py_helper_methods[];
 extern PyMethodDef py_helper_device_methods[];
 extern PyMethodDef py_twin_methods[];
+extern PyMethodDef py_exempt_methods[];
 
 /// Adds LogReader. 0 or -1.
 DIT_NODISCARD int py_log_read_add_types(PyObject *module);
+/// Adds Gate. 0 or -1.
+DIT_NODISCARD int py_exempt_add_types(PyObject *module);
 
 /// Raise the exception that stands for `status`, with the message of `err`. Always returns NULL.
 PyObject *py_status_raise(PyObject *module, enum dit_status status, const struct dit_error *err);

@@ -163,6 +163,31 @@ static PyObject *py_alias_install(PyObject *module, PyObject *args, PyObject *kw
   return py_alias_status(module, NULL);
 }
 
+PyDoc_STRVAR(alias_second_name_doc,
+             "alias_second_name(name, cuda=True)\n\nMake `name` (and `name:1` ...) parse to the aliased device type "
+             "too; None takes that back. cuda: whether 'cuda' means the device type as well, or PyTorch's own.");
+static PyObject *py_alias_second_name(PyObject *module, PyObject *args) {
+  (void)module;
+  const char *name = NULL;
+  int cuda = 1;
+  if (!PyArg_ParseTuple(args, "z|p:alias_second_name", &name, &cuda)) {
+    return NULL;
+  }
+  const struct dit_alias_status *status = dit_alias_get_status();
+  if (!status->installed) {
+    PyErr_SetString(PyExc_ValueError, "the alias is not installed; call alias_install() first");
+    return NULL;
+  }
+  if (name && (!*name || strlen(name) > DIT_ALIAS_SECOND_MAX || strchr(name, ':') || strcmp(name, "cuda") == 0)) {
+    return PyErr_Format(PyExc_ValueError,
+                        "'%s' cannot be a device name; valid: 1 to %d bytes without a colon, not cuda", name,
+                        DIT_ALIAS_SECOND_MAX);
+  }
+  dit_alias_set_target(cuda ? (int8_t)status->device_type : (int8_t)DIT_C10_CUDA);
+  dit_alias_set_second(name, (int8_t)status->device_type);
+  Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(alias_restore_doc, "alias_restore()\n\nPut every import slot back. Does nothing when not installed.");
 static PyObject *py_alias_restore(PyObject *module, PyObject *unused) {
   (void)unused;
@@ -193,6 +218,7 @@ static PyObject *py_alias_set_failure(PyObject *module, PyObject *argument) {
 PyMethodDef py_alias_methods[] = {
     {"alias_install", (PyCFunction)(void (*)(void))py_alias_install, METH_VARARGS | METH_KEYWORDS, alias_install_doc},
     {"alias_restore", py_alias_restore, METH_NOARGS, alias_restore_doc},
+    {"alias_second_name", py_alias_second_name, METH_VARARGS, alias_second_name_doc},
     {"alias_status", py_alias_status, METH_NOARGS, alias_status_doc},
     {"_alias_set_failure", py_alias_set_failure, METH_O, alias_fail_doc},
     {NULL, NULL, 0, NULL},

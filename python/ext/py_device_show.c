@@ -1,13 +1,15 @@
 // torch.device objects of one device type that say "cuda": type, str, repr and pickling; torch.Stream and torch.Event
-// likewise.
+// likewise. Or, under the binary alias, that say their real name to exempt packages.
 //
 // For the Python redirect, where PyTorch's own code prints the real name. Each replacement hands a CUDA twin of the
-// device to the original function, so the texts stay PyTorch's own. Invariant: everything is checked before anything is
-// written, and restore puts back every pointer. Depends on: CPython's descriptors and type slots, Python-level torch.
+// device to the original function, so the texts stay PyTorch's own. Under the binary alias the originals say "cuda"
+// already; the replacements then only look who asks. Invariant: everything is checked before anything is written, and
+// restore puts back every pointer. Depends on: CPython's descriptors and type slots, Python-level torch.
 #include <stdbool.h>
 #include <string.h>
 
 #include "device_object.h"
+#include "exempt.h"
 
 enum { PRINTED = 2 };  // torch.Stream and torch.Event
 
@@ -15,8 +17,10 @@ static struct {
   PyTypeObject
       *py_class;  // torch.device; owned, kept once set, because replaced functions may outlive the installation
   bool installed;
+  bool truth;  // the originals say "cuda"
   int8_t target;
   PyObject *py_cuda;  // "cuda"
+  PyObject *py_name;  // "dit"
   PyObject *py_real;  // "device_type=dit", as the repr of streams and events says it
   PyObject *py_shown;
   PyGetSetDescrObject *py_type;
@@ -30,8 +34,17 @@ static struct {
   reprfunc printed_before[PRINTED];
 } state;
 
-static bool is_shown(PyObject *self) {
+static bool is_target(PyObject *self) {
   return state.installed && Py_TYPE(self) == state.py_class && dit_device_object_get(self)->type == state.target;
+}
+
+static bool is_exempt(void) {
+  return dit_exempt_is(DIT_EXEMPT_NAMES, "torch.device");
+}
+
+// Says "cuda" by our doing.
+static bool is_shown(PyObject *self) {
+  return !state.truth && is_target(self);
 }
 
 // The device itself or, for one of the target type, a CUDA device with its index. New reference.
@@ -55,14 +68,26 @@ static PyObject *twin_print(PyObject *self, reprfunc original) {
 }
 
 static PyObject *device_repr(PyObject *self) {
-  return twin_print(self, state.repr_before);
+  if (!is_target(self) || !is_exempt()) {
+    return twin_print(self, state.repr_before);
+  }
+  int index = dit_device_object_get(self)->index;
+  return index < 0 ? PyUnicode_FromFormat("device(type='%U')", state.py_name)
+                   : PyUnicode_FromFormat("device(type='%U', index=%d)", state.py_name, index);
 }
 
 static PyObject *device_str(PyObject *self) {
-  return twin_print(self, state.str_before);
+  if (!is_target(self) || !is_exempt()) {
+    return twin_print(self, state.str_before);
+  }
+  int index = dit_device_object_get(self)->index;
+  return index < 0 ? Py_NewRef(state.py_name) : PyUnicode_FromFormat("%U:%d", state.py_name, index);
 }
 
 static PyObject *device_get_type(PyObject *self, void *closure) {
+  if (is_target(self) && is_exempt()) {
+    return Py_NewRef(state.py_name);
+  }
   return is_shown(self) ? Py_NewRef(state.py_cuda) : state.type_before->get(self, closure);
 }
 
@@ -153,9 +178,10 @@ static int class_prepare(PyTypeObject *device_class) {
 
 static int texts_prepare(const char *real_name) {
   Py_XSETREF(state.py_cuda, PyUnicode_InternFromString("cuda"));
+  Py_XSETREF(state.py_name, PyUnicode_InternFromString(real_name));
   Py_XSETREF(state.py_real, PyUnicode_FromFormat("device_type=%s", real_name));
   Py_XSETREF(state.py_shown, PyUnicode_FromString("device_type=cuda"));
-  return state.py_cuda && state.py_real && state.py_shown ? 0 : -1;
+  return state.py_cuda && state.py_name && state.py_real && state.py_shown ? 0 : -1;
 }
 
 static int printed_replace(bool install) {
@@ -193,16 +219,18 @@ static int everything_install(void) {
 
 PyDoc_STRVAR(
     device_show_install_doc,
-    "device_show_install(device_class, device_type, real_name, stream_class, event_class)\n\n"
+    "device_show_install(device_class, device_type, real_name, stream_class, event_class, truth=False)\n\n"
     "Make torch.device objects of the device type of this number say 'cuda' (type, str, repr, pickle), and the repr of "
-    "streams and events too (None where this torch has no such class). Installed already: does nothing.");
+    "streams and events too (None where this torch has no such class). truth: they say so already; exempt packages "
+    "alone "
+    "get the real name. Installed already: does nothing.");
 static PyObject *py_device_show_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *device_class = NULL, *printed[PRINTED] = {NULL};
-  int target = 0;
+  int target = 0, truth = 0;
   const char *real_name = NULL;
-  if (!PyArg_ParseTuple(args, "O!isOO:device_show_install", &PyType_Type, &device_class, &target, &real_name,
-                        &printed[0], &printed[1])) {
+  if (!PyArg_ParseTuple(args, "O!isOO|p:device_show_install", &PyType_Type, &device_class, &target, &real_name,
+                        &printed[0], &printed[1], &truth)) {
     return NULL;
   }
   if (state.installed) {
@@ -213,6 +241,7 @@ static PyObject *py_device_show_install(PyObject *module, PyObject *args) {
     return NULL;
   }
   state.target = (int8_t)target;
+  state.truth = truth;
   for (int i = 0; i < PRINTED; i++) {
     Py_XSETREF(state.py_printed[i], PyType_Check(printed[i]) ? (PyTypeObject *)Py_NewRef(printed[i]) : NULL);
     state.printed_before[i] = state.py_printed[i] ? state.py_printed[i]->tp_repr : NULL;

@@ -8,9 +8,11 @@
 // ever, because bound methods keep pointing at their definitions. Depends on: CPython's function, descriptor and type
 // objects; Python-level torch.
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "device_object.h"
+#include "exempt.h"
 
 enum { FUNCTION_MAX = 128, CLASS_MAX = 8, NAME_MAX_LENGTH = 32, FAST_ARGUMENTS = 16 };
 
@@ -49,6 +51,7 @@ static struct {
   PyObject
       *py_devices;  // "cuda:1" -> torch.device, for every text seen so far; at most one entry per valid device text
   PyObject *py_name;
+  char second[NAME_MAX_LENGTH];  // a second name of the device, such as "dipu"; empty: none
   int function_count, class_count;
   struct class_slot classes[CLASS_MAX];
 } state;
@@ -57,13 +60,28 @@ static struct function_slot functions[FUNCTION_MAX];
 
 // ---- translation
 
+static bool is_name(const char *text, Py_ssize_t length, const char *name) {
+  Py_ssize_t size = (Py_ssize_t)strlen(name);
+  return size > 0 && length >= size && memcmp(text, name, (size_t)size) == 0 && (length == size || text[size] == ':');
+}
+
+static bool is_second_text(PyObject *value) {
+  return state.second[0] && PyUnicode_Check(value) && PyUnicode_KIND(value) == PyUnicode_1BYTE_KIND &&
+         is_name((const char *)PyUnicode_1BYTE_DATA(value), PyUnicode_GET_LENGTH(value), state.second);
+}
+
 static bool is_cuda_text(PyObject *value) {
   if (!PyUnicode_Check(value) || PyUnicode_KIND(value) != PyUnicode_1BYTE_KIND) {
     return false;
   }
   Py_ssize_t length = PyUnicode_GET_LENGTH(value);
   const char *text = (const char *)PyUnicode_1BYTE_DATA(value);
-  return length >= 4 && memcmp(text, "cuda", 4) == 0 && (length == 4 || text[4] == ':');
+  return is_name(text, length, "cuda") || (state.second[0] && is_name(text, length, state.second));
+}
+
+// The running code says "cuda" and means it.
+static bool is_exempt(void) {
+  return dit_exempt_is(DIT_EXEMPT_ALL, "\"cuda\"");
 }
 
 // The device that `text` names. New reference; a bad text raises PyTorch's own error.
@@ -87,7 +105,7 @@ static PyObject *text_translate(PyObject *text, enum form form) {
   if (form == FORM_DEVICE) {
     return device_find(text);
   }
-  const char *rest = (const char *)PyUnicode_1BYTE_DATA(text) + 4;
+  const char *rest = (const char *)PyUnicode_1BYTE_DATA(text) + (is_second_text(text) ? strlen(state.second) : 4);
   return *rest ? PyUnicode_FromFormat("%s%s", state.name, rest) : Py_NewRef(state.py_name);
 }
 
@@ -97,7 +115,7 @@ static int tuple_translate(PyObject *args, enum form form, PyObject **out) {
   while (first < count && !is_cuda_text(PyTuple_GET_ITEM(args, first))) {
     first++;
   }
-  if (first == count) {
+  if (first == count || is_exempt()) {
     *out = Py_NewRef(args);
     return 0;
   }
@@ -120,7 +138,7 @@ static int dict_translate(PyObject *kwargs, enum form form, PyObject **out) {
   PyObject *key, *value, *py_copy = NULL;
   Py_ssize_t position = 0;
   while (kwargs && PyDict_Next(kwargs, &position, &key, &value)) {
-    if (!is_cuda_text(value)) {
+    if (!is_cuda_text(value) || (!py_copy && is_exempt())) {
       continue;
     }
     PyObject *py_value = text_translate(value, form);
@@ -196,7 +214,8 @@ static PyObject *slot_call_fast(const struct function_slot *slot, PyObject *self
   }
   PyObject *py_args[FAST_ARGUMENTS], *py_result = NULL;
   for (; done < total; done++) {
-    py_args[done] = is_cuda_text(args[done]) ? text_translate(args[done], slot->form) : Py_NewRef(args[done]);
+    py_args[done] =
+        is_cuda_text(args[done]) && !is_exempt() ? text_translate(args[done], slot->form) : Py_NewRef(args[done]);
     if (!py_args[done]) {
       goto done;
     }
@@ -247,12 +266,31 @@ static const PyCFunction substitute_entries[FUNCTION_MAX] = {ROWS(SUBSTITUTE_NAM
 
 // ---- constructors
 
+// A device by the second name of its type: PyTorch gets the real name.
+static PyObject *device_new_second(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  PyObject *py_args = NULL, *py_kwargs = NULL, *py_device = NULL;
+  if (tuple_translate(args, FORM_TEXT, &py_args) == 0 && dict_translate(kwargs, FORM_TEXT, &py_kwargs) == 0) {
+    py_device = state.device_before(type, py_args, py_kwargs);
+  }
+  Py_XDECREF(py_args);
+  Py_XDECREF(py_kwargs);
+  return py_device;
+}
+
 // torch.device: PyTorch parses, then a CUDA device becomes one of the target type. Errors are therefore PyTorch's own.
 static PyObject *device_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
+  PyObject *named = PyTuple_GET_SIZE(args)      ? PyTuple_GET_ITEM(args, 0)
+                    : kwargs && state.second[0] ? PyDict_GetItemString(kwargs, "type")
+                                                : NULL;
+  if (named && state.installed && is_second_text(named)) {
+    return device_new_second(type, args, kwargs);
+  }
   PyObject *py_device = state.device_before(type, args, kwargs);
   if (py_device && state.installed && Py_TYPE(py_device) == state.py_device_class) {
     struct dit_c10_device *device = dit_device_object_get(py_device);
-    device->type = device->type == DIT_C10_CUDA ? state.target : device->type;
+    if (device->type == DIT_C10_CUDA && !is_exempt()) {
+      device->type = state.target;
+    }
   }
   return py_device;
 }
@@ -467,6 +505,23 @@ static PyObject *py_redirect_install(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(
+    redirect_second_name_doc,
+    "redirect_second_name(name)\n\nMake `name` (and `name:1` ...) mean what 'cuda' means; None takes it back.");
+static PyObject *py_redirect_second_name(PyObject *module, PyObject *argument) {
+  (void)module;
+  const char *name = NULL;
+  if (py_optional_text(argument, "name", &name) < 0) {
+    return NULL;
+  }
+  if (name && (!*name || strlen(name) >= NAME_MAX_LENGTH || strchr(name, ':'))) {
+    return PyErr_Format(PyExc_ValueError, "'%s' cannot be a device name; valid: 1 to %d bytes without a colon", name,
+                        NAME_MAX_LENGTH - 1);
+  }
+  (void)snprintf(state.second, sizeof state.second, "%s", name ? name : "");
+  Py_RETURN_NONE;
+}
+
 PyDoc_STRVAR(redirect_restore_doc, "redirect_restore()\n\nTake every redirect back. Does nothing when not installed.");
 static PyObject *py_redirect_restore(PyObject *module, PyObject *unused) {
   (void)module;
@@ -507,6 +562,7 @@ static PyObject *py_redirect_status(PyObject *module, PyObject *unused) {
 PyMethodDef py_redirect_methods[] = {
     {"redirect_install", py_redirect_install, METH_VARARGS, redirect_install_doc},
     {"redirect_restore", py_redirect_restore, METH_NOARGS, redirect_restore_doc},
+    {"redirect_second_name", py_redirect_second_name, METH_O, redirect_second_name_doc},
     {"redirect_status", py_redirect_status, METH_NOARGS, redirect_status_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from ditorch.table import Table
 
-from . import console, results, selection
+from . import console, results
 from .overflow_check import _format_location
 from .tool import Tool
 
@@ -48,13 +47,10 @@ class OpAutoCompare(Tool):
         }
 
     def engine_options(self, options: Any) -> dict[str, Any]:
-        root = results.get_directory(options)
-        if selection.get_world_size() > 1:
-            root = os.path.join(root, f"rank{selection.get_rank()}")
         return {
             **super().engine_options(options),
             **self._callbacks,
-            "results": root,
+            "results": results.get_rank_directory(options),
             "casts": list(read_casts(options)),
             "tolerances": list(read_tolerances(options)),
         }

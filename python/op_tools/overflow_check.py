@@ -141,7 +141,7 @@ class OpOverflowCheck(Tool):
         cap = self._options.get_value("cap_calls")
         if cap and len(self._saved) >= cap:
             return f"; not saved: {cap} calls are saved (cap_calls)"
-        root = os.path.join(results.get_directory(self._options), FOLDER)
+        root = os.path.join(results.get_rank_directory(self._options), FOLDER)
         folder = os.path.join(root, finding["name"], str(os.getpid()), f"{finding['id']}_{finding['kind']}")
         forward = finding["kind"] == "forward"
         names = ("input", "output") if forward else ("grad_outputs", "grad_inputs")

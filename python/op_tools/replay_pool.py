@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 START_SECONDS = 300.0
@@ -93,10 +93,21 @@ class _Worker:
 
 
 class Pool:
-    """`words`: options of `python -m ditorch` that the workers are started with."""
+    """`words`: options of `python -m ditorch` that the workers are started with; or `command`: another worker that
+    speaks the same lines (replay_worker.py), and `environment`: what it sees besides that of this process."""
 
-    def __init__(self, options: dict[str, Any], jobs: int, timeout: float, words: Sequence[str] = ()) -> None:
-        self._command = [sys.executable, "-m", "ditorch", *words, "--set", "banner=0", "-m", "op_tools.replay_worker"]
+    def __init__(
+        self,
+        options: dict[str, Any],
+        jobs: int,
+        timeout: float,
+        words: Sequence[str] = (),
+        command: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        own = [sys.executable, "-m", "ditorch", *words, "--set", "banner=0", "-m", "op_tools.replay_worker"]
+        self._command = list(command) or own
+        self._environment = {**make_environment(), **(environment or {})}
         self._options = options
         self._jobs = jobs
         self._timeout = timeout
@@ -111,6 +122,19 @@ class Pool:
         for worker in list(self._workers):
             self._remove(worker, kill=worker.task is not None or not worker.ready)
         self._selector.close()
+
+    def set_timeout(self, seconds: float) -> None:
+        """For tasks from now on; 0: none."""
+        self._timeout = seconds
+
+    def start(self) -> dict[str, Any]:
+        """Start the workers and wait for the first: what it has to say about itself and the device."""
+        self._hire(self._jobs)
+        while not self.facts:
+            for key, _ in self._selector.select(self._get_patience()):
+                list(self._listen(key.data))
+            list(self._end_late())
+        return self.facts
 
     def run(self, tasks: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         """Tasks and their answers, in the order in which they are done."""
@@ -129,7 +153,7 @@ class Pool:
     def _hire(self, wanted: int) -> None:
         busy = sum(worker.task is not None for worker in self._workers)
         while len(self._workers) < min(self._jobs, wanted + busy):
-            worker = _Worker(self._command, _make_environment(), self._options)
+            worker = _Worker(self._command, self._environment, self._options)
             self._workers.append(worker)
             self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
 
@@ -157,7 +181,7 @@ class Pool:
                 worker.ready, self.facts = True, answer["ready"]
             else:
                 task, worker.task = worker.task, None
-                worker.done += 1
+                worker.done = MOST_TASKS if answer.pop("last", False) else worker.done + 1
                 yield task, answer
         if ended:
             yield from self._bury(worker)
@@ -186,7 +210,7 @@ def _fail(task: dict[str, Any], kind: str, text: str) -> dict[str, Any]:
     return {"index": task["index"], "name": "", "error": {"stage": kind, "type": kind, "text": text}}
 
 
-def _make_environment() -> dict[str, str]:
+def make_environment() -> dict[str, str]:
     """The workers find the same packages as this process."""
     home = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]

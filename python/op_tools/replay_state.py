@@ -10,7 +10,6 @@ import json
 import os
 from typing import Any
 
-FORMAT = "ditorch-replay-state"
 VERSION = 1
 
 
@@ -19,10 +18,11 @@ class StateError(Exception):
 
 
 class State:
-    """Open (or begin) the file for a batch that `key` describes."""
+    """Open (or begin) the file for a batch of the command `ditorch <verb>` that `key` describes."""
 
-    def __init__(self, path: str, key: dict[str, Any]) -> None:
+    def __init__(self, path: str, key: dict[str, Any], verb: str = "replay") -> None:
         self._path = path
+        self._verb = verb
         self._done: dict[str, dict[str, Any]] = {}
         try:
             self._file = open(path, "a+b")  # noqa: SIM115  lives as long as the batch
@@ -34,22 +34,26 @@ class State:
             self._file.close()
             raise
 
+    @property
+    def _format(self) -> str:
+        return f"ditorch-{self._verb}-state"
+
     def _read(self, key: dict[str, Any]) -> None:
         self._file.seek(0)
         data = self._file.read()
         whole = data[: data.rfind(b"\n") + 1]
         lines = whole.splitlines()
         if not lines:
-            self._file.truncate(0) if not data else self._refuse("is no state file of ditorch replay")
-            self._write({"format": FORMAT, "version": VERSION, "key": key})
+            self._file.truncate(0) if not data else self._refuse(f"is no state file of ditorch {self._verb}")
+            self._write({"format": self._format, "version": VERSION, "key": key})
             return
         try:
             head = json.loads(lines[0])
-            known = head["format"] == FORMAT
+            known = head["format"] == self._format
         except (ValueError, KeyError, TypeError):
             known = False
         if not known:
-            self._refuse("is no state file of ditorch replay")
+            self._refuse(f"is no state file of ditorch {self._verb}")
         if head["version"] != VERSION:
             self._refuse(f"is of version {head['version']}, this is {VERSION}")
         if head["key"] != key:

@@ -17,14 +17,15 @@ class Log(NamedTuple):
     """The log of one process."""
 
     pid: int
+    rank: int
     folder: str
     others: frozenset[str]
     """Files that were in the folder before."""
 
     def get_files(self) -> list[str]:
         """Its files, oldest first; also after it was closed."""
-        mark = f"-p{self.pid}."
-        names = [name for name in os.listdir(self.folder) if mark in name and name.endswith(".dlog")]
+        mark = f"ops-r{self.rank}-p{self.pid}."  # machines that share the folder may have equal process ids
+        names = [name for name in os.listdir(self.folder) if name.startswith(mark) and name.endswith(".dlog")]
         paths = [os.path.join(self.folder, name) for name in names if name not in self.others]
         return sorted(paths, key=lambda path: (os.stat(path).st_mtime_ns, path))
 
@@ -35,6 +36,15 @@ _log: Log | None = None
 def get_directory(options: ToolOptions) -> str:
     """The results directory as an absolute path: it stays the same when the program changes its directory."""
     return os.path.abspath(options["results"].text or ".")
+
+
+def get_rank_directory(options: ToolOptions) -> str:
+    """Where a tool's files go: a folder per rank when the program has several, for machines that share the results
+    directory may have equal process ids."""
+    directory = get_directory(options)
+    if selection.get_world_size() > 1:
+        return os.path.join(directory, f"rank{selection.get_rank()}")
+    return directory
 
 
 def open_log(options: ToolOptions, title: str, alone: bool) -> Log:
@@ -56,7 +66,7 @@ def open_log(options: ToolOptions, title: str, alone: bool) -> Log:
         _C.log_open(folder, _metadata(), _log_options(options))
     except OSError as error:
         raise _refuse(options, title, error) from error
-    _log = Log(os.getpid(), folder, others)
+    _log = Log(os.getpid(), selection.get_rank(), folder, others)
     return _log
 
 

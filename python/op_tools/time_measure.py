@@ -115,7 +115,7 @@ class OpTimeMeasure(Tool):
             self._files().save("trace", "trace", "json", self._log)
 
     def _files(self) -> _Files:
-        key = (os.getpid(), os.path.join(results.get_directory(self._options), FOLDER))
+        key = (os.getpid(), os.path.join(results.get_rank_directory(self._options), FOLDER))
         files = _files.setdefault(key, _Files(*key))
         files.quiet = self._options.get_value("console") == "off"
         return files

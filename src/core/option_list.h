@@ -8,32 +8,95 @@
 
 #include <stdint.h>
 
-#define DIT_OPTION_LIST(X)                                                                                            \
-  X(backend, "DITORCH_BACKEND", CHOICE, "auto", "auto|cuda|host|none", 0, 0,                                          \
-    "Device that answers to \"cuda\": auto takes a real CUDA device if there is one, else the embedded host device.") \
-  X(alias, "DITORCH_ALIAS", CHOICE, "binary", "binary|python|off", 0, 0,                                              \
-    "How \"cuda\" is made a name of the device: in PyTorch's device functions, by Python wrappers, or not at all.")   \
-  X(disable_mock, "DITORCH_DISABLE_MOCK", INT, "0", NULL, 0, INT32_MAX, "1 or more leaves PyTorch untouched.")        \
-  X(show_device_as_cuda, "DITORCH_SHOW_DEVICE_AS_CUDA", BOOL, "1", NULL, 0, 1,                                        \
-    "Print the device as \"cuda\"; 0 prints its real name.")                                                          \
-  X(autoload, "DITORCH_AUTOLOAD", BOOL, "0", NULL, 0, 1, "Load ditorch with torch itself, without an import.")        \
-  X(host_devices, "DITORCH_HOST_DEVICES", INT, "1", NULL, 1, 64, "Number of embedded host devices.")                  \
-  X(host_memory, "DITORCH_HOST_MEMORY", SIZE, "0", NULL, 0, INT64_MAX,                                                \
-    "Memory of each host device, such as 2GiB; 0 is the size of the physical memory.")                                \
-  X(vendor, "DITORCH_VENDOR", STRING, "host", NULL, 0, 0, "Vendor library: a name or the path of a file.")            \
-  X(log_level, "DITORCH_LOG_LEVEL", CHOICE, "warning", "debug|info|warning|error|off", 0, 0,                          \
-    "Least important message that is written.")                                                                       \
-  X(num_threads, "DITORCH_NUM_THREADS", INT, "0", NULL, 0, 1024,                                                      \
-    "Threads of the host device's kernels; 0 takes OMP_NUM_THREADS or the CPUs this process may use.")                \
-  X(host_blas, "DITORCH_HOST_BLAS", STRING, "", NULL, 0, 0,                                                           \
-    "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                \
-  X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")     \
-  X(ledger, "DITORCH_LEDGER", BOOL, "0", NULL, 0, 1, "Print at exit which operators ran in C and which fell back.")   \
-  X(banner, "DITORCH_BANNER", BOOL, "1", NULL, 0, 1, "Print one line at import that says what was chosen.")           \
-  X(launch_blocking, "CUDA_LAUNCH_BLOCKING", BOOL, "0", NULL, 0, 1, "Wait for every operator to end.")                \
-  X(visible_devices, "CUDA_VISIBLE_DEVICES", STRING, "", NULL, 0, 0, "Device indices to offer, such as 0,1.")         \
-  X(alloc_conf, "PYTORCH_CUDA_ALLOC_CONF", STRING, "", NULL, 0, 0, "Settings of the caching allocator.")              \
+#define DIT_OPTION_LIST(X)                                                                                             \
+  X(backend, "DITORCH_BACKEND", CHOICE, "auto", "auto|cuda|npu|mlu|biren|dipu|musa|host|none", 0, 0,                   \
+    "Device that answers to \"cuda\": auto takes a real CUDA device if there is one, else that of the first vendor "   \
+    "package that works, else the embedded host device.")                                                              \
+  X(use_vendor_shim, "DITORCH_USE_VENDOR_SHIM", BOOL, "0", NULL, 0, 1,                                                 \
+    "With a vendor package: use its own transfer shim instead of the alias and the torch.cuda surface of ditorch.")    \
+  X(exempt, "DITORCH_EXEMPT", STRING, "", NULL, 0, 0,                                                                  \
+    "Packages, by commas, whose own code sees devices by their real names and torch.cuda as it was.")                  \
+  X(audit, "DITORCH_AUDIT", BOOL, "0", NULL, 0, 1, "Count who uses what was redirected, and print it at exit.")        \
+  X(alias, "DITORCH_ALIAS", CHOICE, "binary", "binary|python|off", 0, 0,                                               \
+    "How \"cuda\" is made a name of the device: in PyTorch's device functions, by Python wrappers, or not at all.")    \
+  X(disable_mock, "DITORCH_DISABLE_MOCK", INT, "0", NULL, 0, INT32_MAX, "1 or more leaves PyTorch untouched.")         \
+  X(show_device_as_cuda, "DITORCH_SHOW_DEVICE_AS_CUDA", BOOL, "1", NULL, 0, 1,                                         \
+    "Print the device as \"cuda\"; 0 prints its real name.")                                                           \
+  X(autoload, "DITORCH_AUTOLOAD", BOOL, "0", NULL, 0, 1, "Load ditorch with torch itself, without an import.")         \
+  X(host_devices, "DITORCH_HOST_DEVICES", INT, "1", NULL, 1, 64, "Number of embedded host devices.")                   \
+  X(host_memory, "DITORCH_HOST_MEMORY", SIZE, "0", NULL, 0, INT64_MAX,                                                 \
+    "Memory of each host device, such as 2GiB; 0 is the size of the physical memory.")                                 \
+  X(dipu_names, "DITORCH_DIPU_NAMES", BOOL, "1", NULL, 0, 1,                                                           \
+    "Answer to import torch_dipu, where no such package is installed, with DIPU's names for the host device.")         \
+  X(vendor, "DITORCH_VENDOR", STRING, "host", NULL, 0, 0, "Vendor library: a name or the path of a file.")             \
+  X(log_level, "DITORCH_LOG_LEVEL", CHOICE, "warning", "debug|info|warning|error|off", 0, 0,                           \
+    "Least important message that is written.")                                                                        \
+  X(num_threads, "DITORCH_NUM_THREADS", INT, "0", NULL, 0, 1024,                                                       \
+    "Threads of the host device's kernels; 0 takes OMP_NUM_THREADS or the CPUs this process may use.")                 \
+  X(host_blas, "DITORCH_HOST_BLAS", STRING, "", NULL, 0, 0,                                                            \
+    "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                 \
+  X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
+  X(ledger, "DITORCH_LEDGER", BOOL, "0", NULL, 0, 1, "Print at exit which operators ran in C and which fell back.")    \
+  X(banner, "DITORCH_BANNER", BOOL, "1", NULL, 0, 1, "Print one line at import that says what was chosen.")            \
+  X(launch_blocking, "CUDA_LAUNCH_BLOCKING", BOOL, "0", NULL, 0, 1, "Wait for every operator to end.")                 \
+  X(visible_devices, "CUDA_VISIBLE_DEVICES", STRING, "", NULL, 0, 0, "Device indices to offer, such as 0,1.")          \
+  X(alloc_conf, "PYTORCH_CUDA_ALLOC_CONF", STRING, "", NULL, 0, 0, "Settings of the caching allocator.")               \
+  X(allocator, "DITORCH_ALLOCATOR", CHOICE, "torch", "torch|bf|bs|raw", 0, 0,                                          \
+    "Algorithm for device memory: that of PyTorch, best fit with coalescing, buckets of equal size, or no cache.")     \
+  X(host_allocator, "DITORCH_HOST_ALLOCATOR", CHOICE, "torch", "torch|bf|bs|raw", 0, 0,                                \
+    "The same for pinned host memory.")                                                                                \
+  X(allocator_extend, "DITORCH_ALLOCATOR_EXTEND", SIZE, "1GiB", NULL, 8388608, INT64_C(1) << 50,                       \
+    "Largest step by which the algorithm bf grows; the first is 8 MiB, each one doubles.")                             \
+  X(allocator_min_size, "DITORCH_ALLOCATOR_MIN_SIZE", SIZE, "512", NULL, 1, INT64_C(1) << 40,                          \
+    "Smallest block of the algorithm bs; rounded up to 512 bytes.")                                                    \
+  X(allocator_adaptable, "DITORCH_ALLOCATOR_ADAPTABLE", BOOL, "0", NULL, 0, 1,                                         \
+    "The algorithm bs rounds sizes to powers of two, so that more requests share a bucket.")                           \
+  X(allocator_pending, "DITORCH_ALLOCATOR_PENDING", INT, "96", NULL, 0, INT32_MAX,                                     \
+    "Freed blocks that may wait for other streams before a free looks whether these are done, as every allocation "    \
+    "does.")                                                                                                           \
+  X(allocator_debug, "DITORCH_ALLOCATOR_DEBUG", INT, "0", NULL, 0, 15,                                                 \
+    "Write to the log, by the sum of: 1 allocations, 2 frees, 4 memory taken from and given to the device, 8 with C "  \
+    "backtraces.")                                                                                                     \
+  X(memory_check, "DITORCH_MEMORY_CHECK", BOOL, "0", NULL, 0, 1,                                                       \
+    "Find leaks, double frees and writes beyond the ends of blocks of device and pinned memory.")                      \
+  X(memory_check_backtrace, "DITORCH_MEMORY_CHECK_BACKTRACE", BOOL, "0", NULL, 0, 1,                                   \
+    "Keep the C backtrace of every allocation for the checker's reports.")                                             \
+  X(memory_check_blocks, "DITORCH_MEMORY_CHECK_BLOCKS", INT, "10000", NULL, 0, INT64_MAX,                              \
+    "Number of live blocks above which the checker speaks of a leak.")                                                 \
+  X(memory_check_interval, "DITORCH_MEMORY_CHECK_INTERVAL", INT, "1000", NULL, 0, INT64_MAX,                           \
+    "Allocations between two lines about the state; 0: none.")                                                         \
+  X(memory_check_guard, "DITORCH_MEMORY_CHECK_GUARD", SIZE, "512", NULL, 0, 1048576,                                   \
+    "Guard zone in front of and behind each block that the checker watches, rounded up to 512 bytes; 0: none.")        \
+  X(memory_protect, "DITORCH_MEMORY_PROTECT", CHOICE, "off", "off|report|stop", 0, 0,                                  \
+    "Accesses of the program to device memory by host code: not noticed, reported and let through, or reported and "   \
+    "fatal.")                                                                                                          \
+  X(metrics, "DITORCH_METRICS", BOOL, "0", NULL, 0, 1, "Count what the allocators do, for ditorch.metrics.")           \
+  X(metrics_file, "DITORCH_METRICS_FILE", STRING, "", NULL, 0, 0,                                                      \
+    "Write the metrics to this file at exit, in the text format of Prometheus; turns them on. %p is the process id.")  \
+  X(cpu_affinity, "DITORCH_CPU_AFFINITY", INT, "-1", NULL, INT32_MIN, 65536,                                           \
+    "Bind a thread that sets its device to CPUs of this process: below 0 never, 0 to an equal share, else to so many " \
+    "per device.")                                                                                                     \
   X(config, "DITORCH_CONFIG", STRING, "", NULL, 0, 0, "Path of a TOML file whose [ditorch] table sets options.")
+
+/// Variables of DIPU that set options of ditorch: X(variable, option, unit). The unit is appended to the value. A
+/// variable of ditorch's own that is set too wins.
+#define DIT_OPTION_ALIAS_LIST(X)                                   \
+  X("DIPU_PYTHON_DEVICE_AS_CUDA", show_device_as_cuda, "")         \
+  X("DIPU_AUTOLOAD", autoload, "")                                 \
+  X("DIPU_LOG_FALLBACK_INFO", ledger, "")                          \
+  X("DIPU_DEVICE_MEMCACHING_ALGORITHM", allocator, "")             \
+  X("DIPU_HOST_MEMCACHING_ALGORITHM", host_allocator, "")          \
+  X("DIPU_TORCH_ALLOCATOR_CONF", alloc_conf, "")                   \
+  X("DIPU_MAX_EXTEND_SIZE", allocator_extend, "MiB")               \
+  X("DIPU_MAX_ASYNC_RESOURCE_POOL_LENGTH", allocator_pending, "")  \
+  X("DIPU_BS_ALLOCATOR_MIN_ALLOCATE_SIZE", allocator_min_size, "") \
+  X("DIPU_BS_MORE_ADAPTABLE", allocator_adaptable, "")             \
+  X("DIPU_DEBUG_ALLOCATOR", allocator_debug, "")                   \
+  X("DIPU_MEM_CHECK", memory_check, "")                            \
+  X("DIPU_MEM_CHECK_ENABLE_BACKTRACE", memory_check_backtrace, "") \
+  X("DIPU_MEM_CHECK_MAX_BLOCK", memory_check_blocks, "")           \
+  X("DIPU_MEM_CHECK_LOG_INTERVAL", memory_check_interval, "")      \
+  X("DIPU_CPU_AFFINITY", cpu_affinity, "")
 
 /// The operator tools: X(constant, name). The name is the TOML table; upper case, it is the middle of
 /// OP_<TOOL>_<OPTION>.

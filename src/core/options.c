@@ -33,11 +33,18 @@ static const struct dit_option_info schema[OPTION_COUNT] = {
 #undef OPTION_ROW
 };
 
+static const struct dit_option_alias aliases[] = {
+#define OPTION_ALIAS(variable, name, unit) {variable, #name, unit},
+    DIT_OPTION_ALIAS_LIST(OPTION_ALIAS)
+#undef OPTION_ALIAS
+};
+
 /// `text` NULL: the default.
 struct option_value {
   char *text;
   int64_t number;
   enum dit_option_source source;
+  const char *variable;  ///< ENVIRONMENT: the one that was read, our own or an alias
 };
 
 struct option_set {
@@ -61,6 +68,11 @@ static int64_t parse_default(const struct dit_option_info *info) {
       index += *p == '|';
     }
     return index;
+  }
+  if (info->type == DIT_OPTION_SIZE) {
+    int64_t bytes = 0;
+    (void)!dit_size_parse(info->default_text, &bytes, NULL);
+    return bytes;
   }
   return info->type >= DIT_OPTION_STRING ? 0 : strtoll(info->default_text, NULL, 10);
 }
@@ -89,6 +101,10 @@ int dit_option_get_count(void) {
 
 const struct dit_option_info *dit_option_get_info(int index) {
   return index >= 0 && index < OPTION_COUNT ? &schema[index] : NULL;
+}
+
+const struct dit_option_alias *dit_option_get_alias(int index) {
+  return index >= 0 && (size_t)index < sizeof(aliases) / sizeof(aliases[0]) ? &aliases[index] : NULL;
 }
 
 int dit_option_find(const char *name) {
@@ -124,7 +140,7 @@ static void list_names(char *buffer, size_t size) {
 }
 
 static enum dit_status refuse_name(const char *origin, const char *name, struct dit_error *err) {
-  char names[512];
+  char names[1024];
   list_names(names, sizeof(names));
   return dit_error_set(err, DIT_ERR_INVALID, "%s'%.100s' is not an option; did you mean '%s'? The options are %s",
                        origin, name, schema[find_nearest(name, false)].name, names);
@@ -175,14 +191,38 @@ static enum dit_status check_environment_names(struct dit_error *err) {
   return DIT_OK;
 }
 
+/// Variables under another name; those of ditorch's own, read later, replace their values.
+static enum dit_status load_aliases(struct option_set *set, struct dit_error *err) {
+  for (int i = 0; dit_option_get_alias(i); i++) {
+    const char *text = getenv(aliases[i].variable);
+    if (!text || !*text) {
+      continue;
+    }
+    char origin[128], *value = dit_malloc(strlen(text) + sizeof("MiB"));
+    if (!value) {
+      return dit_error_set(err, DIT_ERR_NOMEM, "no memory for the value of %s", aliases[i].variable);
+    }
+    sprintf(value, "%s%s", text, aliases[i].unit);
+    snprintf(origin, sizeof(origin), "environment variable %s", aliases[i].variable);
+    int index = dit_option_find(aliases[i].option);
+    enum dit_status status = assign(set, index, origin, value, DIT_SOURCE_ENVIRONMENT, err);
+    dit_free(value);
+    DIT_RETURN_IF_NOT_OK(status);
+    set->values[index].variable = aliases[i].variable;
+  }
+  return DIT_OK;
+}
+
 static enum dit_status load_environment(struct option_set *set, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(check_environment_names(err));
+  DIT_RETURN_IF_NOT_OK(load_aliases(set, err));
   for (int i = 0; i < OPTION_COUNT; i++) {
     const char *text = getenv(schema[i].environment);
     if (is_set(&schema[i], text)) {
       char origin[128];
       snprintf(origin, sizeof(origin), "environment variable %s", schema[i].environment);
       DIT_RETURN_IF_NOT_OK(assign(set, i, origin, text, DIT_SOURCE_ENVIRONMENT, err));
+      set->values[i].variable = schema[i].environment;
     }
   }
   return DIT_OK;
@@ -276,7 +316,7 @@ static enum dit_status copy_arguments(struct option_set *set, struct dit_error *
       if (!copy) {
         return dit_error_set(err, DIT_ERR_NOMEM, "no memory for the value of option '%s'", schema[i].name);
       }
-      set->values[i] = (struct option_value){copy, value->number, DIT_SOURCE_ARGUMENT};
+      set->values[i] = (struct option_value){copy, value->number, DIT_SOURCE_ARGUMENT, NULL};
     }
   }
   return DIT_OK;
@@ -363,6 +403,17 @@ const char *dit_option_get_text(int index) {
 int64_t dit_option_get_int(int index) {
   pthread_once(&defaults_once, prepare_defaults);
   return index < 0 || index >= OPTION_COUNT ? 0 : atomic_load_explicit(&current_numbers[index], memory_order_relaxed);
+}
+
+const char *dit_option_get_variable(int index) {
+  if (index < 0 || index >= OPTION_COUNT) {
+    return NULL;
+  }
+  pthread_once(&defaults_once, prepare_defaults);
+  pthread_mutex_lock(&options_mutex);
+  const char *variable = current.values[index].variable;
+  pthread_mutex_unlock(&options_mutex);
+  return variable;
 }
 
 enum dit_option_source dit_option_get_source(int index) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "device/allocator_impl.h"
-#include "device/device_internal.h"
+#include "device/memory_watch.h"
 #include "dit/alloc.h"
 #include "dit/log.h"
 #include "dit/runtime.h"
@@ -17,8 +17,9 @@
 static pthread_mutex_t front_lock = PTHREAD_MUTEX_INITIALIZER;  ///< taken before any allocator's lock
 static struct dit_allocator allocators[DIT_MAX_DEVICES];
 static _Atomic bool ready[DIT_MAX_DEVICES];
-static struct dit_allocator_config current_config;
-static bool has_config;
+static struct dit_allocator_config current_config;  ///< what the allocators follow
+static struct dit_allocator_config default_config;  ///< algorithm and its parameters, from the options
+static bool has_config, has_default;
 static char *config_text;
 
 // ---- the vendor as the allocator sees it; the context is the device number
@@ -29,11 +30,24 @@ static int get_device(void *context) {
 
 static enum dit_status vendor_memory_alloc(void *context, size_t size, void **ptr, struct dit_error *err) {
   dit_runtime_note_use();
-  return dit_runtime_get_vtable()->memory_alloc(get_device(context), size, ptr, err);
+  size_t whole = dit_protect_round(size);
+  enum dit_status status = dit_runtime_get_vtable()->memory_alloc(get_device(context), whole, ptr, err);
+  if (status == DIT_OK) {
+    dit_protect_add(*ptr, whole);
+  }
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_vendor(true, get_device(context), status == DIT_OK ? *ptr : NULL, size, status);
+  }
+  return status;
 }
 
-static enum dit_status vendor_memory_free(void *context, void *ptr, struct dit_error *err) {
-  return dit_runtime_get_vtable()->memory_free(get_device(context), ptr, err);
+static enum dit_status vendor_memory_free(void *context, void *ptr, size_t size, struct dit_error *err) {
+  dit_protect_remove(ptr);
+  enum dit_status status = dit_runtime_get_vtable()->memory_free(get_device(context), ptr, err);
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_vendor(false, get_device(context), ptr, size, status);
+  }
+  return status;
 }
 
 static enum dit_status vendor_get_memory(void *context, struct dit_device_memory *out, struct dit_error *err) {
@@ -124,11 +138,21 @@ static enum dit_status get_allocator(int device, struct dit_allocator **out, str
 enum dit_status dit_memory_alloc(int device, int64_t stream, size_t size, void **ptr, struct dit_error *err) {
   struct dit_allocator *a;
   DIT_RETURN_IF_NOT_OK(get_allocator(device, &a, err));
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    return dit_watch_alloc(a, device, stream, size, ptr, err);
+  }
   return dit_allocator_alloc(a, stream, size, ptr, err);
 }
 
 void dit_memory_free(void *ptr) {
-  if (!ptr || dit_runtime_is_bad_fork()) {
+  if (dit_runtime_is_bad_fork()) {
+    return;
+  }
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_free(ptr, false);
+    return;
+  }
+  if (!ptr) {
     return;
   }
   if (DIT_UNLIKELY(!dit_allocator_free(ptr)) && dit_runtime_is_active()) {
@@ -148,7 +172,21 @@ enum dit_status dit_memory_record_stream(const void *ptr, int64_t stream, struct
 }
 
 bool dit_memory_find(const void *ptr, void **base, size_t *size, int *device) {
-  return !dit_runtime_is_bad_fork() && dit_allocator_find(ptr, base, size, device);
+  void *start;
+  size_t length;
+  if (dit_runtime_is_bad_fork() || !dit_allocator_find(ptr, &start, &length, device)) {
+    return false;
+  }
+  if (DIT_UNLIKELY(dit_watch_get() & DIT_WATCH_TABLE) && !dit_watch_find(ptr, &start, &length)) {
+    return false;
+  }
+  *base = start;
+  *size = length;
+  return true;
+}
+
+bool dit_memory_is_used(int device) {
+  return is_ready(device);
 }
 
 enum dit_status dit_memory_empty_cache(int device, struct dit_error *err) {
@@ -182,6 +220,49 @@ double dit_memory_get_fraction(int device) {
 
 // ---- configuration
 
+/// What the options say about the algorithm, where the text does not choose one. front_lock is held.
+static void add_default(struct dit_allocator_config *config) {
+  if (!has_default) {
+    return;
+  }
+  if (!config->algorithm_chosen) {
+    config->algorithm = default_config.algorithm;
+  }
+  config->max_extend = default_config.max_extend;
+  config->min_size = default_config.min_size;
+  config->max_pending = default_config.max_pending;
+  config->adaptable = default_config.adaptable;
+}
+
+/// Make `config` that of all allocators. front_lock is held.
+static void publish(const struct dit_allocator_config *config) {
+  current_config = *config;
+  add_default(&current_config);
+  has_config = true;
+  for (int device = 0; device < DIT_MAX_DEVICES; device++) {
+    if (atomic_load(&ready[device])) {
+      dit_allocator_set_config(&allocators[device], &current_config);
+    }
+  }
+}
+
+void dit_memory_set_default(const struct dit_allocator_config *config) {
+  struct dit_allocator_config plain;
+  dit_allocator_config_init(&plain);
+  pthread_mutex_lock(&front_lock);
+  default_config = *config;
+  has_default = true;
+  publish(has_config ? &current_config : &plain);
+  pthread_mutex_unlock(&front_lock);
+}
+
+enum dit_memory_algorithm dit_memory_get_algorithm(void) {
+  pthread_mutex_lock(&front_lock);
+  enum dit_memory_algorithm algorithm = has_config ? current_config.algorithm : DIT_ALGORITHM_TORCH;
+  pthread_mutex_unlock(&front_lock);
+  return algorithm;
+}
+
 enum dit_status dit_memory_configure(const char *text, struct dit_error *err) {
   struct dit_allocator_config config;
   DIT_RETURN_IF_NOT_OK(dit_allocator_config_parse(text, &config, err));
@@ -192,13 +273,7 @@ enum dit_status dit_memory_configure(const char *text, struct dit_error *err) {
   pthread_mutex_lock(&front_lock);
   dit_free(config_text);
   config_text = copy;
-  current_config = config;
-  has_config = true;
-  for (int device = 0; device < DIT_MAX_DEVICES; device++) {
-    if (atomic_load(&ready[device])) {
-      dit_allocator_set_config(&allocators[device], &config);
-    }
-  }
+  publish(&config);
   pthread_mutex_unlock(&front_lock);
   return DIT_OK;
 }

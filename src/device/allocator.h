@@ -29,7 +29,7 @@
 /// dit_allocator_init. No function may call back into the same allocator.
 struct dit_allocator_vtable {
   enum dit_status (*memory_alloc)(void *context, size_t size, void **ptr, struct dit_error *err);
-  enum dit_status (*memory_free)(void *context, void *ptr, struct dit_error *err);
+  enum dit_status (*memory_free)(void *context, void *ptr, size_t size, struct dit_error *err);
   enum dit_status (*get_memory)(void *context, struct dit_device_memory *out, struct dit_error *err);
   enum dit_status (*synchronize)(void *context, struct dit_error *err);
   enum dit_status (*stream_query)(void *context, int64_t stream, bool *idle, struct dit_error *err);
@@ -48,7 +48,12 @@ struct dit_allocator_config {
   double gc_threshold;                         ///< 0: off
   double fraction;                             ///< 0: not set
   uint32_t divisions[DIT_DIVISION_INTERVALS];  ///< 0 or 1: no rounding to parts of powers of two
-  bool raw;                                    ///< no caching
+  enum dit_memory_algorithm algorithm;
+  bool algorithm_chosen;  ///< by the text (backend:...)
+  size_t max_extend;      ///< BF: largest step of growth
+  size_t min_size;        ///< BS: smallest block
+  size_t max_pending;     ///< BF, BS: uses that may wait before a free polls
+  bool adaptable;         ///< BS: sizes are powers of two
 };
 
 DIT_API void dit_allocator_config_init(struct dit_allocator_config *config);
@@ -73,12 +78,27 @@ DIT_API double dit_allocator_get_fraction(struct dit_allocator *allocator);
 
 DIT_API DIT_NODISCARD enum dit_status dit_allocator_alloc(struct dit_allocator *allocator, int64_t stream, size_t size,
                                                           void **ptr, struct dit_error *err);
-/// Finds the allocator from the address alone. False when `ptr` is not the start of a live block of any allocator.
+/// Finds the allocator from the address alone. False when `ptr` is not the start of a live block of any allocator. This
+/// and the next two look at device memory only (device >= 0); the functions named pinned at the rest.
 DIT_API bool dit_allocator_free(void *ptr);
 /// DIT_ERR_INVALID when no live block contains `ptr`.
 DIT_API DIT_NODISCARD enum dit_status dit_allocator_record_stream(const void *ptr, int64_t stream,
                                                                   struct dit_error *err);
 DIT_API bool dit_allocator_find(const void *ptr, void **base, size_t *size, int *device);
+/// What a free found.
+struct dit_allocator_freed {
+  int device;
+  size_t size, requested;
+};
+bool dit_allocator_free_block(void *ptr, bool pinned, struct dit_allocator_freed *out);
+enum dit_status dit_allocator_record_pinned(const void *ptr, int64_t stream, struct dit_error *err);
+bool dit_allocator_find_pinned(const void *ptr, void **base, size_t *size);
+/// Is the address in memory that some allocator holds, free or not?
+bool dit_allocator_owns(const void *ptr);
+/// Was memory of this device ever asked for?
+bool dit_memory_is_used(int device);
+/// For allocations without `backend:` in the configuration; `config` gives the algorithm and its parameters.
+void dit_memory_set_default(const struct dit_allocator_config *config);
 DIT_API DIT_NODISCARD enum dit_status dit_allocator_empty_cache(struct dit_allocator *allocator, struct dit_error *err);
 
 DIT_API void dit_allocator_get_stats(struct dit_allocator *allocator, struct dit_memory_stats *out);

@@ -77,7 +77,8 @@ static bool check_bins(const struct dit_allocator_slot *slot, int64_t *count, st
             (long long)slot->stream);
     for (const struct dit_allocator_block *block = slot->bins[bin]; block; block = block->right) {
       FAIL_IF(block->state != DIT_BLOCK_INACTIVE || block->size != (bin + 1) * DIT_MIN_BLOCK_SIZE ||
-                  block->segment->slot != slot || block->segment->large,
+                  block->segment->slot != slot || block->segment->large ||
+                  block->segment->algorithm != DIT_ALGORITHM_TORCH,
               "block %p does not belong into bin %zu", (void *)block->address, bin);
       (*count)++;
     }
@@ -86,17 +87,32 @@ static bool check_bins(const struct dit_allocator_slot *slot, int64_t *count, st
 }
 
 /// Recursion is as deep as the tree: logarithmic with overwhelming probability.
-static bool check_tree(const struct dit_allocator_slot *slot, const struct dit_allocator_block *block, int64_t *count,
-                       struct dit_error *err) {
+static bool check_tree(const struct dit_allocator_slot *slot, const struct dit_allocator_block *block,
+                       enum dit_memory_algorithm algorithm, int64_t *count, struct dit_error *err) {
   if (!block) {
     return true;
   }
-  FAIL_IF(block->state != DIT_BLOCK_INACTIVE || block->segment->slot != slot || !block->segment->large,
-          "block %p does not belong into the tree", (void *)block->address);
+  FAIL_IF(block->state != DIT_BLOCK_INACTIVE || block->segment->slot != slot ||
+              block->segment->algorithm != algorithm || (algorithm == DIT_ALGORITHM_TORCH && !block->segment->large),
+          "block %p does not belong into the tree of %s", (void *)block->address, dit_algorithm_get_name(algorithm));
   FAIL_IF((block->left && block->left->size > block->size) || (block->right && block->right->size < block->size),
           "block %p is out of order", (void *)block->address);
   (*count)++;
-  return check_tree(slot, block->left, count, err) && check_tree(slot, block->right, count, err);
+  return check_tree(slot, block->left, algorithm, count, err) && check_tree(slot, block->right, algorithm, count, err);
+}
+
+static bool check_bf(const struct dit_allocator_slot *slot, int64_t *count, struct dit_error *err) {
+  for (size_t bin = 0; bin < DIT_BF_BINS; bin++) {
+    const struct dit_allocator_block *root = slot->bf_bins[bin];
+    bool marked = slot->bf_bitmap[bin / 64] >> (bin % 64) & 1;
+    FAIL_IF(marked != (root != NULL), "bin %zu of bf, stream %lld, is marked wrongly", bin, (long long)slot->stream);
+    FAIL_IF(root && dit_bf_get_bin(root->size) != bin, "block %p does not belong into bin %zu of bf",
+            (void *)root->address, bin);
+    if (!check_tree(slot, root, DIT_ALGORITHM_BF, count, err)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 static bool check_stats(const struct dit_allocator *a, const struct totals *totals, struct dit_error *err) {
@@ -134,7 +150,8 @@ static bool check_all(struct dit_allocator *a, struct dit_error *err) {
     }
   }
   for (const struct dit_allocator_slot *slot = a->slots; slot; slot = slot->next) {
-    if (!check_bins(slot, &in_pools, err) || !check_tree(slot, slot->large, &in_pools, err)) {
+    if (!check_bins(slot, &in_pools, err) || !check_tree(slot, slot->large, DIT_ALGORITHM_TORCH, &in_pools, err) ||
+        !check_bf(slot, &in_pools, err) || !check_tree(slot, slot->bs, DIT_ALGORITHM_BS, &in_pools, err)) {
       return false;
     }
     for (const struct dit_allocator_use *use = slot->queue_head; use; use = use->next) {

@@ -30,7 +30,13 @@ struct key_rule {
 
 void dit_allocator_config_init(struct dit_allocator_config *config) {
   *config = (struct dit_allocator_config){
-      .max_split_size = SIZE_MAX, .max_non_split_rounding = DIT_LARGE_SEGMENT, .large_segment = DIT_LARGE_SEGMENT};
+      .max_split_size = SIZE_MAX,
+      .max_non_split_rounding = DIT_LARGE_SEGMENT,
+      .large_segment = DIT_LARGE_SEGMENT,
+      .max_extend = 1024 * DIT_MIB,
+      .min_size = DIT_MIN_BLOCK_SIZE,
+      .max_pending = 96,
+  };
 }
 
 // ---- tokens
@@ -198,12 +204,16 @@ static enum dit_status parse_divisions(struct parser *parser) {
 }
 
 static enum dit_status parse_backend(struct parser *parser) {
+  static const char *const names[] = {"native", "bf", "bs", "raw", "cudaMallocAsync"};
   const char *name = next_token(parser);
-  if (strcmp(name, "native") != 0 && strcmp(name, "raw") != 0 && strcmp(name, "cudaMallocAsync") != 0) {
-    return fail(parser, "native, raw (no caching), cudaMallocAsync (the same as native here)");
+  for (int i = 0; i <= DIT_ALGORITHM_COUNT; i++) {
+    if (strcmp(name, names[i]) == 0) {
+      parser->config->algorithm = i == DIT_ALGORITHM_COUNT ? DIT_ALGORITHM_TORCH : (enum dit_memory_algorithm)i;
+      parser->config->algorithm_chosen = true;
+      return DIT_OK;
+    }
   }
-  parser->config->raw = strcmp(name, "raw") == 0;
-  return DIT_OK;
+  return fail(parser, "native, bf (best fit), bs (equal sizes), raw (no caching), cudaMallocAsync (as native here)");
 }
 
 static enum dit_status check_bool(struct parser *parser) {

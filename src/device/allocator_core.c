@@ -21,53 +21,7 @@ void dit_allocator_reenter(struct dit_allocator *a) {
   }
 }
 
-// ---- sizes
-
-/// Up to the next of `divisions` equal parts between two powers of two.
-static size_t round_to_division(size_t size, size_t divisions) {
-  if ((size & (size - 1)) == 0) {
-    return size;
-  }
-  size_t floor = (size_t)1 << (63 - __builtin_clzll(size));
-  size_t part = floor / divisions;
-  return part == 0 ? floor * 2 : (size + part - 1) / part * part;
-}
-
-size_t dit_allocator_round_size(const struct dit_allocator_config *config, size_t size) {
-  if (size <= DIT_MIN_BLOCK_SIZE) {
-    return DIT_MIN_BLOCK_SIZE;
-  }
-  int interval = 63 - __builtin_clzll(size) - 20;  // 0 is [1 MiB, 2 MiB); smaller sizes share it
-  interval = interval < 0 ? 0 : interval >= DIT_DIVISION_INTERVALS ? DIT_DIVISION_INTERVALS - 1 : interval;
-  size_t divisions = config->divisions[interval];
-  if (divisions > 1 && size > DIT_MIN_BLOCK_SIZE * divisions) {
-    size = round_to_division(size, divisions);
-  }
-  return (size + DIT_MIN_BLOCK_SIZE - 1) & ~(DIT_MIN_BLOCK_SIZE - 1);
-}
-
-size_t dit_allocator_segment_size(const struct dit_allocator_config *config, size_t rounded) {
-  if (rounded <= DIT_SMALL_SIZE) {
-    return DIT_SMALL_SEGMENT;
-  }
-  if (rounded < DIT_MIN_LARGE_ALLOC) {
-    return config->large_segment;
-  }
-  return (rounded + DIT_ROUND_LARGE - 1) / DIT_ROUND_LARGE * DIT_ROUND_LARGE;
-}
-
 // ---- alloc
-
-static bool should_split(const struct dit_allocator *a, const struct dit_allocator_block *block, size_t size) {
-  size_t remaining = block->size - size;
-  if (block->segment->raw) {
-    return false;
-  }
-  if (block->segment->large) {
-    return size < a->config.max_split_size && remaining > DIT_SMALL_SIZE;
-  }
-  return remaining >= DIT_MIN_BLOCK_SIZE;
-}
 
 /// The head keeps its metadata; `rest` becomes the free remainder.
 static void split(struct dit_allocator *a, struct dit_allocator_block *block, size_t size,
@@ -101,7 +55,9 @@ static bool hand_out(struct dit_allocator *a, struct dit_allocator_block *block,
                      struct dit_allocator_block *spare) {
   struct dit_memory_stats *stats = &a->stats;
   enum dit_memory_pool pool = dit_allocator_get_pool(block->segment);
-  bool use_spare = should_split(a, block, size);
+  bool use_spare = DIT_LIKELY(block->segment->algorithm == DIT_ALGORITHM_TORCH)
+                       ? dit_torch_should_split(&a->config, block, size)
+                       : block->segment->vtable->should_split(&a->config, block, size);
   if (use_spare) {
     split(a, block, size, spare);
   } else if (block->prev || block->next) {
@@ -128,8 +84,9 @@ static enum dit_status find_block(struct dit_allocator *a, int64_t stream, size_
   struct dit_allocator_slot *slot;
   struct dit_allocator_use *use = NULL;
   DIT_RETURN_IF_NOT_OK(dit_allocator_slot_get(a, stream, &slot, err));
-  if (DIT_LIKELY(!a->config.raw)) {
-    *out = dit_allocator_pool_take(a, slot, size);
+  if (DIT_LIKELY(a->config.algorithm != DIT_ALGORITHM_RAW)) {
+    *out = DIT_LIKELY(a->config.algorithm == DIT_ALGORITHM_TORCH) ? dit_torch_take(a, slot, size)
+                                                                  : a->algorithm->take(a, slot, size);
     if (*out) {
       return DIT_OK;
     }
@@ -141,7 +98,7 @@ static enum dit_status find_block(struct dit_allocator *a, int64_t stream, size_
     }
   }
   enum dit_status status = dit_allocator_segment_acquire(a, slot, size, out, err);
-  if (use && status == DIT_OK && (*out)->segment->raw) {
+  if (use && status == DIT_OK && (*out)->segment->algorithm == DIT_ALGORITHM_RAW) {
     use->block = *out;
     use->slot = slot;
     use->next = NULL;
@@ -172,7 +129,8 @@ enum dit_status dit_allocator_alloc(struct dit_allocator *a, int64_t stream, siz
     dit_allocator_event_poll(a, 0);
     dit_allocator_segment_flush(a);
   }
-  size_t rounded = dit_allocator_round_size(&a->config, size);
+  size_t rounded = DIT_LIKELY(a->config.algorithm == DIT_ALGORITHM_TORCH) ? dit_allocator_round_size(&a->config, size)
+                                                                          : a->algorithm->round_size(&a->config, size);
   spare = dit_allocator_block_get(a);
   if (DIT_UNLIKELY(!spare)) {
     status = dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size,
@@ -243,7 +201,7 @@ void dit_allocator_block_release(struct dit_allocator *a, struct dit_allocator_b
   dit_allocator_stats_decrease(a->stats.active, pool, 1);
   dit_allocator_stats_decrease(a->stats.active_bytes, pool, (int64_t)block->size);
   dit_allocator_stats_decrease(a->stats.requested_bytes, pool, (int64_t)block->requested);
-  if (segment->raw) {
+  if (segment->algorithm == DIT_ALGORITHM_RAW) {
     dit_allocator_segment_detach(segment, &a->doomed);
     return;
   }
@@ -267,20 +225,24 @@ static void free_live(struct dit_allocator *a, struct dit_allocator_block *block
     dit_allocator_block_release(a, block);
     return;
   }
-  bool raw = block->segment->raw;
+  enum dit_memory_algorithm algorithm = block->segment->algorithm;
   block->uses = NULL;
   dit_allocator_event_defer(a, block, uses);
-  if (raw) {
+  if (algorithm == DIT_ALGORITHM_RAW || (algorithm != DIT_ALGORITHM_TORCH && a->pending > a->config.max_pending)) {
     dit_allocator_event_poll(a, 0);
     dit_allocator_segment_flush(a);
   }
 }
 
-/// The live block that contains `ptr`, with its allocator locked; NULL and nothing locked when there is none.
-static struct dit_allocator_block *lock_block(const void *ptr, struct dit_allocator **owner) {
+/// The live block of pinned or of device memory that contains `ptr`, with its allocator locked; NULL and nothing locked
+/// when there is none.
+static struct dit_allocator_block *lock_block(const void *ptr, bool pinned, struct dit_allocator **owner) {
   struct dit_allocator_hit hit;
   while ((hit = dit_allocator_map_find(ptr)).owner) {
     struct dit_allocator *a = hit.owner;
+    if (DIT_UNLIKELY((a->device < 0) != pinned)) {
+      return NULL;
+    }
     pthread_mutex_lock(&a->lock);
     if (DIT_UNLIKELY(dit_allocator_map_get_sequence() != hit.sequence)) {
       hit = dit_allocator_map_find(ptr);
@@ -299,23 +261,29 @@ static struct dit_allocator_block *lock_block(const void *ptr, struct dit_alloca
   return NULL;
 }
 
-bool dit_allocator_free(void *ptr) {
+bool dit_allocator_free_block(void *ptr, bool pinned, struct dit_allocator_freed *out) {
   struct dit_allocator *a;
-  struct dit_allocator_block *block = lock_block(ptr, &a);
+  struct dit_allocator_block *block = lock_block(ptr, pinned, &a);
   if (!block) {
     return false;
   }
   bool is_start = block->address == (char *)ptr;
   if (is_start) {
+    *out = (struct dit_allocator_freed){a->device, block->size, block->requested};
     free_live(a, block);
   }
   pthread_mutex_unlock(&a->lock);
   return is_start;
 }
 
-bool dit_allocator_find(const void *ptr, void **base, size_t *size, int *device) {
+bool dit_allocator_free(void *ptr) {
+  struct dit_allocator_freed freed;
+  return dit_allocator_free_block(ptr, false, &freed);
+}
+
+static bool find_live(const void *ptr, bool pinned, void **base, size_t *size, int *device) {
   struct dit_allocator *a;
-  struct dit_allocator_block *block = lock_block(ptr, &a);
+  struct dit_allocator_block *block = lock_block(ptr, pinned, &a);
   if (!block) {
     return false;
   }
@@ -326,11 +294,21 @@ bool dit_allocator_find(const void *ptr, void **base, size_t *size, int *device)
   return true;
 }
 
-enum dit_status dit_allocator_record_stream(const void *ptr, int64_t stream, struct dit_error *err) {
+bool dit_allocator_find(const void *ptr, void **base, size_t *size, int *device) {
+  return find_live(ptr, false, base, size, device);
+}
+
+bool dit_allocator_find_pinned(const void *ptr, void **base, size_t *size) {
+  int device;
+  return find_live(ptr, true, base, size, &device);
+}
+
+static enum dit_status record_use(const void *ptr, bool pinned, int64_t stream, struct dit_error *err) {
   struct dit_allocator *a;
-  struct dit_allocator_block *block = lock_block(ptr, &a);
+  struct dit_allocator_block *block = lock_block(ptr, pinned, &a);
   if (!block) {
-    return dit_error_set(err, DIT_ERR_INVALID, "record_stream: %p is not inside a live block of device memory", ptr);
+    return dit_error_set(err, DIT_ERR_INVALID, "record_stream: %p is not inside a live block of %s memory", ptr,
+                         pinned ? "pinned host" : "device");
   }
   enum dit_status status = DIT_OK;
   struct dit_allocator_slot *slot = NULL;
@@ -358,6 +336,14 @@ enum dit_status dit_allocator_record_stream(const void *ptr, int64_t stream, str
 done:
   pthread_mutex_unlock(&a->lock);
   return status;
+}
+
+enum dit_status dit_allocator_record_stream(const void *ptr, int64_t stream, struct dit_error *err) {
+  return record_use(ptr, false, stream, err);
+}
+
+enum dit_status dit_allocator_record_pinned(const void *ptr, int64_t stream, struct dit_error *err) {
+  return record_use(ptr, true, stream, err);
 }
 
 enum dit_status dit_allocator_empty_cache(struct dit_allocator *a, struct dit_error *err) {

@@ -5,9 +5,13 @@
 /// has it), PENDING_FREE (freed, events outstanding) or INACTIVE (in its slot's free set). Two neighbours are never
 /// both INACTIVE.
 ///
-/// segment->starts[offset >> shift] is the block that starts in that granule: a small-pool block has at least 512
-/// bytes, a large-pool block more than 1 MiB, so at most one block starts in each granule, and an address leads to its
-/// block without a search.
+/// What an algorithm decides is in struct dit_algorithm_vtable; a segment keeps the one it was made by, so that the
+/// configuration may change at any time.
+///
+/// segment->starts[offset >> shift] is the block that starts in that granule: granules are 512 bytes where blocks may
+/// be so small, 1 MiB in TORCH's large pool, the whole segment where it is one block. At most one block starts in each
+/// granule, and an address leads to its block without a search; where a block may span many small granules (BF), marks
+/// lead over them.
 ///
 /// Locks: allocator->lock guards everything reachable from the allocator. The address map (allocator_map.c) has a lock
 /// of its own, taken inside it; a segment enters and leaves the map under its owner's lock.
@@ -21,12 +25,34 @@
 
 #define DIT_SMALL_BINS ((size_t)4096)  ///< DIT_SMALL_SEGMENT / DIT_MIN_BLOCK_SIZE: one per possible size
 #define DIT_SLOT_BUCKETS 64
+#define DIT_BF_BINS 128  ///< 32 powers of two, four parts each; larger sizes share the last
+#define DIT_BF_FIRST_STEP (8 * DIT_MIB)
+
+struct dit_allocator;
+struct dit_allocator_slot;
+struct dit_allocator_block;
+
+/// One algorithm. The lock is held throughout.
+struct dit_algorithm_vtable {
+  size_t (*round_size)(const struct dit_allocator_config *config, size_t size);
+  /// Bytes to take from the vendor for a rounded request.
+  size_t (*segment_size)(const struct dit_allocator *a, size_t rounded);
+  unsigned (*granule_shift)(size_t rounded);
+  bool (*should_split)(const struct dit_allocator_config *config, const struct dit_allocator_block *block, size_t size);
+  /// Best fit; NULL when nothing fits. The block leaves the free set.
+  struct dit_allocator_block *(*take)(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size);
+  void (*insert)(struct dit_allocator_slot *slot, struct dit_allocator_block *block);
+  void (*remove)(struct dit_allocator_slot *slot, struct dit_allocator_block *block);
+  bool is_mixed;  ///< segments hold blocks of all sizes, may be smaller than wished when the device is full, and count
+                  ///< as large
+};
+extern const struct dit_algorithm_vtable dit_algorithm_torch, dit_algorithm_bf, dit_algorithm_bs, dit_algorithm_raw;
 
 struct dit_allocator_block {
   char *address;
   size_t size, requested;
   struct dit_allocator_block *prev, *next;   ///< neighbours in the segment
-  struct dit_allocator_block *left, *right;  ///< INACTIVE: list links of a small bin, or children in the large tree
+  struct dit_allocator_block *left, *right;  ///< INACTIVE: list links of a small bin, or children in a tree
   struct dit_allocator_segment *segment;
   struct dit_allocator_use *uses;  ///< ALLOCATED: streams seen by record_stream
   uint64_t age;                    ///< INACTIVE: allocator->large_calls when it became so
@@ -53,6 +79,9 @@ struct dit_allocator_slot {
   struct dit_allocator_block *large;                  ///< root of the tree ordered by (size, address)
   uint64_t summary, bitmap[DIT_SMALL_BINS / 64];      ///< which bins are not empty
   struct dit_allocator_block *bins[DIT_SMALL_BINS];
+  uint64_t bf_bitmap[DIT_BF_BINS / 64];
+  struct dit_allocator_block *bf_bins[DIT_BF_BINS];  ///< trees
+  struct dit_allocator_block *bs;                    ///< tree
 };
 
 struct dit_allocator_segment {
@@ -62,10 +91,14 @@ struct dit_allocator_segment {
   struct dit_allocator_block *first;
   char *address;
   size_t size;
-  bool large, raw;
+  enum dit_memory_algorithm algorithm;
+  const struct dit_algorithm_vtable *vtable;
+  bool large;
   bool oversize;  ///< counted in oversize_segments
   unsigned shift;
   size_t granules;
+  uint64_t *marks;         ///< NULL, or a bit per granule in which a block starts
+  uint64_t *mark_summary;  ///< a bit per word of marks that is not 0
   struct dit_allocator_block *starts[];
 };
 
@@ -80,8 +113,10 @@ struct dit_allocator {
   const struct dit_allocator_vtable *vtable;
   void *context;
   struct dit_allocator_config config;
-  uint64_t total_memory, limit;  ///< limit: UINT64_MAX unless a fraction was set
-  uint64_t taken;                ///< bytes held from the vendor or about to be
+  const struct dit_algorithm_vtable *algorithm;  ///< of the configuration
+  size_t bf_step;                                ///< BF: by how much it grows next
+  uint64_t total_memory, limit;                  ///< limit: UINT64_MAX unless a fraction was set
+  uint64_t taken;                                ///< bytes held from the vendor or about to be
   double fraction;
   bool fraction_from_config;
   int busy;       ///< threads that left the lock in the middle of an operation
@@ -115,13 +150,17 @@ uint64_t dit_allocator_map_get_sequence(void);
 enum dit_status dit_allocator_map_insert(struct dit_allocator_segment *segment, struct dit_error *err);
 void dit_allocator_map_remove(struct dit_allocator_segment *segment);
 
-// ---- allocator_pool.c: free sets, slots and recycled metadata. The lock is held.
+// ---- allocator_tree.c: a treap ordered by (size, address)
+
+void dit_allocator_tree_insert(struct dit_allocator_block **root, struct dit_allocator_block *block);
+void dit_allocator_tree_remove(struct dit_allocator_block **root, struct dit_allocator_block *block);
+/// The smallest block of at least `size` bytes, the lowest address among equals; it stays in.
+struct dit_allocator_block *dit_allocator_tree_find(struct dit_allocator_block *root, size_t size);
+
+// ---- allocator_pool.c: slots and recycled metadata, the way to the free sets. The lock is held.
 
 enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, struct dit_allocator_slot **out,
                                        struct dit_error *err);
-/// Best fit; NULL when nothing fits. The block leaves the free set.
-struct dit_allocator_block *dit_allocator_pool_take(struct dit_allocator *a, struct dit_allocator_slot *slot,
-                                                    size_t size);
 void dit_allocator_pool_insert(struct dit_allocator_block *block);
 void dit_allocator_pool_remove(struct dit_allocator_block *block);
 /// Zeroed; NULL when host memory is exhausted.
@@ -162,6 +201,45 @@ void dit_allocator_event_poll(struct dit_allocator *a, uint64_t synchronized);
 void dit_allocator_event_defer(struct dit_allocator *a, struct dit_allocator_block *block,
                                struct dit_allocator_use *uses);
 
+// ---- allocator_torch.c: the default is called directly, the others through their tables
+
+void dit_torch_insert(struct dit_allocator_slot *slot, struct dit_allocator_block *block);
+void dit_torch_remove(struct dit_allocator_slot *slot, struct dit_allocator_block *block);
+struct dit_allocator_block *dit_torch_take(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size);
+
+static inline bool dit_torch_should_split(const struct dit_allocator_config *config,
+                                          const struct dit_allocator_block *block, size_t size) {
+  size_t remaining = block->size - size;
+  if (block->segment->large) {
+    return size < config->max_split_size && remaining > DIT_SMALL_SIZE;
+  }
+  return remaining >= DIT_MIN_BLOCK_SIZE;
+}
+
+/// Up to the next of `divisions` equal parts between two powers of two.
+static inline size_t dit_torch_round_to_division(size_t size, size_t divisions) {
+  if ((size & (size - 1)) == 0) {
+    return size;
+  }
+  size_t floor = (size_t)1 << (63 - __builtin_clzll(size));
+  size_t part = floor / divisions;
+  return part == 0 ? floor * 2 : (size + part - 1) / part * part;
+}
+
+/// TORCH's rounding, also RAW's.
+static inline size_t dit_allocator_round_size(const struct dit_allocator_config *config, size_t size) {
+  if (size <= DIT_MIN_BLOCK_SIZE) {
+    return DIT_MIN_BLOCK_SIZE;
+  }
+  int interval = 63 - __builtin_clzll(size) - 20;  // 0 is [1 MiB, 2 MiB); smaller sizes share it
+  interval = interval < 0 ? 0 : interval >= DIT_DIVISION_INTERVALS ? DIT_DIVISION_INTERVALS - 1 : interval;
+  size_t divisions = config->divisions[interval];
+  if (divisions > 1 && size > DIT_MIN_BLOCK_SIZE * divisions) {
+    size = dit_torch_round_to_division(size, divisions);
+  }
+  return (size + DIT_MIN_BLOCK_SIZE - 1) & ~(DIT_MIN_BLOCK_SIZE - 1);
+}
+
 // ---- allocator_core.c
 
 /// PENDING_FREE or ALLOCATED block to INACTIVE: coalesce, insert, count. A raw segment goes to a->doomed instead.
@@ -171,8 +249,8 @@ void dit_allocator_reenter(struct dit_allocator *a);  ///< lock again
 enum dit_status dit_allocator_init(struct dit_allocator *a, int device, const struct dit_allocator_vtable *vtable,
                                    void *context, struct dit_error *err);
 void dit_allocator_reset(struct dit_allocator *a);  ///< give everything back; init may follow. The lock object stays.
-size_t dit_allocator_round_size(const struct dit_allocator_config *config, size_t size);
-size_t dit_allocator_segment_size(const struct dit_allocator_config *config, size_t rounded);
+size_t dit_bf_get_bin(size_t size);
+const struct dit_algorithm_vtable *dit_algorithm_get_vtable(enum dit_memory_algorithm algorithm);
 
 // ---- allocator_stats.c
 

@@ -65,6 +65,10 @@ struct dit_allocator_hit dit_allocator_map_find(const void *ptr) {
   }
 }
 
+bool dit_allocator_owns(const void *ptr) {
+  return dit_allocator_map_find(ptr).owner != NULL;
+}
+
 uint64_t dit_allocator_map_get_sequence(void) {
   return atomic_load_explicit(&map_sequence, memory_order_acquire);
 }

@@ -12,11 +12,13 @@
 
 static struct dit_allocator_segment *create_segment(struct dit_allocator *a, struct dit_allocator_slot *slot,
                                                     size_t size) {
-  bool raw = a->config.raw, large = size > DIT_SMALL_SIZE;
-  size_t bytes = raw ? size : dit_allocator_segment_size(&a->config, size);
-  unsigned shift = raw ? 63 : large ? 20 : 9;
+  const struct dit_algorithm_vtable *algorithm = a->algorithm;
+  size_t bytes = algorithm->segment_size(a, size);
+  unsigned shift = algorithm->granule_shift(size);
   size_t granules = ((bytes - 1) >> shift) + 1;
-  struct dit_allocator_segment *segment = dit_calloc(1, sizeof(*segment) + granules * sizeof(segment->starts[0]));
+  size_t words = granules > DIT_SMALL_BINS && shift == 9 ? (granules + 63) / 64 : 0, summary = (words + 63) / 64;
+  struct dit_allocator_segment *segment =
+      dit_calloc(1, sizeof(*segment) + granules * sizeof(segment->starts[0]) + (words + summary) * sizeof(uint64_t));
   struct dit_allocator_block *block = segment ? dit_allocator_block_get(a) : NULL;
   if (!block) {
     dit_free(segment);
@@ -26,8 +28,13 @@ static struct dit_allocator_segment *create_segment(struct dit_allocator *a, str
   segment->slot = slot;
   segment->first = block;
   segment->size = bytes;
-  segment->large = large;
-  segment->raw = raw;
+  segment->large = size > DIT_SMALL_SIZE || algorithm->is_mixed;
+  segment->algorithm = a->config.algorithm;
+  segment->vtable = algorithm;
+  if (words > 0) {
+    segment->marks = (uint64_t *)(void *)&segment->starts[granules];
+    segment->mark_summary = segment->marks + words;
+  }
   segment->shift = shift;
   segment->granules = granules;
   *block = (struct dit_allocator_block){.size = bytes, .segment = segment, .state = DIT_BLOCK_ALLOCATED};
@@ -41,12 +48,43 @@ static void destroy_segment(struct dit_allocator *a, struct dit_allocator_segmen
 
 void dit_allocator_segment_set_start(struct dit_allocator_segment *segment, const char *address,
                                      struct dit_allocator_block *block) {
-  segment->starts[(size_t)(address - segment->address) >> segment->shift] = block;
+  size_t granule = (size_t)(address - segment->address) >> segment->shift, word = granule / 64;
+  segment->starts[granule] = block;
+  if (segment->marks) {
+    uint64_t mark = (uint64_t)1 << (granule % 64);
+    segment->marks[word] = block ? segment->marks[word] | mark : segment->marks[word] & ~mark;
+    mark = (uint64_t)1 << (word % 64);
+    uint64_t *summary = &segment->mark_summary[word / 64];
+    *summary = segment->marks[word] ? *summary | mark : *summary & ~mark;
+  }
+}
+
+static size_t get_highest_bit(uint64_t bits) {
+  return 63 - (size_t)__builtin_clzll(bits);
+}
+
+/// The last granule up to `granule` in which a block starts; the first granule always has one.
+static size_t find_mark(const struct dit_allocator_segment *segment, size_t granule) {
+  size_t word = granule / 64;
+  uint64_t bits = segment->marks[word] & (~(uint64_t)0 >> (63 - granule % 64));
+  if (!bits) {
+    size_t group = word / 64;
+    uint64_t words = segment->mark_summary[group] & (((uint64_t)1 << (word % 64)) - 1);
+    while (!words) {
+      words = segment->mark_summary[--group];
+    }
+    word = group * 64 + get_highest_bit(words);
+    bits = segment->marks[word];
+  }
+  return word * 64 + get_highest_bit(bits);
 }
 
 struct dit_allocator_block *dit_allocator_segment_find(const struct dit_allocator_segment *segment, const void *ptr) {
   const char *address = ptr;
   size_t granule = (size_t)(address - segment->address) >> segment->shift;
+  if (segment->marks) {
+    return segment->starts[find_mark(segment, granule)];
+  }
   struct dit_allocator_block *block = segment->starts[granule];
   while (!block || (uintptr_t)block->address > (uintptr_t)address) {
     block = segment->starts[--granule];  // the first granule always holds the first block
@@ -101,7 +139,7 @@ static enum dit_status release_list(struct dit_allocator *a, struct dit_allocato
   }
   for (struct dit_allocator_segment *segment = list; segment; segment = segment->next) {
     struct dit_error detail = {0};
-    if (a->vtable->memory_free(a->context, segment->address, &detail) != DIT_OK) {
+    if (a->vtable->memory_free(a->context, segment->address, segment->size, &detail) != DIT_OK) {
       dit_log_write_once("allocator.vendor_free", DIT_LOG_WARNING, "device %d did not take %zu bytes at %p back: %s",
                          a->device, segment->size, (void *)segment->address, detail.message);
     }
@@ -143,6 +181,7 @@ enum dit_status dit_allocator_segment_release_cached(struct dit_allocator *a, st
       dit_allocator_segment_detach(segment, &list);
     }
   }
+  a->bf_step = DIT_BF_FIRST_STEP;
   enum dit_status released = release_list(a, list, true, status == DIT_OK ? err : NULL);
   return status == DIT_OK ? released : status;
 }
@@ -185,7 +224,8 @@ static struct dit_allocator_segment *find_oversize(struct dit_allocator *a, cons
                                                    size_t size) {
   struct dit_allocator_segment *best = NULL;
   for (struct dit_allocator_segment *s = a->segments; s; s = s->next) {
-    if (s->slot != slot || !s->large || s->size < a->config.max_split_size || !dit_allocator_segment_is_unused(s)) {
+    if (s->slot != slot || s->algorithm != DIT_ALGORITHM_TORCH || !s->large || s->size < a->config.max_split_size ||
+        !dit_allocator_segment_is_unused(s)) {
       continue;
     }
     bool fits = s->size >= size, best_fits = best && best->size >= size;
@@ -199,7 +239,7 @@ static struct dit_allocator_segment *find_oversize(struct dit_allocator *a, cons
 /// (unlocks) With max_split_size: give back one oversize segment that is large enough, or several that are so together.
 /// False when there are not enough of them.
 static bool release_oversize(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size) {
-  if (a->config.max_split_size == SIZE_MAX || size <= DIT_SMALL_SIZE) {
+  if (a->config.algorithm != DIT_ALGORITHM_TORCH || a->config.max_split_size == SIZE_MAX || size <= DIT_SMALL_SIZE) {
     return false;
   }
   size_t wanted = size < a->config.max_split_size ? a->config.max_split_size : size, total = 0;
@@ -249,7 +289,7 @@ static enum dit_status take_memory(struct dit_allocator *a, struct dit_allocator
   if (status != DIT_OK) {
     a->taken -= segment->size;
     dit_allocator_leave(a);
-    enum dit_status ignored = a->vtable->memory_free(a->context, memory, NULL);
+    enum dit_status ignored = a->vtable->memory_free(a->context, memory, segment->size, NULL);
     (void)ignored;  // the error to report is the first one
     dit_allocator_reenter(a);
     return status;
@@ -289,7 +329,7 @@ static bool make_room(struct dit_allocator *a, struct dit_allocator_slot *slot, 
 
 enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct dit_allocator_slot *slot, size_t size,
                                               struct dit_allocator_block **out, struct dit_error *err) {
-  bool raw = a->config.raw, full = false;
+  bool full = false;
   if (a->total_memory > 0 && size > a->total_memory) {
     return dit_allocator_report_oom(a, size, err);  // nothing that is given back could help
   }
@@ -298,13 +338,17 @@ enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct di
     return dit_error_set(err, DIT_ERR_NOMEM, "host memory exhausted while allocating %zu bytes on device %d", size,
                          a->device);
   }
-  if (a->config.gc_threshold > 0 && !raw) {
+  if (a->config.gc_threshold > 0 && a->config.algorithm != DIT_ALGORITHM_RAW) {
     collect_garbage(a);
   }
   int measure = 0;
   enum dit_status status = take_memory(a, segment, &full, err);
+  if (full && segment->vtable->is_mixed && segment->size > size) {
+    segment->size = segment->first->size = size;  // no room for a step: the request alone
+    status = take_memory(a, segment, &full, err);
+  }
   while (full && make_room(a, slot, size, &measure)) {
-    struct dit_allocator_block *block = raw ? NULL : dit_allocator_pool_take(a, slot, size);
+    struct dit_allocator_block *block = a->algorithm->take(a, slot, size);
     if (block) {
       destroy_segment(a, segment);
       *out = block;
@@ -315,6 +359,9 @@ enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct di
   if (status != DIT_OK) {
     destroy_segment(a, segment);
     return full ? dit_allocator_report_oom(a, size, err) : status;
+  }
+  if (segment->vtable->is_mixed && segment->size == a->bf_step && a->bf_step < a->config.max_extend) {
+    a->bf_step *= 2;
   }
   *out = segment->first;
   return DIT_OK;

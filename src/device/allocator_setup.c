@@ -47,6 +47,8 @@ enum dit_status dit_allocator_init(struct dit_allocator *a, int device, const st
   a->context = context;
   a->total_memory = memory.total;
   dit_allocator_config_init(&a->config);
+  a->algorithm = dit_algorithm_get_vtable(a->config.algorithm);
+  a->bf_step = DIT_BF_FIRST_STEP;
   set_fraction(a, 1.0, false);
   a->open = true;
   pthread_mutex_unlock(&a->lock);
@@ -67,7 +69,7 @@ static void drop_segment(struct dit_allocator *a, struct dit_allocator_segment *
   for (struct dit_allocator_block *block = segment->first; block; block = block->next) {
     recycle_uses(a, block->uses);
   }
-  if (a->vtable->memory_free(a->context, segment->address, &err) != DIT_OK) {
+  if (a->vtable->memory_free(a->context, segment->address, segment->size, &err) != DIT_OK) {
     dit_log_write(DIT_LOG_DEBUG, "device %d: giving %zu bytes back failed: %s", a->device, segment->size, err.message);
   }
   dit_free(segment);
@@ -103,6 +105,7 @@ void dit_allocator_reset(struct dit_allocator *a) {
   a->pending = 0;
   a->taken = 0;
   a->large_calls = 0;
+  a->bf_step = DIT_BF_FIRST_STEP;
   memset(&a->stats, 0, sizeof(a->stats));
   pthread_mutex_unlock(&a->lock);
 }
@@ -134,6 +137,7 @@ void dit_allocator_destroy(struct dit_allocator *a) {
 void dit_allocator_set_config(struct dit_allocator *a, const struct dit_allocator_config *config) {
   pthread_mutex_lock(&a->lock);
   a->config = *config;
+  a->algorithm = dit_algorithm_get_vtable(config->algorithm);
   if (config->fraction > 0) {
     set_fraction(a, config->fraction, true);
   } else if (a->fraction_from_config) {

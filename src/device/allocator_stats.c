@@ -65,7 +65,7 @@ enum dit_status dit_allocator_report_oom(struct dit_allocator *a, size_t size, s
   uint64_t allocated = (uint64_t)a->stats.allocated_bytes[DIT_POOL_ALL].current;
   uint64_t reserved = (uint64_t)a->stats.reserved_bytes[DIT_POOL_ALL].current;
   uint64_t limit = a->limit;
-  size_t tried = a->config.raw ? size : dit_allocator_segment_size(&a->config, size);
+  size_t tried = a->config.algorithm == DIT_ALGORITHM_TORCH ? a->algorithm->segment_size(a, size) : size;
   char text[6][32], allowed[64] = "";
   a->stats.num_ooms++;
   struct dit_device_memory memory = {.free = 0, .total = a->total_memory};

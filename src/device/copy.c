@@ -6,7 +6,7 @@
 /// valid, on return. CUDA_LAUNCH_BLOCKING waits always. Depends on runtime.c, stream.c, host_memory.c.
 #include <string.h>
 
-#include "device/device_internal.h"
+#include "device/memory_watch.h"
 
 static enum dit_status check_place(int device, struct dit_error *err) {
   return device == -1 ? DIT_OK : dit_device_check(device, err);
@@ -61,6 +61,10 @@ enum dit_status dit_memory_copy(void *dst, int dst_device, const void *src, int 
   copy.kind = src_device == -1   ? DIT_COPY_HOST_TO_DEVICE
               : dst_device == -1 ? DIT_COPY_DEVICE_TO_HOST
                                  : DIT_COPY_DEVICE_TO_DEVICE;
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_range(dst_device >= 0 ? dst : NULL, dst_device >= 0 ? size : 0, "a copy");
+    dit_watch_range(src_device >= 0 ? src : NULL, src_device >= 0 ? size : 0, "a copy");
+  }
   if (async) {
     DIT_RETURN_IF_NOT_OK(allow_async(&copy, stream_device, stream, &go_on, err));
   }
@@ -82,6 +86,9 @@ enum dit_status dit_memory_set(void *dst, int device, int value, size_t size, in
   }
   if (!dst) {
     return dit_error_set(err, DIT_ERR_INVALID, "fill of %zu bytes on device %d: the pointer is NULL", size, device);
+  }
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_range(dst, size, "a fill");
   }
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
   DIT_RETURN_IF_NOT_OK(vtable->memory_set(device, raw, dst, value, size, err));

@@ -60,6 +60,37 @@ struct dit_thread *dit_thread_get(void);
 
 // ---- host_memory.c
 
+struct dit_allocator_freed;
+/// A block without observers (memory_watch.c). `give` is false when `ptr` is not the start of a live block.
+DIT_NODISCARD enum dit_status dit_host_take(size_t size, void **ptr, struct dit_error *err);
+bool dit_host_give(void *ptr, struct dit_allocator_freed *freed);
+/// The live block that contains `ptr`.
+bool dit_host_find(const void *ptr, void **base, size_t *size);
+/// Vendor memory of host_pool.c, counted with the rest. A negative size is given back.
+void dit_host_count_reserved(int64_t size);
+
+// ---- affinity.c
+
+/// Below 0: off; 0: equal shares; above: so many CPUs per share.
+void dit_affinity_configure(int64_t cores);
+/// The calling thread has chosen the device.
+void dit_affinity_apply(int device);
+/// Which share of how many belongs to a device of this process.
+DIT_API void dit_affinity_get_share(int device, int devices, int local_rank, int local_size, int *share, int *shares);
+/// The CPUs of a share, into `out` (room for `count`); their number.
+DIT_API int dit_affinity_choose(const int *cpus, int count, int share, int shares, int64_t cores, int *out);
+
+// ---- host_pool.c: pinned memory under the algorithms of the device allocator
+
+struct dit_allocator_config;
+void dit_host_pool_configure(const struct dit_allocator_config *config);
+/// The algorithm for later pinned blocks; TORCH is host_memory.c itself.
+int dit_host_pool_get_algorithm(void);
+DIT_NODISCARD enum dit_status dit_host_pool_alloc(size_t size, void **ptr, struct dit_error *err);
+DIT_NODISCARD enum dit_status dit_host_pool_record(const void *ptr, int device, int64_t stream, struct dit_error *err);
+void dit_host_pool_empty_cache(void);
+void dit_host_pool_shutdown(void);
+
 /// Is [ptr, ptr + size) inside one live pinned block? If so the block is marked as used by the stream. `pinned` is the
 /// answer.
 DIT_NODISCARD enum dit_status dit_host_use_range(const void *ptr, size_t size, int device, int64_t stream, bool *pinned,

@@ -4,11 +4,12 @@
 /// -> vendor. Invariants: `index_` holds every block once, sorted by address, and ranges do not overlap; a cached block
 /// is in exactly one free list; a block in no state but live answers dit_host_is_pinned with true. Registered ranges
 /// are blocks that are never cached. The lock is not held while the vendor allocates, frees or records, so a host
-/// function that frees pinned memory cannot deadlock. Depends on runtime.c, stream.c, event.c.
+/// function that frees pinned memory cannot deadlock. This is the algorithm TORCH; the others are in host_pool.c, and
+/// the statistics count both. Depends on runtime.c, stream.c, event.c.
 #include <pthread.h>
 #include <string.h>
 
-#include "device/device_internal.h"
+#include "device/memory_watch.h"
 #include "dit/alloc.h"
 #include "dit/log.h"
 
@@ -25,7 +26,7 @@ struct block_use {
 
 struct host_block {
   char *address;
-  size_t size;
+  size_t size, requested;
   int power;  // log2 of size; -1 for a registered range
   enum block_state state;
   struct block_use *uses;
@@ -100,6 +101,21 @@ static void index_remove(const struct host_block *block) {
 
 // ---- statistics and lists, with the lock held
 
+static void count_reserved(int64_t size) {
+  stats.vendor_allocations += size > 0;
+  stats.vendor_frees += size < 0;
+  stats.reserved_current += (uint64_t)size;
+  if (stats.reserved_current > stats.reserved_peak) {
+    stats.reserved_peak = stats.reserved_current;
+  }
+}
+
+void dit_host_count_reserved(int64_t size) {
+  pthread_mutex_lock(&lock);
+  count_reserved(size);
+  pthread_mutex_unlock(&lock);
+}
+
 static void count_alloc(size_t size) {
   stats.allocations++;
   stats.allocated_total += size;
@@ -113,14 +129,6 @@ static void count_free(size_t size) {
   stats.frees++;
   stats.freed_total += size;
   stats.allocated_current -= size;
-}
-
-static void count_vendor_alloc(size_t size) {
-  stats.vendor_allocations++;
-  stats.reserved_current += size;
-  if (stats.reserved_current > stats.reserved_peak) {
-    stats.reserved_peak = stats.reserved_current;
-  }
 }
 
 static void put_in_cache(struct host_block *block) {
@@ -202,10 +210,13 @@ static enum dit_status take_from_vendor(size_t size, void **address, struct dit_
     dit_host_empty_cache();
     status = vtable->host_alloc(size, address, err);
   }
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_vendor(true, -1, status == DIT_OK ? *address : NULL, size, status);
+  }
   return status;
 }
 
-static enum dit_status create_block(int power, void **ptr, struct dit_error *err) {
+static enum dit_status create_block(int power, size_t requested, void **ptr, struct dit_error *err) {
   size_t size = (size_t)1 << power;
   void *address = NULL;
   struct host_block *block = dit_calloc(1, sizeof *block);
@@ -217,11 +228,12 @@ static enum dit_status create_block(int power, void **ptr, struct dit_error *err
     destroy_block(block);
     return status;
   }
-  *block = (struct host_block){.address = address, .size = size, .power = power, .state = BLOCK_LIVE};
+  *block = (struct host_block){
+      .address = address, .size = size, .requested = requested, .power = power, .state = BLOCK_LIVE};
   pthread_mutex_lock(&lock);
   bool stored = index_insert(block);
   if (stored) {
-    count_vendor_alloc(size);
+    count_reserved((int64_t)size);
     count_alloc(size);
   }
   pthread_mutex_unlock(&lock);
@@ -234,8 +246,19 @@ static enum dit_status create_block(int power, void **ptr, struct dit_error *err
   return DIT_OK;
 }
 
-enum dit_status dit_host_alloc(size_t size, void **ptr, struct dit_error *err) {
-  DIT_RETURN_IF_NOT_OK(dit_runtime_check(err));
+static enum dit_status take_from_pool(size_t size, void **ptr, struct dit_error *err) {
+  void *address = NULL, *base;
+  size_t block_size = 0;
+  DIT_RETURN_IF_NOT_OK(dit_host_pool_alloc(size, &address, err));
+  (void)dit_allocator_find_pinned(address, &base, &block_size);
+  pthread_mutex_lock(&lock);
+  count_alloc(block_size);
+  pthread_mutex_unlock(&lock);
+  *ptr = address;
+  return DIT_OK;
+}
+
+enum dit_status dit_host_take(size_t size, void **ptr, struct dit_error *err) {
   if (size == 0) {
     *ptr = NULL;
     return DIT_OK;
@@ -244,13 +267,25 @@ enum dit_status dit_host_alloc(size_t size, void **ptr, struct dit_error *err) {
     return dit_error_set(err, DIT_ERR_NOMEM, "pinned host memory: %zu bytes asked for, more than an address space has",
                          size);
   }
+  if (dit_host_pool_get_algorithm() != DIT_ALGORITHM_TORCH) {
+    return take_from_pool(size, ptr, err);
+  }
   int power = size_class(size);
   struct host_block *block = take_cached(power);
   if (block) {
+    block->requested = size;
     *ptr = block->address;
     return DIT_OK;
   }
-  return create_block(power, ptr, err);
+  return create_block(power, size, ptr, err);
+}
+
+enum dit_status dit_host_alloc(size_t size, void **ptr, struct dit_error *err) {
+  DIT_RETURN_IF_NOT_OK(dit_runtime_check(err));
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    return dit_watch_alloc(NULL, -1, 0, size, ptr, err);
+  }
+  return dit_host_take(size, ptr, err);
 }
 
 // ---- free
@@ -292,17 +327,18 @@ static struct host_block *close_block(const void *ptr) {
   return block;
 }
 
-// In a bad fork the child leaves the parent's blocks alone: the lock may belong to a thread that is gone.
-void dit_host_free(void *ptr) {
-  if (!ptr || dit_runtime_is_bad_fork()) {
-    return;
+bool dit_host_give(void *ptr, struct dit_allocator_freed *freed) {
+  if (dit_allocator_free_block(ptr, true, freed)) {
+    pthread_mutex_lock(&lock);
+    count_free(freed->size);
+    pthread_mutex_unlock(&lock);
+    return true;
   }
   struct host_block *block = close_block(ptr);
   if (!block) {
-    dit_log_write_once("host_memory.free", DIT_LOG_WARNING,
-                       "dit_host_free: %p is not the start of a live pinned block; ignored (said once)", ptr);
-    return;
+    return false;
   }
+  *freed = (struct dit_allocator_freed){-1, block->size, block->requested};
   record_uses(block);
   pthread_mutex_lock(&lock);
   if (uses_are_done(block)) {
@@ -313,11 +349,30 @@ void dit_host_free(void *ptr) {
     pending = block;
   }
   pthread_mutex_unlock(&lock);
+  return true;
+}
+
+// In a bad fork the child leaves the parent's blocks alone: the lock may belong to a thread that is gone.
+void dit_host_free(void *ptr) {
+  struct dit_allocator_freed freed;
+  if (dit_runtime_is_bad_fork()) {
+    return;
+  }
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_free(ptr, true);
+  } else if (ptr && !dit_host_give(ptr, &freed)) {
+    dit_log_write_once("host_memory.free", DIT_LOG_WARNING,
+                       "dit_host_free: %p is not the start of a live pinned block; ignored (said once)", ptr);
+  }
 }
 
 static void give_back(struct host_block *block) {
   struct dit_error err = {0};
-  if (dit_runtime_get_vtable()->host_free(block->address, &err) != DIT_OK) {
+  enum dit_status status = dit_runtime_get_vtable()->host_free(block->address, &err);
+  if (DIT_UNLIKELY(dit_watch_get())) {
+    dit_watch_vendor(false, -1, block->address, block->size, status);
+  }
+  if (status != DIT_OK) {
     dit_log_write(DIT_LOG_WARNING, "pinned memory %p: %s", (void *)block->address, err.message);
   }
   destroy_block(block);
@@ -328,6 +383,7 @@ void dit_host_empty_cache(void) {
     return;
   }
   struct host_block *taken = NULL;
+  dit_host_pool_empty_cache();
   pthread_mutex_lock(&lock);
   sweep_pending();
   for (int power = 0; power < CLASS_COUNT; power++) {
@@ -335,8 +391,7 @@ void dit_host_empty_cache(void) {
       struct host_block *block = cached[power];
       cached[power] = block->next;
       index_remove(block);
-      stats.vendor_frees++;
-      stats.reserved_current -= block->size;
+      count_reserved(-(int64_t)block->size);
       block->next = taken;
       taken = block;
     }
@@ -351,15 +406,25 @@ void dit_host_empty_cache(void) {
 
 // ---- questions and uses
 
-bool dit_host_is_pinned(const void *ptr) {
-  if (!ptr || !dit_runtime_is_active()) {
-    return false;
+bool dit_host_find(const void *ptr, void **base, size_t *size) {
+  if (dit_allocator_find_pinned(ptr, base, size)) {
+    return true;
   }
   pthread_mutex_lock(&lock);
   const struct host_block *block = index_find(ptr);
-  bool pinned = block && block->state == BLOCK_LIVE;
+  bool live = block && block->state == BLOCK_LIVE;
+  if (live) {
+    *base = block->address;
+    *size = block->size;
+  }
   pthread_mutex_unlock(&lock);
-  return pinned;
+  return live;
+}
+
+bool dit_host_is_pinned(const void *ptr) {
+  void *base;
+  size_t size;
+  return ptr && dit_runtime_is_active() && dit_host_find(ptr, &base, &size);
 }
 
 // With the lock held.
@@ -386,6 +451,14 @@ static enum dit_status add_use(struct host_block *block, int device, int64_t str
 enum dit_status dit_host_use_range(const void *ptr, size_t size, int device, int64_t stream, bool *pinned,
                                    struct dit_error *err) {
   enum dit_status status = DIT_OK;
+  void *base;
+  size_t whole;
+  if (dit_allocator_find_pinned(ptr, &base, &whole)) {
+    bool fits = size <= whole - (size_t)((uintptr_t)ptr - (uintptr_t)base);
+    DIT_RETURN_IF_NOT_OK(fits ? dit_host_pool_record(ptr, device, stream, err) : DIT_OK);
+    *pinned = fits;
+    return DIT_OK;
+  }
   pthread_mutex_lock(&lock);
   struct host_block *block = index_find(ptr);
   bool inside =
@@ -496,6 +569,7 @@ void dit_host_reset_peak(void) {
 // The devices are drained and no other thread is here: live blocks go too, their owners' later frees are ignored.
 void dit_host_shutdown(void) {
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
+  dit_host_pool_shutdown();
   while (index_count > 0) {
     struct host_block *block = index_[index_count - 1];
     bool registered = block->power < 0;

@@ -11,8 +11,9 @@
 #include <string.h>
 
 #include "device/allocator.h"
-#include "device/device_internal.h"
+#include "device/memory_watch.h"
 #include "dit/log.h"
+#include "dit/memory.h"
 #include "dit/options.h"
 
 enum runtime_state { STATE_IDLE, STATE_LOADING, STATE_ACTIVE, STATE_BAD_FORK };
@@ -138,6 +139,14 @@ static enum dit_status init_locked(const char *vendor, struct dit_error *err) {
   int count = 0;
   DIT_RETURN_IF_NOT_OK(dit_registry_load(vendor, &loaded, err));
   DIT_RETURN_IF_NOT_OK(start_vendor(&loaded, &count, err));
+  enum dit_status status = dit_memory_apply_options(err);
+  if (status != DIT_OK) {
+    if (loaded.device.finalize) {
+      loaded.device.finalize();
+    }
+    dit_registry_unload(&loaded);
+    return status;
+  }
   active = loaded;
   int option = dit_option_find("launch_blocking");
   atomic_store(&launch_blocking, option >= 0 && dit_option_get_int(option) != 0);
@@ -179,6 +188,7 @@ void dit_runtime_shutdown(void) {
   pthread_mutex_lock(&lock);
   if (get_state() == STATE_ACTIVE) {
     drain_devices();
+    dit_check_clear();
     dit_memory_shutdown();
     dit_host_shutdown();
     dit_event_shutdown();
@@ -234,6 +244,7 @@ enum dit_status dit_device_set_current(int device, struct dit_error *err) {
     DIT_RETURN_IF_NOT_OK(active.device.bind_thread(device, err));
   }
   thread->device = device;
+  dit_affinity_apply(device);
   return DIT_OK;
 }
 

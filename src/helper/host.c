@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "dit/alloc.h"
+#include "dit/memory.h"
 #include "helper/helper_internal.h"
 #include "helper/pool.h"
 
@@ -158,7 +159,9 @@ static enum dit_status copy_to_host(void *host, const void *device, size_t size,
   (void)stream;
   (void)err;
   if (size > 0) {
+    dit_memory_access_begin();
     memcpy(host, device, size);
+    dit_memory_access_end();
   }
   return DIT_OK;
 }

@@ -51,6 +51,8 @@
   X("aten::cat", "", op_cat)                                                \
   X("aten::cat", "out", op_cat_out)                                         \
   X("aten::native_dropout", "", op_native_dropout)                          \
+  X("aten::histc", "", op_histc)                                            \
+  X("aten::histc", "out", op_histc_out)                                     \
   X("aten::_thnn_fused_lstm_cell", "", op_lstm_cell)                        \
   X("aten::_thnn_fused_lstm_cell_backward_impl", "", op_lstm_cell_backward) \
   X("aten::_thnn_fused_gru_cell", "", op_gru_cell)                          \

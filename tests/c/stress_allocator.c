@@ -4,6 +4,8 @@
 /// Usage: stress_allocator [seed [rounds]].
 #include <stdatomic.h>
 
+#include "dit/memory_check.h"
+#include "dit/options.h"
 #include "dit/runtime.h"
 #include "test_allocator_device.h"
 
@@ -44,7 +46,7 @@ static enum dit_status tracked_alloc(void *context, size_t size, void **ptr, str
   return DIT_OK;
 }
 
-static enum dit_status tracked_free(void *context, void *ptr, struct dit_error *err) {
+static enum dit_status tracked_free(void *context, void *ptr, size_t size, struct dit_error *err) {
   (void)context;
   (void)err;
   pthread_mutex_lock(&device.lock);
@@ -52,7 +54,7 @@ static enum dit_status tracked_free(void *context, void *ptr, struct dit_error *
   while (i < FAKE_SEGMENTS && segments[i].ptr != ptr) {
     i++;
   }
-  CHECK(i < FAKE_SEGMENTS);
+  CHECK(i < FAKE_SEGMENTS && segments[i].size == size);
   segments[i].ptr = NULL;
   device.used -= segments[i].size;
   pthread_mutex_unlock(&device.lock);
@@ -105,7 +107,8 @@ static void allocate_and_shelve(uint64_t *state) {
 }
 
 static void disturb(uint64_t *state) {
-  static const char *configs[] = {"", "max_split_size_mb:20", "garbage_collection_threshold:0.5", "backend:raw"};
+  static const char *configs[] = {
+      "", "max_split_size_mb:20", "garbage_collection_threshold:0.5", "backend:raw", "backend:bf", "backend:bs"};
   struct dit_error err = {0};
   struct dit_memory_stats stats;
   struct dit_allocator *allocator = allocators[next_random(state) % 2];
@@ -127,7 +130,7 @@ static void disturb(uint64_t *state) {
       dit_allocator_snapshot_reset(&snapshot);
       break;
     case 3:
-      CHECK_OK(dit_allocator_config_parse(configs[next_random(state) % 4], &config, &err));
+      CHECK_OK(dit_allocator_config_parse(configs[next_random(state) % 6], &config, &err));
       dit_allocator_set_config(allocator, &config);
       break;
     case 4:
@@ -163,13 +166,17 @@ static void *work(void *argument) {
 // ---- the embedded device: work on streams uses the allocator, too
 
 static int64_t streams[3];
+static bool
+    observed;  ///< guard zones are looked at in stream order, so the host must not write before the stream is idle
 
 static void work_on_stream(void *argument) {
   uint64_t state = (uint64_t)(uintptr_t)argument;
   void *block = NULL;
   if (dit_memory_alloc(0, streams[next_random(&state) % 3], 32 + next_random(&state) % 100000, &block, NULL) ==
       DIT_OK) {
-    memset(block, 1, 32);
+    if (!observed) {
+      memset(block, 1, 32);
+    }
     dit_memory_free(block);
   }
 }
@@ -179,13 +186,20 @@ static void *work_on_device(void *argument) {
   struct dit_error err = {0};
   for (uint64_t i = 0; i < rounds / 10; i++) {
     void *block = NULL;
-    int64_t stream = streams[next_random(&state) % 3];
-    CHECK_OK(dit_memory_alloc(0, streams[next_random(&state) % 3], 32 + next_random(&state) % (3 * MIB), &block, &err));
+    int64_t stream = streams[next_random(&state) % 3], owner = streams[next_random(&state) % 3];
+    CHECK_OK(dit_memory_alloc(0, owner, 32 + next_random(&state) % (3 * MIB), &block, &err));
+    if (observed) {
+      CHECK_OK(dit_stream_synchronize(0, owner, &err));
+    }
     mark(block, 32);
     CHECK_OK(dit_memory_record_stream(block, stream, &err));
     CHECK_OK(dit_stream_launch_host(0, stream, work_on_stream, (void *)(uintptr_t)next_random(&state), &err));
     block = atomic_exchange(&shelves[next_random(&state) % SHELVES], block);
     dit_memory_free(block);
+    CHECK_OK(dit_host_alloc(32 + next_random(&state) % 20000, &block, &err));
+    mark(block, 32);
+    CHECK_OK(dit_host_record_stream(block, 0, stream, &err));
+    dit_host_free(block);
     if (i % 128 == 0) {
       CHECK_OK(dit_memory_empty_cache(-1, &err));
     }
@@ -203,9 +217,17 @@ static void run_threads(void *(*function)(void *), uint64_t seed) {
   }
 }
 
-static void stress_embedded_device(uint64_t seed) {
+static void stress_embedded_device(const char *algorithm, bool watched, uint64_t seed) {
   struct dit_error err = {0};
   struct dit_memory_stats stats;
+  struct dit_host_stats host;
+  struct dit_memory_check_state check;
+  observed = watched;
+  CHECK_OK(dit_option_set("allocator", algorithm, &err));
+  CHECK_OK(dit_option_set("host_allocator", algorithm, &err));
+  CHECK_OK(dit_option_set("memory_check", watched ? "1" : "0", &err));
+  CHECK_OK(dit_option_set("memory_check_interval", "0", &err));
+  CHECK_OK(dit_option_set("metrics", watched ? "1" : "0", &err));
   CHECK_OK(dit_runtime_init("host", &err));
   for (int i = 1; i < 3; i++) {
     CHECK_OK(dit_stream_acquire(0, 0, &streams[i], &err));
@@ -218,7 +240,13 @@ static void stress_embedded_device(uint64_t seed) {
   CHECK_OK(dit_memory_empty_cache(0, &err));
   CHECK_OK(dit_memory_get_stats(0, &stats, &err));
   CHECK(stats.reserved_bytes[DIT_POOL_ALL].current == 0 && stats.active[DIT_POOL_ALL].current == 0);
-  printf("ok   embedded device, %lld allocations\n", (long long)stats.allocation[DIT_POOL_ALL].allocated);
+  dit_host_empty_cache();
+  dit_host_get_stats(&host);
+  CHECK(host.allocated_current == 0 && host.reserved_current == 0);
+  dit_memory_check_get_state(&check);
+  CHECK(check.blocks == 0 && check.damaged == 0 && check.double_frees == 0 && check.unknown_frees == 0);
+  printf("ok   embedded device, %s%s, %lld allocations\n", algorithm, watched ? " under observation" : "",
+         (long long)stats.allocation[DIT_POOL_ALL].allocated);
   dit_runtime_shutdown();
 }
 
@@ -257,6 +285,9 @@ int main(int argc, char **argv) {
   rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : rounds;
   printf("seed %llu, %llu rounds\n", (unsigned long long)seed, (unsigned long long)rounds);
   stress_scripted_device(seed);
-  stress_embedded_device(seed);
+  static const char *const algorithms[] = {"torch", "bf", "bs", "raw"};
+  for (int i = 0; i < 8; i++) {
+    stress_embedded_device(algorithms[i % 4], i >= 4, seed + (uint64_t)i);
+  }
   return 0;
 }

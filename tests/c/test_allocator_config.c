@@ -16,7 +16,8 @@ static void test_defaults(void) {
   const char *texts[] = {NULL, "", "  "};
   for (int i = 0; i < 3; i++) {
     struct dit_allocator_config config = parse(texts[i]);
-    CHECK(config.max_split_size == SIZE_MAX && config.max_non_split_rounding == 20 * DIT_MIB && !config.raw);
+    CHECK(config.max_split_size == SIZE_MAX && config.max_non_split_rounding == 20 * DIT_MIB &&
+          config.algorithm == DIT_ALGORITHM_TORCH);
     CHECK(config.gc_threshold == 0 && config.fraction == 0 && config.divisions[0] == 0 && config.divisions[15] == 0);
   }
 }
@@ -24,13 +25,15 @@ static void test_defaults(void) {
 static void test_values(void) {
   struct dit_allocator_config config =
       parse(" max_split_size_mb : 128 , garbage_collection_threshold:0.8,backend:raw,max_non_split_rounding_mb:40");
-  CHECK(config.max_split_size == 128 * DIT_MIB && config.gc_threshold == 0.8 && config.raw);
+  CHECK(config.max_split_size == 128 * DIT_MIB && config.gc_threshold == 0.8 && config.algorithm == DIT_ALGORITHM_RAW);
   CHECK(config.max_non_split_rounding == 40 * DIT_MIB);
   config = parse("per_process_memory_fraction:0.5,backend:native,large_segment_size_mb:64,");
-  CHECK(config.fraction == 0.5 && !config.raw && config.large_segment == 64 * DIT_MIB);
+  CHECK(config.fraction == 0.5 && config.algorithm == DIT_ALGORITHM_TORCH && config.large_segment == 64 * DIT_MIB);
   config = parse("max_split_size_mb:18446744073709551615");
   CHECK(config.max_split_size == SIZE_MAX);
-  CHECK(!parse("backend:cudaMallocAsync").raw);
+  CHECK(parse("backend:cudaMallocAsync").algorithm == DIT_ALGORITHM_TORCH);
+  CHECK(parse("backend:bf").algorithm == DIT_ALGORITHM_BF && parse("backend:bs").algorithm == DIT_ALGORITHM_BS);
+  CHECK(parse("backend:bf").algorithm_chosen && !parse("").algorithm_chosen);
 }
 
 static void test_keys_without_effect(void) {
@@ -80,7 +83,7 @@ static void test_refusals(void) {
       {"garbage_collection_threshold:0.5x", "value '0.5x'"},
       {"per_process_memory_fraction:0", "above 0, at most 1"},
       {"per_process_memory_fraction:1.5", "value '1.5'"},
-      {"backend:fast", "valid: native, raw"},
+      {"backend:fast", "valid: native, bf"},
       {"expandable_segments:yes", "value 'yes' of expandable_segments is not valid; valid: True, False"},
       {"pinned_num_register_threads:3", "a power of two from 1 to 128"},
       {"pinned_max_cached_size_mb:x", "a whole number"},

@@ -114,7 +114,7 @@ static enum dit_status fake_memory_alloc(void *context, size_t size, void **ptr,
   return status;
 }
 
-static enum dit_status fake_memory_free(void *context, void *ptr, struct dit_error *err) {
+static enum dit_status fake_memory_free(void *context, void *ptr, size_t size, struct dit_error *err) {
   struct fake_device *device = context;
   (void)err;
   pthread_mutex_lock(&device->lock);
@@ -125,6 +125,9 @@ static enum dit_status fake_memory_free(void *context, void *ptr, struct dit_err
   if (i == device->segment_count) {
     fake_complain(device, "gave back memory that it does not hold", (uintptr_t)ptr);
   } else {
+    if (device->segments[i].size != size) {
+      fake_complain(device, "gave back another size than it took", (uintptr_t)ptr);
+    }
     if (fake_is_in_use(device, device->segments[i], -1)) {
       fake_complain(device, "gave back memory that work still uses", (uintptr_t)ptr);
     }

@@ -27,7 +27,12 @@ static const char *configs[] = {"",  // generate_raw knows the place of "backend
                                 "roundup_power2_divisions:4",
                                 "roundup_power2_divisions:[2:1,16:8,>:2],max_split_size_mb:40",
                                 "backend:raw",
-                                "large_segment_size_mb:30"};
+                                "large_segment_size_mb:30",
+                                "backend:bf",
+                                "backend:bs",
+                                "backend:bf,garbage_collection_threshold:0.5",
+                                "backend:bs,max_split_size_mb:20"};
+static const char *only_config;  ///< not NULL: the program keeps to this one
 
 struct step {
   enum step_kind kind;
@@ -239,7 +244,11 @@ static bool run_use(struct model *model, const struct step *step) {
 
 static bool run_configure(struct model *model, uint64_t choice) {
   struct dit_allocator_config config;
-  EXPECT(dit_allocator_config_parse(configs[choice % (sizeof(configs) / sizeof(configs[0]))], &config, NULL) == DIT_OK);
+  const char *text = only_config ? only_config : configs[choice % (sizeof(configs) / sizeof(configs[0]))];
+  EXPECT(dit_allocator_config_parse(text, &config, NULL) == DIT_OK);
+  config.max_extend = 32 * MIB;
+  config.max_pending = 8;
+  config.adaptable = only_config && choice % 2 == 1;
   dit_allocator_set_config(model->allocator, &config);
   return true;
 }
@@ -289,6 +298,7 @@ static bool run_program(const struct step *steps, int count, int64_t fail_at, st
   memset(model, 0, sizeof(*model));
   fake_device_init(&model->device, 192 * MIB, (uintptr_t)1 << 40);
   CHECK_OK(dit_allocator_create(0, &fake_vtable, &model->device, &model->allocator, &err));
+  CHECK(!only_config || run_configure(model, 0));
   model->injecting = fail_at >= 0;
   int64_t first_failure = dit_alloc_get_count() + fail_at;
   dit_alloc_set_failure(fail_at);
@@ -399,6 +409,18 @@ int main(int argc, char **argv) {
     }
   }
   printf("ok   random programs\n");
+  static const char *const fixed[] = {"backend:native", "backend:bf", "backend:bs", "backend:raw"};
+  for (size_t i = 0; i < sizeof(fixed) / sizeof(fixed[0]); i++) {
+    only_config = fixed[i];
+    for (int j = 0; j < (programs + 3) / 4; j++) {
+      generate(seed + 1000 + (uint64_t)j, steps, length);
+      if (!run_program(steps, length, -1, &model)) {
+        report(seed + 1000 + (uint64_t)j, steps, length, -1, &model);
+      }
+    }
+    printf("ok   random programs with %s alone\n", only_config);
+  }
+  only_config = NULL;
   for (int pass = 0; pass < 4; pass++) {
     run_failures(seed, steps, pass / 2 == 1, pass % 2 == 1, &model);
   }

@@ -45,7 +45,8 @@ def test_choice(python):
 
 
 MISTAKES = [
-    ({"DITORCH_BACKEND": "tpu"}, ("tpu", "auto", "cuda", "host", "none")),
+    ({"DITORCH_BACKEND": "tpu"}, ("tpu", "auto", "cuda", "npu", "mlu", "biren", "dipu", "musa", "host", "none")),
+    ({"DITORCH_BACKEND": "npu"}, ("DITORCH_BACKEND=npu", "torch_npu is not installed", "host")),
     ({"DITORCH_BACKEND": "cuda"}, ("DITORCH_BACKEND=cuda", "is_available() is False", "host")),
     ({"DITORCH_ALIAS": "magic"}, ("magic", "binary", "python", "off")),
     ({"DITORCH_HOST_DEVICES": "many"}, ("many",)),
@@ -217,7 +218,8 @@ def test_binary_alias_failure_falls_back_to_python(python):
         import ditorch, ditorch.installation as installation
         ditorch.uninstall()
         redirect = types.ModuleType("ditorch.redirect")
-        redirect.install = lambda: print("redirect installed")
+        redirect.install = lambda name, number: print("redirect installed")
+        redirect.uninstall = lambda: None
         sys.modules["ditorch.redirect"] = ditorch.redirect = redirect
         class Broken:
             def __getattr__(self, name): return getattr(installation_C, name)

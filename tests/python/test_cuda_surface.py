@@ -228,15 +228,6 @@ def test_copies_of_objects():
     x.record_stream(torch.cuda.Stream())
 
 
-def test_sharing_between_processes_is_refused():
-    from multiprocessing.reduction import ForkingPickler
-
-    import torch.multiprocessing
-
-    with pytest.raises(ditorch.NotSupportedError, match="sharing CUDA tensors between processes"):
-        ForkingPickler.dumps(torch.ones(2, device="cuda"))
-
-
 def test_cuda_sources_are_refused_by_name():
     from torch.utils import cpp_extension
 
@@ -357,10 +348,11 @@ def test_profiler_is_quiet_and_sees_operators(python):
         import torch, ditorch
         from torch.profiler import ProfilerActivity, profile
         x = torch.ones(4, 4, device="cuda")
-        for activities in ([ProfilerActivity.CPU, ProfilerActivity.CUDA], [ProfilerActivity.CUDA]):
+        both = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+        for activities, wanted in (both, {"aten::mm", "dit::mm"}), (both[1:], {"dit::mm"}):
             with profile(activities=activities) as run:
                 x @ x
-            assert "aten::mm" in {event.key for event in run.key_averages()}
+            assert wanted <= {event.key for event in run.key_averages()}
         with torch.autograd.profiler.profile(use_device="cuda") as run:
             x @ x
         run.key_averages().table(sort_by="cuda_time_total")

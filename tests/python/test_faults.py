@@ -163,11 +163,11 @@ def test_environment_variable(python):
 def test_the_operator_database_run_can_fail():
     """A damaged operator turns its entry of the OpInfo run red, and only its own."""
     runner = os.path.join(os.path.dirname(HERE), "torch", "opinfo.py")
-    arguments = [sys.executable, runner, "--ops", "mul,tril", "--max-samples", "6", "--jobs", "1"]
+    arguments = [sys.executable, runner, "--ops", "mul,tril", "--dtypes", "float32", "--samples", "6", "--jobs", "1"]
     answer = subprocess.run(
         arguments, capture_output=True, text=True, env=child_environment(DITORCH_FAULT="value:mul.Tensor,call=2+")
     )
-    assert answer.returncode == 1 and "WRONG mul: " in answer.stdout and "values differ" in answer.stdout, (
+    assert answer.returncode == 1 and "WRONG mul [float32]: " in answer.stdout and "values differ" in answer.stdout, (
         answer.stdout + answer.stderr
     )
     assert "WRONG tril" not in answer.stdout

@@ -15,18 +15,18 @@ import json
 import os
 import sys
 
-import opinfo
+from ditorch.device_suite.expect import tomllib
+from ditorch.device_suite.main import Progress
+from op_tools.replay_pool import Pool, PoolError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXPECTATIONS = os.path.join(HERE, "tool_expect.toml")
 TOOLS = ("fallback", "same", "wide", "half", "bfloat16", "aten")
 ALL_SAMPLES = 100000
+COUNTS = ("samples", "backward", "inplace", "out", "random", "skipped")
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "DITORCH_BANNER": "0"}
 MUTATION = "careless"
 """A wrong tool that the comparison must find."""
-
-
-class ToolWorker(opinfo.Worker):
-    script = "tool_worker.py"
 
 
 class Expectations:
@@ -35,7 +35,7 @@ class Expectations:
     def __init__(self, path, known, complete):
         """`complete`: all samples run, so an entry that is listed must differ."""
         with open(path, "rb") as file:
-            data = opinfo.tomllib.load(file)
+            data = tomllib.load(file)
         unknown = set(data) - {"sample", "fail", "tolerance"}
         if unknown:
             raise SystemExit(f"{path}: unknown keys {sorted(unknown)}; valid: sample, fail, tolerance")
@@ -85,9 +85,7 @@ def summarise(results, tools):
     for tool in tools:
         rows = [row for row in results if row["entry"].startswith(tool + ":")]
         count = {v: sum(row["verdict"] == v for row in rows) for v in ("pass", "expected", "unusable", "wrong")}
-        work = {
-            key: sum(row[key] for row in rows) for key in ("samples", "backward", "inplace", "out", "random", "skipped")
-        }
+        work = {key: sum(row[key] for row in rows) for key in COUNTS}
         print(
             f"{tool}: {count['pass']} entries without a difference, {count['expected']} expected, {count['wrong']} "
             f"wrong, {count['unusable']} without samples; samples {work['samples']}, backward {work['backward']}, "
@@ -95,6 +93,31 @@ def summarise(results, tools):
             f"{sum(row['seconds'] for row in rows):.0f} s"
         )
     return [f"{row['entry']}: {row['why']}" for row in results if row["verdict"] == "wrong"]
+
+
+def make_pool(options):
+    words = {"device": options.device, "load": options.load, "max_samples": options.max_samples}
+    command = [sys.executable, os.path.join(HERE, "tool_worker.py")]
+    return Pool(words, options.jobs, options.limit, command=command, environment=ENVIRONMENT)
+
+
+def run_all(pool, names, expectations):
+    """The results of all names, in their order."""
+    tasks = [
+        {"index": index, "entry": name, "tolerance": expectations.tolerance_of(name)}
+        for index, name in enumerate(names)
+    ]
+    progress, results = Progress(len(tasks)), {}
+    for task, answer in pool.run(tasks):
+        if answer.get("error"):  # crash or timeout
+            text = f"{answer['error']['stage']}: {answer['error']['text']}"
+            answer = {"dtype": "", "status": "fail", "message": text, "seconds": 0.0, **dict.fromkeys(COUNTS, 0)}
+        result = {**answer, "entry": task["entry"]}
+        expectations.classify(result)
+        results[task["index"]] = result
+        progress.step(result)
+    progress.clear()
+    return [results[index] for index in range(len(names))]
 
 
 def choose(options, known, expectations):
@@ -121,10 +144,14 @@ def main():
     parser.add_argument("--load", default="ditorch", help="module that provides the device; empty for none")
     parser.add_argument("--expectations", default=EXPECTATIONS)
     options = parser.parse_args()
-    known = opinfo.known_entries() if options.all else []  # a process of its own; the workers know their entries
-    expectations = Expectations(options.expectations, known, options.max_samples >= ALL_SAMPLES)
-    names, tools = choose(options, known, expectations)
-    results = opinfo.run_all(names, expectations, options, ToolWorker)
+    try:
+        with make_pool(options) as pool:
+            known = pool.start()["entries"]
+            expectations = Expectations(options.expectations, known, options.max_samples >= ALL_SAMPLES)
+            names, tools = choose(options, known, expectations)
+            results = run_all(pool, names, expectations)
+    except PoolError as error:
+        raise SystemExit(str(error)) from None
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"results": results}, file, indent=1)

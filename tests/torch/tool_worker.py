@@ -7,7 +7,6 @@ tolerance of the narrow dtype), dtypes, shapes, strides, types of containers, al
 the arguments, exceptions, gradients, random numbers drawn.
 """
 
-import argparse
 import contextlib
 import copy
 import faulthandler
@@ -20,11 +19,12 @@ import warnings
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.testing._internal import common_methods_invocations  # noqa: F401  before the device, as worker.py says
 from torch.utils import _pytree as pytree
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import opinfo_compare as compare
-import opinfo_worker as base
+# isort: split
+from ditorch.device_suite import compare, entry, worker
+from ditorch.device_suite import samples as base
 
 WIDE = "torch.float32->torch.float64,torch.complex64->torch.complex128"
 SAME = "torch.float32->torch.float32,torch.float16->torch.float16"
@@ -38,6 +38,7 @@ TOOLS = {
     "aten": (torch.float16, lambda tools: tools.OpDtypeCast(level="aten", **QUIET), False),
 }
 """Name: dtype of the samples, the tool, and whether it computes the very same."""
+FIRST_DTYPES = (torch.float32, torch.int64, torch.complex64, torch.bool, torch.float16, torch.bfloat16)
 VARIANT_SAMPLES = 4
 COUNTS = ("samples", "random", "backward", "inplace", "out", "skipped")
 
@@ -61,6 +62,11 @@ class Careless(TorchFunctionMode):
 
 
 TOOLS["careless"] = (torch.float32, lambda tools: Careless(), False)
+
+
+def first_dtype(op):
+    """float32, or for an operator without it the first dtype the CPU supports."""
+    return next((dtype for dtype in FIRST_DTYPES if dtype in op.dtypes), None)
 
 
 class ValueDifference(compare.Difference):
@@ -111,7 +117,7 @@ class Entry:
         self.tool = make_tool(op_tools)
         map_text = "" if self.exact else self.tool.options.get("dtype_cast_dict")
         self.casts = get_dtype_cast_dict_form_str(map_text.text) if map_text else {}
-        self.dtype = dtype if dtype in op.dtypes else base.entry_dtype(op)
+        self.dtype = dtype if dtype in op.dtypes else first_dtype(op)
         if dtype != torch.float32 and self.dtype != dtype:
             self.dtype = None
         self.max_samples = max_samples
@@ -152,7 +158,7 @@ class Entry:
             sample = copy.copy(sample)
             parts = (sample.input, sample.args, sample.kwargs)
             sample.input, sample.args, sample.kwargs = pytree.tree_map(self.widen, parts)
-        return base.Arguments(sample, self.device, self.op.name in base.KEEP_ARGUMENTS_ON_CPU)
+        return base.Arguments(sample, self.device, self.op.name in entry.KEEP_ARGUMENTS_ON_CPU)
 
     def widen(self, value):
         if isinstance(value, torch.Tensor) and value.dtype in self.casts:
@@ -168,7 +174,7 @@ class Entry:
         base.seed_all(base.SEED)
         with tool or contextlib.nullcontext():
             result, error = catch(lambda: arguments.call(function, **more))
-        own = [torch.tensor(state) for state in base.generator_states(arguments)]
+        own = [torch.tensor(state) for state in arguments.generator_states()]
         states = [torch.get_rng_state(), torch.cuda.get_rng_state(), *own]
         return result, error, arguments, more, states
 
@@ -282,7 +288,7 @@ class Entry:
             if error is not None or not usable:
                 return
             for kind in ("same layout", "other layout", "to be resized"):
-                if kind == "other layout" and self.op.name in base.CPU_OUT_IS_BROKEN:
+                if kind == "other layout" and self.op.name in entry.CPU_OUT_IS_BROKEN:
                     continue
                 self.check(sample, self.op, f"{what}, {kind}", count="out",
                            extra=lambda kind=kind: {"out": base.out_like(reference, kind, self.device)})  # fmt: skip
@@ -371,12 +377,12 @@ def run_entry(name, table, options, tolerance):
             "status": "fail",
             "message": "no such OpInfo entry",
         }
-    entry = Entry(table[entry_name], tool_name, options.device, tolerance, options.max_samples)
-    result["dtype"] = str(entry.dtype).removeprefix("torch.")
+    checks = Entry(table[entry_name], tool_name, options["device"], tolerance, options["max_samples"])
+    result["dtype"] = str(checks.dtype).removeprefix("torch.")
     try:
-        if entry.dtype is None:
+        if checks.dtype is None:
             raise Unusable("it has no such dtype")
-        entry.run()
+        checks.run()
     except Unusable as error:
         result.update(status="cpu_fails", message=str(error))
     except compare.Difference as error:
@@ -387,25 +393,22 @@ def run_entry(name, table, options, tolerance):
         place = traceback.extract_tb(error.__traceback__)[-1]
         message = f"runner: {describe(error)} at {os.path.basename(place.filename)}:{place.lineno}"
         result.update(status="fail", message=message)
-    return {**result, **entry.counts, "seconds": round(time.perf_counter() - start, 3), "c": {}, "fallback": {}}
+    return {**result, **checks.counts, "seconds": round(time.perf_counter() - start, 3)}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--load", default="ditorch", help="module that provides the device; empty for none")
-    parser.add_argument("--max-samples", type=int, default=100000)
-    options = parser.parse_args()
+    """Lines as op_tools.replay_pool speaks them: options, then tasks."""
     warnings.simplefilter("ignore")
     faulthandler.enable()
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    if options.load:
-        __import__(options.load)
+    options = json.loads(sys.stdin.readline())
+    if options["load"]:
+        __import__(options["load"])
     torch.set_num_threads(1)
-    base.free_the_seeds()
-    table = base.entries()
-    answers.write(json.dumps({"ready": True}) + "\n")
+    worker.free_the_seeds()
+    table = worker.list_entries()
+    answers.write(json.dumps({"ready": {"entries": list(table)}}) + "\n")
     for line in sys.stdin:
         task = json.loads(line)
         answers.write(json.dumps(run_entry(task["entry"], table, options, task["tolerance"])) + "\n")

@@ -40,7 +40,9 @@ static void run_copy(void *arguments) {
 
 static enum dit_status host_copy(const struct dit_copy *copy, struct dit_error *err) {
   (void)err;
+  dit_memory_access_begin();
   memmove(copy->dst, copy->src, copy->size);
+  dit_memory_access_end();
   return DIT_OK;
 }
 
@@ -124,6 +126,9 @@ static const struct dit_device_vtable vtable = {
     .event_synchronize = host_event_synchronize,
     .event_get_elapsed = host_event_get_elapsed,
     .describe = describe,
+    .memory_export = host_memory_export,
+    .memory_import = host_memory_import,
+    .memory_close = host_memory_close,
 };
 
 DIT_API const struct dit_device_vtable *dit_vendor_get_device(void);

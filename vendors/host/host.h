@@ -1,13 +1,15 @@
 /// The embedded accelerator, seen from its own files: how a kernel is put on a stream.
 ///
 /// A raw stream handle is NULL (the default stream: work runs inline in the caller) or a struct host_stream with one
-/// worker thread and a FIFO queue. Private to vendors/host; depends on libdit's core (alloc, error) alone.
+/// worker thread and a FIFO queue. Private to vendors/host; depends on libdit's core (alloc, error) and on
+/// dit_memory_access_begin, which opens protected pages around each piece of work.
 #ifndef DIT_VENDORS_HOST_HOST_H
 #define DIT_VENDORS_HOST_HOST_H
 
 #include <stddef.h>
 
 #include "dit/error.h"
+#include "dit/memory.h"
 
 /// Queue `run` on a side stream: `size` bytes at `arguments` are copied into the queue (aligned for any type) and the
 /// worker calls `run` on the copy. DIT_ERR_NOMEM when the task cannot be stored, DIT_ERR_DEVICE when the worker cannot
@@ -22,7 +24,9 @@ DIT_NODISCARD static inline enum dit_status host_stream_launch(void *stream, voi
                                                                const void *arguments, size_t size,
                                                                struct dit_error *err) {
   if (DIT_LIKELY(stream == NULL)) {
+    dit_memory_access_begin();
     run((void *)arguments);
+    dit_memory_access_end();
     return DIT_OK;
   }
   return host_stream_enqueue(stream, run, arguments, size, err);

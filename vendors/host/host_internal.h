@@ -35,6 +35,19 @@ enum dit_status host_memory_free(int device, void *ptr, struct dit_error *err);
 enum dit_status host_pinned_alloc(size_t size, void **ptr, struct dit_error *err);
 enum dit_status host_pinned_free(void *ptr, struct dit_error *err);
 
+/// The device's live block that contains `ptr`; `mapped`: it consists of whole pages of its own.
+bool host_memory_find(int device, const void *ptr, void **base, size_t *size, bool *mapped);
+
+// ---- share.c: blocks that other processes can map
+
+enum dit_status host_memory_export(int device, const void *ptr, struct dit_memory_handle *handle, void **base,
+                                   struct dit_error *err);
+enum dit_status host_memory_import(int device, const struct dit_memory_handle *handle, void **base, size_t *size,
+                                   struct dit_error *err);
+enum dit_status host_memory_close(int device, void *base, size_t size, struct dit_error *err);
+/// The block at `base` is about to be unmapped.
+void host_share_forget(const void *base);
+
 // ---- status.c; memory.c's lock is held
 
 void host_status_init(uint64_t limit);

@@ -262,9 +262,28 @@ static enum dit_status block_free(int device, void *address, struct dit_error *e
     return dit_error_set(err, DIT_ERR_INVALID, "%p is not the start of a live block of host device %d", address,
                          device);
   }
+  host_share_forget(block->address);
   give_pages(block->address, block->size);
   dit_free(block);
   return DIT_OK;
+}
+
+bool host_memory_find(int device, const void *ptr, void **base, size_t *size, bool *mapped) {
+  const struct block *found = NULL;
+  pthread_mutex_lock(&lock);
+  for (size_t i = 0; i < bucket_count && !found; i++) {
+    for (const struct block *block = buckets[i]; block && !found; block = block->next) {
+      uintptr_t offset = (uintptr_t)ptr - (uintptr_t)block->address;
+      found = block->device == device && offset < block->size ? block : NULL;
+    }
+  }
+  if (found) {
+    *base = found->address;
+    *size = found->size;
+    *mapped = found->size >= MAPPED_FROM;
+  }
+  pthread_mutex_unlock(&lock);
+  return found != NULL;
 }
 
 enum dit_status host_memory_alloc(int device, size_t size, void **ptr, struct dit_error *err) {

@@ -66,7 +66,9 @@ static void *worker_main(void *context) {
     }
     stream->head = task->next;
     pthread_mutex_unlock(&stream->lock);
+    dit_memory_access_begin();
     task->run(task->arguments);
+    dit_memory_access_end();
     dit_free(task);
     pthread_mutex_lock(&stream->lock);
     stream->finished++;

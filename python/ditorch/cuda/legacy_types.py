@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 
 from ..patches import Patches
-from .streams import DEVICE_NAMES
 
 _KINDS = {
     "BFloat16": torch.bfloat16,
@@ -36,7 +35,7 @@ class CudaTensorType(type):
 
     def __call__(cls, *args, device=None, **kwargs):
         device = torch.device("cuda" if device is None else device)
-        if device.type not in DEVICE_NAMES:
+        if device.type != torch.device("cuda").type:
             raise RuntimeError(
                 f"legacy constructor expects device type: cuda but device type: {device.type} was passed"
             )
@@ -95,13 +94,13 @@ def install(patches: Patches) -> None:
             patches.set(torch.cuda, name, kind)
         torch._tensor_classes.add(kind)
         patches.defer(lambda kind=kind: torch._tensor_classes.discard(kind))
-    native_type = torch.Tensor.type
+    native_type, real = torch.Tensor.type, f"torch.{torch._C._get_privateuse1_backend_name()}."
 
     def type(self, dtype=None, non_blocking=False, **kwargs):
         """As Tensor.type; types of the device are torch.cuda.*."""
         if dtype is None:
             text = native_type(self, **kwargs)
-            return text.replace("torch.dit.", "torch.cuda.") if self.device.type == "cuda" else text
+            return text.replace(real, "torch.cuda.") if self.device.type == "cuda" else text
         if torch.overrides.has_torch_function_unary(self):
             return native_type(self, dtype, non_blocking, **kwargs)
         kind = _find(dtype, types)

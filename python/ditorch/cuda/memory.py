@@ -58,7 +58,7 @@ def allocator_enable(enabled: bool) -> None:
 
 
 def allocator_is_enabled() -> bool:
-    return "backend:raw" not in _C.memory_get_configuration().replace(" ", "")
+    return _C.memory_get_algorithm() != "raw"
 
 
 def empty_cache() -> None:

@@ -1,45 +1,36 @@
-"""Facilities that are accepted and have no effect on the device: NVTX ranges and the settings of TunableOp."""
+"""Facilities that need nothing of the device: NVTX ranges (they go to torch.profiler), settings of TunableOp."""
 
 from __future__ import annotations
 
-import itertools
-import threading
-
+from .. import profiler
 from ..refusal import refusing
 from .state import fetch, store
 
 
 class Nvtx:
-    """torch._C._nvtx: keeps the nesting depth that range_push and range_pop answer, and nothing else."""
-
-    def __init__(self) -> None:
-        self._local = threading.local()
-        self._handles = itertools.count(1)
+    """torch._C._nvtx: while a profiler runs, ranges and marks are in its trace; otherwise only the depth is kept."""
 
     def rangePushA(self, message: str) -> int:
-        depth = getattr(self._local, "depth", 0)
-        self._local.depth = depth + 1
-        return depth
+        return profiler.ranges.push(str(message))
 
     def rangePop(self) -> int:
-        depth = getattr(self._local, "depth", 0) - 1
-        self._local.depth = max(depth, 0)
-        return max(depth, -1)
+        return profiler.ranges.pop()
 
     def rangeStartA(self, message: str) -> int:
-        return next(self._handles)
+        return profiler.ranges.start(str(message))
 
     def rangeEnd(self, handle: int) -> None:
-        return None
+        profiler.ranges.end(handle)
 
     def markA(self, message: str) -> None:
-        return None
+        profiler.ranges.mark(str(message))
 
+    # On the embedded device a range "on the stream" is shown between the two calls on the host.
     def deviceRangeStart(self, message: str, stream: int) -> int:
-        return next(self._handles)
+        return profiler.ranges.start(str(message))
 
     def deviceRangeEnd(self, handle: int, stream: int) -> None:
-        return None
+        profiler.ranges.end(handle)
 
 
 def tunable_natives() -> dict[str, object]:

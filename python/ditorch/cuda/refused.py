@@ -34,7 +34,6 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda._compile_kernel": _JIT,
     "torch.cuda.jiterator._create_jit_fn": _JIT,
     "torch.cuda.jiterator._create_multi_output_jit_fn": _JIT,
-    "torch.cuda.nccl.version": _NCCL,
     "torch.cuda.nccl.unique_id": _NCCL,
     "torch.cuda.nccl.init_rank": _NCCL,
     "torch.cuda.nccl.all_reduce": _NCCL,

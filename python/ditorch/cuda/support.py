@@ -132,11 +132,13 @@ def _add_submodules() -> None:
         "torch.cuda.comm": "broadcast broadcast_coalesced gather reduce_add reduce_add_coalesced scatter",
     }.items():
         _add(module, WORKS, names)
-    _add("torch.cuda.nvtx", NEUTRAL, "mark range range_end range_pop range_push range_start", "no ranges are recorded")
+    nvtx = "mark range range_end range_pop range_push range_start"
+    _add("torch.cuda.nvtx", WORKS, nvtx, "in the trace of torch.profiler; no effect without one")
     _add("torch.cuda.profiler", NEUTRAL, "start stop profile", "there is no vendor profiler to control")
     _same("torch.cuda.profiler", "check_error cudart")
     _add("torch.cuda.nccl", WORKS, "is_available", "False")
-    nccl = "version unique_id init_rank all_gather all_reduce broadcast reduce reduce_scatter"
+    _add("torch.cuda.nccl", WORKS, "version", "of the NCCL whose collectives torch.distributed offers here")
+    nccl = "unique_id init_rank all_gather all_reduce broadcast reduce reduce_scatter"
     _add("torch.cuda.nccl", REFUSED, nccl, "use torch.distributed or torch.cuda.comm")
     _add("torch.cuda.gds", REFUSED, "GdsFile gds_register_buffer gds_deregister_buffer", "no GPUDirect Storage")
     settings = (

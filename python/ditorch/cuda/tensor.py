@@ -1,5 +1,4 @@
-"""Methods of Tensor and Storage that PyTorch binds to the CUDA key in C: cuda(), DLPack, __cuda_array_interface__,
-sharing."""
+"""Methods of Tensor that PyTorch binds to the CUDA key in C: cuda(), DLPack, __cuda_array_interface__."""
 
 from __future__ import annotations
 
@@ -10,12 +9,8 @@ import torch.utils.dlpack
 
 from .. import _C
 from ..patches import Patches
-from ..refusal import refusing
 from .streams import DEVICE_NAMES
 
-_SHARING = (
-    "a device tensor cannot be passed between processes; pass tensor.cpu() and move it to the device on the other side"
-)
 _DLPACK_CPU = (1, 0)
 
 
@@ -24,7 +19,7 @@ def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_for
     if device is None:
         return self.to("cuda", non_blocking=non_blocking, memory_format=memory_format)
     target = torch.device(device)
-    if target.type not in DEVICE_NAMES:
+    if target.type != torch.device("cuda").type:
         raise RuntimeError(f"Invalid device, must be cuda device, but got: {target}")
     return self.to(target, non_blocking=non_blocking, memory_format=memory_format)
 
@@ -112,10 +107,7 @@ def _cuda_array_interface(self):
 
 
 def install(patches: Patches) -> None:
-    """Bind the methods to torch.Tensor and the storages."""
+    """Bind the methods to torch.Tensor."""
     patches.set(torch.Tensor, "cuda", cuda)
     patches.set(torch.Tensor, "__cuda_array_interface__", property(_cuda_array_interface))
     _install_dlpack(patches)
-    refused = refusing("sharing CUDA tensors between processes", _SHARING)
-    patches.set(torch.UntypedStorage, "_share_cuda_", refused)
-    patches.set(torch.UntypedStorage, "_new_shared_cuda", classmethod(refused))

@@ -176,8 +176,8 @@ struct engine_call {
 
 /// The first tensor on a device decides; -1: only CPU.
 int engine_call_get_device(const struct engine_call *call);
-/// The weight of this call gets a sparse gradient (embedding with sparse=True): autograd cannot lead it through a copy of
-/// the weight on another device or of another dtype.
+/// The weight of this call gets a sparse gradient (embedding with sparse=True): autograd cannot lead it through a copy
+/// of the weight on another device or of another dtype.
 bool engine_call_has_sparse_gradient(const struct engine_call *call);
 /// Paths of nn.Modules by their interned number; zero-initialise.
 struct engine_modules {

@@ -30,6 +30,7 @@ static const struct dit_kernel_vtable kernels = {
     .lstm_cell_backward = kernel_lstm_cell_backward,
     .gru_cell = kernel_gru_cell,
     .gru_cell_backward = kernel_gru_cell_backward,
+    .histogram = kernel_histogram,
 };
 
 DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);

@@ -41,6 +41,8 @@ enum dit_status kernel_gru_cell_backward(void *stream, const struct dit_tensor_v
                                          const struct dit_tensor_view *grad_hidden_gates,
                                          const struct dit_tensor_view *grad_hx, const struct dit_tensor_view *grad_hy,
                                          const struct dit_tensor_view *workspace, struct dit_error *err);
+enum dit_status kernel_histogram(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
+                                 int64_t low, int64_t high, struct dit_error *err);
 
 /// Write `scalar` as one element of `dtype` (PyTorch's conversion); false for a dtype without conversion.
 bool kernel_store_scalar(struct dit_scalar scalar, int dtype, void *dst);

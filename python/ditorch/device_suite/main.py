@@ -1,0 +1,237 @@
+"""The command `ditorch test-device`: catalogue, pairs, workers, verdicts, reports.
+
+Nothing here touches a device or imports torch: the workers do. A crash or a hang of a worker costs one pair.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import sys
+import tempfile
+import time
+from typing import Any
+
+from . import report, worker
+from .arguments import Pair, UsageError, choose_pairs, parse
+from .expect import ExpectationError, Expectations, find_shipped
+
+PROGRESS_SECONDS = 10.0
+
+
+def main(words: list[str], config: str | None = None, options: dict[str, str] | None = None) -> int:
+    """Entry point; `config` and `options` are ditorch's own, from the words before the verb."""
+    from op_tools.replay_pool import PoolError
+    from op_tools.replay_state import StateError
+
+    try:
+        arguments = parse(words)
+        return Run(arguments, make_environment(arguments.load, config, options or {})).main()
+    except (UsageError, ExpectationError, PoolError, StateError, OSError) as error:
+        print(f"ditorch test-device: {error}{_give_hint(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("ditorch test-device: interrupted", file=sys.stderr)
+        return 130
+
+
+def _give_hint(text: str) -> str:
+    if "No module named" not in text:
+        return ""
+    return "; PyTorch's operator database needs it: pip install numpy expecttest"
+
+
+def make_environment(load: str, config: str | None, options: dict[str, str]) -> dict[str, str]:
+    """What the workers see besides this process's environment: ditorch's options, one thread, no banner."""
+    from ditorch import _C, settings
+
+    try:
+        if config or options:
+            settings.load(config, options)  # tells what is wrong before anything starts
+    except (ValueError, OSError, RuntimeError) as error:
+        raise UsageError(str(error)) from None
+    names = {row["name"]: row["environment"] for row in _C.options()}
+    values = {"OMP_NUM_THREADS": "1", "DITORCH_BANNER": "0"}
+    if config:
+        values[settings.CONFIG_VARIABLE] = config
+    values.update({names[name]: value for name, value in options.items()})
+    if load != "ditorch":
+        values["DITORCH_BACKEND"] = "none"
+    return values
+
+
+class Progress:
+    """Wrong pairs on standard output as they come; the count on standard error, on a terminal in one line."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done, self._wrong = total, 0, 0
+        self._begin = self._told = time.monotonic()
+        self._terminal = sys.stderr.isatty()
+
+    def step(self, result: dict[str, Any]) -> None:
+        self._done += 1
+        if result["verdict"] == "wrong":
+            self._wrong += 1
+            self.clear()
+            print(f"WRONG {result['entry']} [{result['dtype']}]: {result['why']}", flush=True)
+        now = time.monotonic()
+        if now - self._told < (0.2 if self._terminal else PROGRESS_SECONDS) and self._done < self._total:
+            return
+        self._told = now
+        text = f"test-device: {self._done} of {self._total}, {self._wrong} wrong, {now - self._begin:.0f} s"
+        end = "" if self._terminal else "\n"
+        line = f"\r\x1b[K{text}  {result['entry'][:40]} {result['dtype']}" if self._terminal else text
+        print(line, end=end, file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        if self._terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+class Run:
+    """All pairs of one run of the command."""
+
+    def __init__(self, options: argparse.Namespace, environment: dict[str, str]) -> None:
+        self.options, self.environment = options, environment
+        if options.expect:
+            self.expectations = Expectations(options.expect)  # its mistakes are told before anything starts
+
+    def main(self) -> int:
+        from op_tools.replay_pool import Pool
+
+        begin = time.monotonic()
+        with tempfile.NamedTemporaryFile(prefix="ditorch-notes-") as file:
+            file.truncate(worker.NOTE_BYTES * worker.MOST_NOTES)
+            words = {"device": self.options.device, "load": self.options.load, "notes": file.name}
+            command = [sys.executable, "-W", "ignore", "-c", worker.COMMAND]
+            jobs = 1 if self.options.list else self.options.jobs
+            with Pool(words, jobs, 0.0, command=command, environment=self.environment) as pool:
+                self._prepare(pool.start())
+                if self.options.list:
+                    print("\n".join(f"{pair.entry} {pair.dtype}" for pair in self.pairs))
+                    return 0
+                pool.set_timeout(self.timeout)
+                results = self._run(pool, worker.Notes(file.name))
+        return self._report(results, time.monotonic() - begin)
+
+    def _prepare(self, facts: dict[str, Any]) -> None:
+        self.facts = facts
+        if not self.options.expect:
+            self.expectations = Expectations(find_shipped(facts["backend"]))
+        for note in self.expectations.check_entries(list(facts["entries"]), facts["torch"]):
+            print(f"ditorch test-device: note: {note}", file=sys.stderr)
+        self.pairs = choose_pairs(self.options, facts, self.expectations)
+        self.timeout = self.options.timeout or float(self.expectations.device["timeout"])
+
+    def _report(self, results: list[dict[str, Any]], seconds: float) -> int:
+        summary = report.Summary(results, self.expectations, self._is_complete())
+        about = self._describe(seconds)
+        if self.options.json:
+            report.write_json(self.options.json, about, summary)
+        if self.options.junit:
+            from . import junit
+
+            junit.write(self.options.junit, about, summary)
+        print(summary.render(), flush=True)
+        return 1 if summary.problems else 0
+
+    def _is_complete(self) -> dict[str, bool]:
+        """Per dtype: every entry that supports it runs, with all samples that the expectations mean."""
+        complete = {}
+        for dtype in dict.fromkeys(pair.dtype for pair in self.pairs):
+            whole = self.options.ops is None and (not self.options.quick or dtype == self.pairs[0].dtype)
+            complete[dtype] = whole and all(pair.complete for pair in self.pairs if pair.dtype == dtype)
+        return complete
+
+    def _describe(self, seconds: float) -> dict[str, Any]:
+        from ditorch import _C
+
+        return {
+            "format": "ditorch-test-device",
+            "version": 1,
+            "ditorch": _C.version(),
+            "torch": self.facts["torch"],
+            "backend": self.facts["backend"],
+            "device": self.facts["device"],
+            "expect": self.expectations.path,
+            "seconds": round(seconds, 1),
+        }
+
+    # ---- the pairs
+
+    def _run(self, pool: Any, notes: worker.Notes) -> list[dict[str, Any]]:
+        from op_tools.replay_state import State
+
+        state = None
+        if self.options.resume:
+            state = State(self.options.resume, self._make_key(), "test-device")
+        progress = Progress(len(self.pairs))
+        done: dict[int, dict[str, Any]] = {}
+        try:
+            waiting = []
+            for index, pair in enumerate(self.pairs):
+                answer = self._answer_without_running(pair) or (state and state.get(_name(pair), ""))
+                if answer:
+                    done[index] = self._judge(pair, answer, progress)
+                else:
+                    waiting.append(self._make_task(index, pair))
+            for task, answer in pool.run(waiting):
+                index = task["index"]
+                error = answer.get("error")
+                if error:  # crash or timeout
+                    place = notes.read(index) or "at the start"
+                    answer = {"status": error["stage"], "message": f"{error['text']} ({place})"}
+                if state is not None:
+                    state.add(_name(self.pairs[index]), "", answer)
+                done[index] = self._judge(self.pairs[index], answer, progress)
+        finally:
+            progress.clear()
+            notes.close()
+            if state is not None:
+                state.close()
+        return [done[index] for index in range(len(self.pairs))]
+
+    def _answer_without_running(self, pair: Pair) -> dict[str, Any] | None:
+        if self.options.run_skipped or self.expectations.find("skip", pair.entry, pair.dtype) is None:
+            return None
+        return {"status": "skip", "message": ""}
+
+    def _make_task(self, index: int, pair: Pair) -> dict[str, Any]:
+        row = self.expectations.find("tolerance", pair.entry, pair.dtype)
+        return {
+            "index": index,
+            "entry": pair.entry,
+            "dtype": pair.dtype,
+            "samples": pair.samples,
+            "tolerance": row.numbers if row else None,
+            "table": self.expectations.device,
+        }
+
+    def _judge(self, pair: Pair, answer: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        result = report.judge(pair.entry, pair.dtype, answer, self.expectations, pair.complete)
+        progress.step(result)
+        return result
+
+    def _make_key(self) -> dict[str, Any]:
+        """What the answers in a state file depend on."""
+        with open(self.expectations.path, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+        visible = {
+            name: value
+            for name, value in {**os.environ, **self.environment}.items()
+            if name.startswith("DITORCH_") and name != "DITORCH_BANNER"
+        }
+        about = self._describe(0.0)
+        return {
+            **{name: about[name] for name in ("ditorch", "torch", "backend", "expect")},
+            "expect_sha256": digest,
+            "device": self.options.device,
+            "load": self.options.load,
+            "timeout": self.timeout,
+            "environment": visible,
+        }
+
+
+def _name(pair: Pair) -> str:
+    return f"{pair.entry}:{pair.dtype}:{pair.samples}"

@@ -1,0 +1,171 @@
+"""`ditorch merge`: one summary over the logs of all ranks of a distributed program.
+
+The logs are read once, record by record, by libdit's reader. Clocks of machines differ, so the "first" finding is the
+one with the lowest step, then the earliest time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from ditorch import _C, export
+
+from .merge_summary import SORTS, Finding, Rank, Share, Summary
+
+_TYPES = ("call", "backward", "time", "compare", "finding")
+
+
+# ---- reading
+
+
+def _add_call(rank: Rank, record: dict) -> None:
+    share = rank.operators.setdefault(record.get("name", "?"), Share())
+    kind = record["type"]
+    if kind == "call":
+        share.observed += 1
+    elif kind == "compare":
+        share.compared += record.get("what") == "output" and record.get("index", 0) <= 0
+    elif kind == "time":
+        duration = record.get("device_ns", record.get("duration_ns", 0))
+        if record.get("kind") == "backward":
+            share.backward_ns += duration
+        else:
+            share.timed += 1
+            share.forward_ns += duration
+
+
+def _describe_finding(record: dict) -> str:
+    parts = []
+    if "error_size" in record:
+        parts.append(f"error {record['error_size']:.3g}, allowed {record.get('allowed', 0.0):.3g}")
+    if record.get("nan") or record.get("inf"):
+        parts.append(f"NaN {record.get('nan', 0)}, Inf {record.get('inf', 0)}")
+    parts += [record[name] for name in ("reason", "text", "path") if record.get(name)]
+    return "; ".join(parts)
+
+
+def _add_finding(summary: Summary, rank: Rank, record: dict) -> None:
+    kind = " ".join(str(record[name]) for name in ("kind", "what") if record.get(name))
+    key = (record.get("tool", "?"), record.get("name", "?"), kind, record.get("verdict", "?"))
+    when = (record.get("step", -1), record["time"])
+    found = summary.findings.get(key)
+    if found is None:
+        found = summary.findings[key] = Finding(*key, first=when, rank=rank.number)
+    if when <= found.first:
+        found.first, found.rank = when, rank.number
+        found.location = record.get("location", "")
+        found.text = _describe_finding(record)
+    found.counts[rank.number] = found.counts.get(rank.number, 0) + 1
+    rank.findings += 1
+
+
+def _add_file(summary: Summary, path: str, header: dict, counts: dict) -> None:
+    rank = summary.ranks.setdefault(header["rank"], Rank(header["rank"]))
+    host = header["metadata"].get("host", "")
+    process = f"{header['pid']}@{host}" if host else str(header["pid"])
+    if process not in rank.processes:
+        rank.processes.append(process)
+    rank.files.append(path)
+    rank.lost += max(counts["noted_drops"], counts["missing"])
+    summary.world_size = max(summary.world_size, header["world_size"])
+    summary.problems += [f"{path}: {problem}" for problem in export._describe(counts)]
+
+
+def _open(path: str) -> Any:
+    reader = _C.LogReader([path], list(_TYPES))
+    if reader.header(0) is None:
+        raise ValueError(f"{path}: the log has no header yet")
+    return reader
+
+
+def merge(paths: Sequence[str | os.PathLike]) -> Summary:
+    """Read every log below `paths`. A file that is no log, or is damaged, is in `problems`; the rest counts."""
+    summary = Summary()
+    for path in export.find(paths):
+        try:
+            reader = _open(path)
+        except (OSError, ValueError, NotImplementedError) as error:
+            summary.problems.append(f"{error}; skipped")
+            continue
+        header = reader.header(0)
+        rank = summary.ranks.setdefault(header["rank"], Rank(header["rank"]))
+        for record in reader:
+            rank.records += 1
+            rank.last_step = max(rank.last_step, record.get("step", -1))
+            if record["type"] == "finding":
+                _add_finding(summary, rank, record)
+            else:
+                _add_call(rank, record)
+        _add_file(summary, path, header, reader.counts(0))
+        reader.close()
+    return summary
+
+
+# ---- the command
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ditorch merge",
+        description="One summary of the tools' logs of all ranks: operators, calls, times, findings, what differs.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("paths", nargs="+", metavar="DIRECTORY_OR_FILE", help="results directories, or logs (*.dlog)")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="everything, as one JSON object")
+    form.add_argument("--csv", action="store_true", help="a row per operator and rank")
+    parser.add_argument("-o", "--output", metavar="OUT", help="a file instead of standard output")
+    parser.add_argument("--sort", choices=SORTS, default="time", help="order of the operators (default: time)")
+    parser.add_argument("--top", type=int, default=20, metavar="N", help="rows of each table; 0: all (default: 20)")
+    return parser
+
+
+def _write(text: str, path: str | None) -> None:
+    if path in (None, "-"):
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    temporary = f"{path}.{os.getpid()}.part"
+    try:
+        with open(temporary, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+def main(words: Sequence[str]) -> int:
+    """The exit status: 0, 1 when nothing could be read or written, 2 for wrong use."""
+    try:
+        options = make_parser().parse_args(list(words))
+    except SystemExit as end:
+        return int(end.code or 0)
+    try:
+        summary = merge(options.paths)
+    except export.ExportError as error:
+        print(f"ditorch: {error}", file=sys.stderr)
+        return 2
+    for problem in summary.problems:
+        print(f"ditorch: {problem}", file=sys.stderr)
+    if not summary.ranks:
+        print(f"ditorch: no readable {export.LOG} files in {', '.join(map(repr, options.paths))}", file=sys.stderr)
+        return 1
+    if options.json:
+        text = json.dumps(summary.as_dict(options.sort), indent=1) + "\n"
+    else:
+        text = summary.as_csv() if options.csv else summary.as_text(max(options.top, 0), options.sort)
+    try:
+        _write(text, options.output)
+    except BrokenPipeError:
+        return 0  # the reader of the pipe has seen enough
+    except OSError as error:
+        print(f"ditorch: {options.output!r} cannot be written: {error}", file=sys.stderr)
+        return 1
+    return 0
