@@ -392,7 +392,8 @@ def test_options(tmp_path):
     rows = {{row["name"]: row for row in _C.options()}}
     assert all(set(row) == {{"name", "environment", "type", "default", "choices", "min", "max", "help", "value",
         "text", "source"}} for row in rows.values())
-    assert rows["backend"]["choices"] == ["auto", "cuda", "host", "none"] and rows["backend"]["min"] is None
+    assert {{"auto", "cuda", "npu", "host", "none"}} <= set(rows["backend"]["choices"])
+    assert rows["backend"]["min"] is None
     assert rows["host_devices"]["value"] == 1 and rows["host_devices"]["type"] == "int"
     assert rows["host_devices"]["min"] == 1
     assert rows["banner"]["value"] is True and rows["host_devices"]["source"] == "default"
@@ -555,9 +556,34 @@ CALLS = {
     "redirect_restore": (_C.redirect_restore, []),
     "redirect_status": (_C.redirect_status, []),
     "device_show_restore": (_C.device_show_restore, []),
+    "alias_second_name": ((50, lambda: (_C.alias_install(20, True), _C.alias_second_name("dipu"),
+        _C.alias_second_name(None), _C.alias_restore())), [lambda: _C.alias_second_name("dipu")]),
+    "redirect_second_name": (pair(lambda: _C.redirect_second_name("dipu"), lambda: _C.redirect_second_name(None)),
+        [lambda: _C.redirect_second_name("a:b"), lambda: _C.redirect_second_name(1)]),
+    "option_aliases": (_C.option_aliases, []),
+    "memory_apply_options": (_C.memory_apply_options, []),
+    "memory_get_algorithm": (_C.memory_get_algorithm, []),
+    "memory_check_start": (pair(lambda: _C.memory_check_start(False, 100, 0, 512), _C.memory_check_stop),
+        [lambda: _C.memory_check_start(False, 100, 0, -1), lambda: _C.memory_check_start("x")]),
+    "memory_check_stop": (_C.memory_check_stop, []),
+    "memory_check_is_on": (_C.memory_check_is_on, []),
+    "memory_check_state": (_C.memory_check_state, []),
+    "memory_check_blocks": (_C.memory_check_blocks, [lambda: _C.memory_check_blocks("x")]),
+    "memory_check_verify": (_C.memory_check_verify, []),
+    "memory_check_report": ((20, _C.memory_check_report), []),
+    "metrics_enable": (pair(lambda: _C.metrics_enable(True), lambda: _C.metrics_enable(False)), []),
+    "metrics_is_enabled": (_C.metrics_is_enabled, []),
+    "metrics_reset": (_C.metrics_reset, []),
+    "metrics": (_C.metrics, []),
+    "metrics_text": (_C.metrics_text, []),
+    "exempt_set": (pair(lambda: _C.exempt_set({"some.package": 3}), lambda: _C.exempt_set({})),
+        [lambda: _C.exempt_set(3), lambda: _C.exempt_set({"x": "y"})]),
+    "exempt_count": (pair(lambda: _C.exempt_count(True), lambda: _C.exempt_count(False)), []),
+    "exempt_counts": (_C.exempt_counts, []),
+    "Gate": (lambda: _C.Gate(len, len, "len")([1]), [lambda: _C.Gate(1, 2, "x"), lambda: _C.Gate(len)]),
     "shutdown": ((20, pair(_C.shutdown, lambda: _C.init("host"))), []),
 }
-NEED_TORCH = {"alias_install", "is_cuda_install"}
+NEED_TORCH = {"alias_install", "alias_second_name", "is_cuda_install"}
 ELSEWHERE = {"redirect_install", "device_show_install"}  # need the tables of ditorch.redirect: its own tests call them
 ANYWHERE = {"memory_alloc"}  # raises another class with torch
 names = {name for name in dir(_C) if callable(getattr(_C, name)) and not name.startswith("__")}
