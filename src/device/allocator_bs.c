@@ -3,7 +3,7 @@
 /// A block is a piece of vendor memory of its own: never split, never merged, kept for requests of the very same
 /// rounded size. Sizes are rounded to 512 bytes or, when `adaptable`, to powers of two, so that more requests share a
 /// bucket. The buckets are runs of equal size in one tree. Invariant: a segment of BS has one block. Depends on:
-/// allocator_tree. The allocator's lock is held throughout.
+/// allocator_tree, allocator_raw. The allocator's lock is held throughout.
 #include "device/allocator_impl.h"
 
 static size_t round_size(const struct dit_allocator_config *config, size_t size) {
@@ -12,24 +12,6 @@ static size_t round_size(const struct dit_allocator_config *config, size_t size)
     least = (size_t)1 << (64 - __builtin_clzll(least - 1));  // requests are below 2^60: this stays in range
   }
   return (least + DIT_MIN_BLOCK_SIZE - 1) & ~(DIT_MIN_BLOCK_SIZE - 1);
-}
-
-static size_t get_segment_size(const struct dit_allocator *a, size_t rounded) {
-  (void)a;
-  return rounded;
-}
-
-static unsigned get_granule_shift(size_t rounded) {
-  (void)rounded;
-  return 63;
-}
-
-static bool should_split(const struct dit_allocator_config *config, const struct dit_allocator_block *block,
-                         size_t size) {
-  (void)config;
-  (void)block;
-  (void)size;
-  return false;
 }
 
 static void insert(struct dit_allocator_slot *slot, struct dit_allocator_block *block) {
@@ -52,9 +34,9 @@ static struct dit_allocator_block *take(struct dit_allocator *a, struct dit_allo
 
 const struct dit_algorithm_vtable dit_algorithm_bs = {
     .round_size = round_size,
-    .segment_size = get_segment_size,
-    .granule_shift = get_granule_shift,
-    .should_split = should_split,
+    .segment_size = dit_algorithm_get_whole_segment,
+    .granule_shift = dit_algorithm_get_whole_shift,
+    .should_split = dit_algorithm_never_split,
     .take = take,
     .insert = insert,
     .remove = remove_block,

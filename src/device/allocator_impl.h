@@ -250,6 +250,12 @@ enum dit_status dit_allocator_init(struct dit_allocator *a, int device, const st
                                    void *context, struct dit_error *err);
 void dit_allocator_reset(struct dit_allocator *a);  ///< give everything back; init may follow. The lock object stays.
 size_t dit_bf_get_bin(size_t size);
+/// For algorithms whose blocks are segments of their own (BS, RAW): a segment has the size asked for, and is never
+/// split.
+size_t dit_algorithm_get_whole_segment(const struct dit_allocator *a, size_t rounded);
+unsigned dit_algorithm_get_whole_shift(size_t rounded);
+bool dit_algorithm_never_split(const struct dit_allocator_config *config, const struct dit_allocator_block *block,
+                               size_t size);
 const struct dit_algorithm_vtable *dit_algorithm_get_vtable(enum dit_memory_algorithm algorithm);
 
 // ---- allocator_stats.c

@@ -5,18 +5,18 @@
 /// Depends on: allocator_torch (rounding). The allocator's lock is held throughout.
 #include "device/allocator_impl.h"
 
-static size_t get_segment_size(const struct dit_allocator *a, size_t rounded) {
+size_t dit_algorithm_get_whole_segment(const struct dit_allocator *a, size_t rounded) {
   (void)a;
   return rounded;
 }
 
-static unsigned get_granule_shift(size_t rounded) {
+unsigned dit_algorithm_get_whole_shift(size_t rounded) {
   (void)rounded;
   return 63;
 }
 
-static bool should_split(const struct dit_allocator_config *config, const struct dit_allocator_block *block,
-                         size_t size) {
+bool dit_algorithm_never_split(const struct dit_allocator_config *config, const struct dit_allocator_block *block,
+                               size_t size) {
   (void)config;
   (void)block;
   (void)size;
@@ -37,9 +37,9 @@ static void ignore(struct dit_allocator_slot *slot, struct dit_allocator_block *
 
 const struct dit_algorithm_vtable dit_algorithm_raw = {
     .round_size = dit_allocator_round_size,
-    .segment_size = get_segment_size,
-    .granule_shift = get_granule_shift,
-    .should_split = should_split,
+    .segment_size = dit_algorithm_get_whole_segment,
+    .granule_shift = dit_algorithm_get_whole_shift,
+    .should_split = dit_algorithm_never_split,
     .take = take,
     .insert = ignore,
     .remove = ignore,

@@ -388,11 +388,7 @@ def run_entry(name, table, options, tolerance):
     except compare.Difference as error:
         result.update(status="fail", message=str(error))
     except Exception as error:
-        import traceback
-
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        message = f"runner: {describe(error)} at {os.path.basename(place.filename)}:{place.lineno}"
-        result.update(status="fail", message=message)
+        result.update(status="fail", message=entry.describe_crash(error))
     return {**result, **checks.counts, "seconds": round(time.perf_counter() - start, 3)}
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import os
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +39,12 @@ class CpuFails(Exception):
 
 def describe(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
+
+
+def describe_crash(error: BaseException) -> str:
+    """An exception that is the suite's own fault: with its place."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"runner: {describe(error)} at {os.path.basename(place.filename)}:{place.lineno}"
 
 
 def entry_name(op: Any) -> str:

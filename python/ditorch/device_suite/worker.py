@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 import warnings
 from typing import Any
 
@@ -91,7 +90,7 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
     import torch
 
     from . import compare, tolerance
-    from .entry import CpuFails, Entry, describe
+    from .entry import CpuFails, Entry, describe_crash
 
     begin = time.perf_counter()
     answer: dict[str, Any] = {"index": task["index"], "status": "pass", "message": ""}
@@ -113,9 +112,7 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
     except compare.Difference as error:
         answer.update(status="fail", message=str(error))
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        text = f"runner: {describe(error)} at {os.path.basename(place.filename)}:{place.lineno}"
-        answer.update(status="fail", message=text)
+        answer.update(status="fail", message=describe_crash(error))
     seconds = round(time.perf_counter() - begin, 3)
     return {**answer, **entry.counts, "seconds": seconds, "c": entry.ledger.c, "fallback": entry.ledger.fallback}
 

@@ -213,6 +213,10 @@ unsigned engine_class_find(const char *name) {
   return flags;
 }
 
+bool engine_op_is_fused_optimizer(const struct engine_op *op) {
+  return (op->flags & ENGINE_OP_INPLACE) && strstr(op->name, "_fused_") != NULL;
+}
+
 bool engine_call_has_sparse_gradient(const struct engine_call *call) {
   static const struct {
     const char *name;

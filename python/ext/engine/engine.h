@@ -176,6 +176,9 @@ struct engine_call {
 
 /// The first tensor on a device decides; -1: only CPU.
 int engine_call_get_device(const struct engine_call *call);
+/// An optimizer in one kernel (torch._fused_adamw_): it writes to all its lists of tensors and raises no version
+/// counter.
+bool engine_op_is_fused_optimizer(const struct engine_op *op);
 /// The weight of this call gets a sparse gradient (embedding with sparse=True): autograd cannot lead it through a copy
 /// of the weight on another device or of another dtype.
 bool engine_call_has_sparse_gradient(const struct engine_call *call);

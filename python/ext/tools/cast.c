@@ -179,23 +179,20 @@ static int call_count_castable(const struct engine_call *call) {
                                                     : INT_MAX;
 }
 
-static bool tensor_is_castable(const struct engine_leaves *in, int tensor, int limit) {
-  for (int i = 0; limit < INT_MAX && i < in->leaf_count; i++) {
-    if (in->leaf[i].tensor == tensor) {
-      return in->leaf[i].top < limit;
-    }
-  }
-  return true;
-}
-
 // Which tensors are cast. The number of them, or -1 - reason when the call is to be left alone.
 static int job_choose(struct cast_job *job) {
   const struct engine_leaves *in = &job->call->in;
   int casts = 0, limit = call_count_castable(job->call);
   for (int i = 0; i < job->count; i++) {
+    job->item[i] = (struct cast_item){.pair = pair_find(job->op, in->tensor[i].dtype), .version = -1, .first = i};
+  }
+  for (int i = 0; limit < INT_MAX && i < in->leaf_count; i++) {
+    if (in->leaf[i].tensor >= 0 && in->leaf[i].top >= limit) {
+      job->item[in->leaf[i].tensor].pair = NULL;
+    }
+  }
+  for (int i = 0; i < job->count; i++) {
     const struct engine_tensor *tensor = &in->tensor[i];
-    job->item[i] = (struct cast_item){.version = -1, .first = i};
-    job->item[i].pair = tensor_is_castable(in, i, limit) ? pair_find(job->op, tensor->dtype) : NULL;
     if (!job->item[i].pair) {
       continue;
     }

@@ -170,7 +170,7 @@ static void inplace_look(struct cast_job *job) {
   if (!(call->op->flags & ENGINE_OP_INPLACE)) {
     return;
   }
-  bool fused = strstr(call->op->name, "_fused_") != NULL;
+  bool fused = engine_op_is_fused_optimizer(call->op);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
     if (leaf->tensor >= 0 && (leaf->top == 0 || fused) && job->item[leaf->tensor].py_copy) {

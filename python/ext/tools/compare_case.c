@@ -216,13 +216,9 @@ static bool schema_writes(struct compare_op *info, PyObject *func) {
   return info->writes > 0;
 }
 
-// Optimizers in one kernel (torch._fused_adamw_) write to their lists without raising version counters.
-static bool op_writes_quietly(const struct engine_op *op) {
-  return (op->flags & ENGINE_OP_INPLACE) && strstr(op->name, "._fused_");
-}
-
 void compare_case_note_changes(struct compare_case *c, struct compare_op *info, const struct engine_call *call) {
-  bool all = op_writes_quietly(call->op) || ((call->flags & ENGINE_CALL_ATEN) && schema_writes(info, call->func));
+  bool all =
+      engine_op_is_fused_optimizer(call->op) || ((call->flags & ENGINE_CALL_ATEN) && schema_writes(info, call->func));
   for (int i = 0; i < c->twin_count; i++) {
     const struct engine_tensor *tensor = &call->in.tensor[i];
     if (all || tensor->version < 0) {  // inference tensors have no counter
