@@ -148,7 +148,7 @@ def test_the_plain_unpickler_reads_it_too():
         {"a": 1, 2: "b", None: 3, True: 4, (1, "x"): 5},
         {1, 2, 3},
         set(),
-        frozenset({1, "a"}),
+        pytest.param(frozenset({1, "a"}), id="frozenset of 1 and a"),  # its repr depends on the hash seed
         {frozenset({1}): 2},
         {"__ditorch__": "mine", "x": 1},
         OrderedDict([("b", 1), ("a", 2)]),
