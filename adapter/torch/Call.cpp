@@ -10,6 +10,7 @@
 #include "Operator.h"
 #include "Profiler.h"
 #include "Storage.h"
+#include "dit/diopi.h"
 #include "dit/kernel.h"
 #include "dit/runtime.h"
 
@@ -108,7 +109,13 @@ dit_status reserveRandom(dit_call *call, void *generator, uint64_t count, uint64
   });
 }
 
-const dit_call_services services = {newTensor, resizeTensor, reserveRandom};
+void getStorage(const dit_tensor_view *view, void **base, size_t *size) {
+  const auto &storage = static_cast<const c10::TensorImpl *>(view->handle)->unsafe_storage();
+  *base = const_cast<void *>(storage.data());
+  *size = storage.nbytes();
+}
+
+const dit_call_services services = {newTensor, resizeTensor, reserveRandom, getStorage};
 
 // Can the C side see this tensor as it is?
 bool isPlain(const at::Tensor &tensor) {
@@ -272,6 +279,8 @@ bool runC(const Operator &op, Stack *stack) {
   call.device = device;
   call.stream = dit_stream_get_current_raw(device);
   call.kernels = profiler::isTracing() ? profiler::traceKernels(op.name.c_str(), device) : dit_runtime_get_kernels();
+  call.diopi = dit_diopi_get_active();
+  call.observer = profiler::isTracing() ? profiler::traceOperators(op.name.c_str(), device) : nullptr;
   call.services = &services;
   call.host = &state;
   call.err = &err;

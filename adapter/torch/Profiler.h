@@ -10,6 +10,7 @@
 #include "Common.h"
 #include "dit/kernel.h"
 
+struct dit_call_observer;
 struct dit_event;
 
 namespace ditorch::profiler {
@@ -69,6 +70,8 @@ class Span {
 // The vendor's kernels, each launch recorded under the name of the operator (which must live as long as the process).
 // Valid until the thread's next call of it.
 const dit_kernel_vtable *traceKernels(const char *operator_name, int device);
+// What records the operators of the vendor's library while a trace runs.
+const ::dit_call_observer *traceOperators(const char *operator_name, int device);
 
 // Report device memory that was handed out (bytes > 0) or is about to be given back (the size is looked up).
 void reportAllocation(void *ptr, int device);

@@ -2,8 +2,11 @@
 //
 // A C operator launches kernels through the table it is given; while a trace runs that is this one. A slot that the
 // vendor does not have stays empty, so an operator takes the same path with and without a trace.
+#include <optional>
+
 #include "Operator.h"
 #include "Profiler.h"
+#include "dit/diopi.h"
 #include "dit/runtime.h"
 
 namespace ditorch::profiler {
@@ -47,6 +50,31 @@ dit_kernel_vtable wrapAll(const dit_kernel_vtable &native) {
 }
 
 }  // namespace
+
+// Operators of the vendor's library: a record from before the call until after it.
+namespace {
+
+thread_local std::optional<Span> operator_span;
+
+void beforeOperator(dit_call *, int) {
+  operator_span.emplace(Work::kKernel, launcher.name, launcher.device);
+}
+
+void afterOperator(dit_call *, int, int code) {
+  if (code == diopiSuccess) {
+    operator_span->finish();
+  }
+  operator_span.reset();
+}
+
+const dit_call_observer observer = {beforeOperator, afterOperator};
+
+}  // namespace
+
+const dit_call_observer *traceOperators(const char *operator_name, int device) {
+  launcher = {operator_name, device};
+  return &observer;
+}
 
 const dit_kernel_vtable *traceKernels(const char *operator_name, int device) {
   static thread_local const dit_kernel_vtable *wrapped = nullptr;

@@ -41,7 +41,7 @@ static enum dit_status new_tensor(struct dit_call *call, int ndim, const int64_t
   return DIT_OK;
 }
 
-static const struct dit_call_services services = {new_tensor, NULL, NULL};
+static const struct dit_call_services services = {.new_tensor = new_tensor};
 
 static double now(void) {
   struct timespec t;
@@ -99,6 +99,7 @@ static void measure(const char *label, const struct dit_op *op, struct dit_value
                           .args = args,
                           .rets = rets,
                           .kernels = kernels,
+                          .diopi = dit_diopi_get_active(),
                           .services = &services,
                           .err = &err};
   double samples[REPEATS];
@@ -167,7 +168,8 @@ static void run_product(int64_t n, int threads) {
 /// Argument: the vendor library (default: the host vendor beside libdit).
 int main(int argc, char **argv) {
   struct dit_error err = {0};
-  if (dit_options_load(NULL, &err) != DIT_OK || dit_runtime_init(argc > 1 ? argv[1] : "host", &err) != DIT_OK) {
+  if (dit_options_load(NULL, &err) != DIT_OK || dit_runtime_init(argc > 1 ? argv[1] : "host", &err) != DIT_OK ||
+      dit_diopi_activate("host", &err) != DIT_OK) {
     fprintf(stderr, "%s\n", err.message);
     return 1;
   }

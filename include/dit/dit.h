@@ -4,6 +4,7 @@
 
 #include "dit/alloc.h"
 #include "dit/device.h"
+#include "dit/diopi.h"
 #include "dit/dtype.h"
 #include "dit/error.h"
 #include "dit/export.h"

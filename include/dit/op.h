@@ -56,6 +56,7 @@ struct dit_value {
 
 struct dit_call;
 struct dit_kernel_vtable;
+struct dit_diopi_library;
 
 /// What the framework offers to a running operator. All tensors live on call->device.
 struct dit_call_services {
@@ -68,6 +69,14 @@ struct dit_call_services {
   /// offset, advances it.
   enum dit_status (*random_reserve)(struct dit_call *call, void *generator, uint64_t count, uint64_t *seed,
                                     uint64_t *offset);
+  /// First byte and size of the storage behind a tensor of the call.
+  void (*get_storage)(const struct dit_tensor_view *view, void **base, size_t *size);
+};
+
+/// Sees every operator that a call runs in the vendor's library.
+struct dit_call_observer {
+  void (*before)(struct dit_call *call, int function);           ///< number of the DIOPI function
+  void (*after)(struct dit_call *call, int function, int code);  ///< diopiError_t
 };
 
 struct dit_call {
@@ -79,6 +88,8 @@ struct dit_call {
   int device;    ///< index of the device all device tensors of the call live on
   void *stream;  ///< the vendor's raw handle of the current stream; NULL is the default stream
   const struct dit_kernel_vtable *kernels;
+  const struct dit_diopi_library *diopi;     ///< the vendor's operators; NULL when it has none
+  const struct dit_call_observer *observer;  ///< NULL: nobody looks
   const struct dit_call_services *services;
   void *host;             ///< the adapter's own
   struct dit_error *err;  ///< never NULL; write the user's message here (torch's wording where torch has one)
@@ -90,6 +101,8 @@ struct dit_op {
   const char *overload;  ///< "Tensor", "" for none
   /// DIT_ERR_UNSUPPORTED (before anything was written or resized): the door runs the CPU fallback instead.
   enum dit_status (*run)(struct dit_call *call);
+  int function;  ///< number of the DIOPI function the row maps to (dit/diopi.h), for `run` to read; 0: none
+  int target;    ///< where the result goes, for `run` to read (src/ops/infer.h)
 };
 
 /// The operators implemented in C, sorted as in src/ops/table.c.

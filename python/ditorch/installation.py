@@ -179,9 +179,21 @@ def start_vendor() -> None:
         _C.option_set("host_devices", count)
     try:
         _C.init(settings.get("vendor"))
+        _activate_operators()
     finally:
         if count != wanted:
             settings.load(state.config, state.overrides)
+
+
+def _activate_operators() -> None:
+    """The operator library that was asked for, or the vendor's own where it has one."""
+    name = settings.get("diopi_lib")
+    if name:
+        _C.diopi_activate(name)
+        return
+    vendor = settings.get("vendor")
+    if os.path.exists(os.path.join(library.DIRECTORY, f"libdiopi_{vendor}.so")):
+        _C.diopi_activate(vendor)
 
 
 def is_untouched() -> bool:

@@ -1,4 +1,5 @@
 // Bindings of dit/runtime.h: the vendor and its devices.
+#include "dit/diopi.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 #include "dit/version.h"
@@ -19,6 +20,22 @@ static PyObject *py_runtime_init(PyObject *module, PyObject *argument) {
   enum dit_status status;
   Py_BEGIN_ALLOW_THREADS;
   status = dit_runtime_init(vendor, &err);
+  Py_END_ALLOW_THREADS;
+  return py_status_return(module, status, &err);
+}
+
+PyDoc_STRVAR(
+    diopi_activate_doc,
+    "diopi_activate(name)\n\nTake a DIOPI library, by name ('host') or path, for the operators of the device.");
+static PyObject *py_diopi_activate(PyObject *module, PyObject *argument) {
+  const char *name = NULL;
+  if (py_optional_text(argument, "name", &name) < 0) {
+    return NULL;
+  }
+  struct dit_error err = {0};
+  enum dit_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = dit_diopi_activate(name, &err);
   Py_END_ALLOW_THREADS;
   return py_status_return(module, status, &err);
 }
@@ -222,6 +239,7 @@ static PyObject *py_device_synchronize(PyObject *module, PyObject *args) {
 
 PyMethodDef py_runtime_methods[] = {
     {"init", py_runtime_init, METH_O, init_doc},
+    {"diopi_activate", py_diopi_activate, METH_O, diopi_activate_doc},
     {"is_active", py_runtime_is_active, METH_NOARGS, "is_active() -> bool\n\nIs a vendor loaded?"},
     {"shutdown", py_runtime_shutdown, METH_NOARGS, shutdown_doc},
     {"is_bad_fork", py_runtime_is_bad_fork, METH_NOARGS,

@@ -29,6 +29,9 @@
   X(dipu_names, "DITORCH_DIPU_NAMES", BOOL, "1", NULL, 0, 1,                                                           \
     "Answer to import torch_dipu, where no such package is installed, with DIPU's names for the host device.")         \
   X(vendor, "DITORCH_VENDOR", STRING, "host", NULL, 0, 0, "Vendor library: a name or the path of a file.")             \
+  X(diopi_lib, "DITORCH_DIOPI_LIB", STRING, "", NULL, 0, 0,                                                            \
+    "Operator library (DIOPI) of the device: a name or the path of a file; empty takes the vendor's own, where it "    \
+    "has one.")                                                                                                        \
   X(log_level, "DITORCH_LOG_LEVEL", CHOICE, "warning", "debug|info|warning|error|off", 0, 0,                           \
     "Least important message that is written.")                                                                        \
   X(num_threads, "DITORCH_NUM_THREADS", INT, "0", NULL, 0, 1024,                                                       \

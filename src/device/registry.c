@@ -1,176 +1,18 @@
-/// The registry: finds a vendor library, loads it with local scope, checks what it promises.
+/// The registry: loads a vendor library and checks what it promises.
 ///
-/// Order of checks: name, file, ELF header, dlopen, symbol, ABI version, struct size, required slots. A library that
+/// Order of checks: file (core/plugin.h), symbol, ABI version, struct size, required slots. A library that
 /// fails one is closed again. Invariant: what dit_registry_load returns has every required slot. Depends on core and
 /// libdl.
 #include <dlfcn.h>
-#include <elf.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <link.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "core/plugin.h"
 #include "device/device_internal.h"
 
-#ifndef EM_LOONGARCH
-#define EM_LOONGARCH 258
-#endif
-
-#if defined(__x86_64__)
-#define THIS_MACHINE EM_X86_64
-#elif defined(__aarch64__)
-#define THIS_MACHINE EM_AARCH64
-#elif defined(__riscv)
-#define THIS_MACHINE EM_RISCV
-#elif defined(__powerpc64__)
-#define THIS_MACHINE EM_PPC64
-#elif defined(__loongarch__)
-#define THIS_MACHINE EM_LOONGARCH
-#else
-#define THIS_MACHINE EM_NONE
-#endif
-
-#define LIBRARY_FORMAT "libdit_vendor_%s.so"
-#define NAME_MAX_LENGTH 64
-
-// ---- files
-
-static const char *machine_name(unsigned machine, char *buffer, size_t size) {
-  static const struct {
-    unsigned machine;
-    const char *name;
-  } names[] = {{EM_X86_64, "x86-64"}, {EM_AARCH64, "aarch64"},     {EM_386, "i386"},
-               {EM_ARM, "arm"},       {EM_RISCV, "riscv"},         {EM_PPC64, "ppc64"},
-               {EM_S390, "s390x"},    {EM_LOONGARCH, "loongarch"}, {EM_MIPS, "mips"}};
-  for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-    if (names[i].machine == machine) {
-      return names[i].name;
-    }
-  }
-  snprintf(buffer, size, "ELF machine %u", machine);
-  return buffer;
-}
-
-static enum dit_status check_machine(const char *path, const unsigned char *header, struct dit_error *err) {
-  const uint16_t probe = 1;
-  bool little = *(const unsigned char *)&probe == 1;
-  bool file_little = header[EI_DATA] == ELFDATA2LSB;
-  const unsigned char *field = header + offsetof(Elf64_Ehdr, e_machine);  // same place in both classes
-  unsigned machine = file_little ? field[0] | (unsigned)field[1] << 8 : field[1] | (unsigned)field[0] << 8;
-  bool file_wide = header[EI_CLASS] == ELFCLASS64;
-  if ((THIS_MACHINE == EM_NONE || machine == THIS_MACHINE) && file_wide == (sizeof(void *) == 8) &&
-      file_little == little) {
-    return DIT_OK;
-  }
-  char theirs[32], ours[32];
-  return dit_error_set(err, DIT_ERR_IO,
-                       "vendor library '%s' is built for %s (%d-bit, %s-endian), this machine is %s (%d-bit, "
-                       "%s-endian); install the vendor library for this machine",
-                       path, machine_name(machine, theirs, sizeof theirs), file_wide ? 64 : 32,
-                       file_little ? "little" : "big", machine_name(THIS_MACHINE, ours, sizeof ours),
-                       (int)sizeof(void *) * 8, little ? "little" : "big");
-}
-
-// dlopen's own words for a bad file are hard to read; look at the header first.
-static enum dit_status check_file(const char *path, struct dit_error *err) {
-  unsigned char header[sizeof(Elf64_Ehdr)] = {0};
-  int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0) {
-    int code = errno;
-    return dit_error_set(err, DIT_ERR_IO,
-                         "cannot open vendor library '%s': %s; give the path of a vendor library or a name", path,
-                         strerror(code));
-  }
-  ssize_t length = read(file, header, sizeof header);
-  int code = length < 0 ? errno : 0;
-  close(file);
-  if (code != 0) {
-    return dit_error_set(err, DIT_ERR_IO, "cannot read vendor library '%s': %s", path, strerror(code));
-  }
-  if (length < (ssize_t)sizeof(Elf32_Ehdr) || memcmp(header, ELFMAG, SELFMAG) != 0) {
-    return dit_error_set(err, DIT_ERR_IO,
-                         "vendor library '%s' is not an ELF shared library (%zd bytes read, no ELF header)", path,
-                         length);
-  }
-  return check_machine(path, header, err);
-}
-
-static enum dit_status check_name(const char *vendor, struct dit_error *err) {
-  size_t length = strspn(vendor, "abcdefghijklmnopqrstuvwxyz0123456789_-");
-  if (length == 0 || length > NAME_MAX_LENGTH || vendor[length] != '\0') {
-    return dit_error_set(
-        err, DIT_ERR_INVALID,
-        "vendor name '%.64s' is not valid: 1 to %d characters of a-z, 0-9, '_' and '-', such as 'host', or "
-        "a path that contains '/'",
-        vendor, NAME_MAX_LENGTH);
-  }
-  return DIT_OK;
-}
-
-// "<folder of libdit>/libdit_vendor_<name>.so"; "" when libdit's own place is unknown or too long.
-static void path_beside_libdit(const char *name, char *path, size_t size) {
-  Dl_info info;
-  path[0] = '\0';
-  if (!dladdr((const void *)&dit_generation, &info) || !info.dli_fname) {
-    return;
-  }
-  const char *slash = strrchr(info.dli_fname, '/');
-  int folder = slash ? (int)(slash - info.dli_fname) : 1;
-  int length = snprintf(path, size, "%.*s/" LIBRARY_FORMAT, folder, slash ? info.dli_fname : ".", name);
-  if (length < 0 || (size_t)length >= size) {
-    path[0] = '\0';
-  }
-}
-
-// ---- opening
-
-static void *open_library(const char *file) {
-  return dlopen(file, RTLD_NOW | RTLD_LOCAL);
-}
-
-static enum dit_status open_path(const char *path, void **handle, struct dit_error *err) {
-  DIT_RETURN_IF_NOT_OK(check_file(path, err));
-  void *opened = open_library(path);
-  if (!opened) {
-    const char *text = dlerror();
-    return dit_error_set(err, DIT_ERR_IO, "cannot load vendor library '%s': %s", path, text ? text : "unknown reason");
-  }
-  *handle = opened;
-  return DIT_OK;
-}
-
-static enum dit_status open_name(const char *name, void **handle, struct dit_error *err) {
-  char beside[PATH_MAX], file[NAME_MAX_LENGTH + sizeof LIBRARY_FORMAT];
-  DIT_RETURN_IF_NOT_OK(check_name(name, err));
-  path_beside_libdit(name, beside, sizeof beside);
-  if (beside[0] && access(beside, F_OK) == 0) {
-    return open_path(beside, handle, err);
-  }
-  snprintf(file, sizeof file, LIBRARY_FORMAT, name);
-  void *opened = open_library(file);
-  if (!opened) {
-    const char *text = dlerror();
-    return dit_error_set(
-        err, DIT_ERR_IO,
-        "vendor '%s' not found; tried '%s' (no such file) and '%s' on the loader's path (%s); install the "
-        "vendor library or give its path",
-        name, beside, file, text ? text : "unknown reason");
-  }
-  *handle = opened;
-  return DIT_OK;
-}
-
-static void find_path(void *handle, char *path) {
-  struct link_map *map = NULL;
-  path[0] = '\0';
-  if (dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map && map->l_name && !realpath(map->l_name, path)) {
-    snprintf(path, PATH_MAX, "%s", map->l_name);
-  }
-}
+static const struct plugin_kind vendor_kind = {"vendor library", "libdit_vendor_"};
 
 // ---- checking
 
@@ -292,8 +134,8 @@ enum dit_status dit_registry_load(const char *name, struct dit_vendor *out, stru
   }
   struct dit_vendor vendor;
   memset(&vendor, 0, sizeof vendor);
-  DIT_RETURN_IF_NOT_OK(strchr(name, '/') ? open_path(name, &vendor.handle, err) : open_name(name, &vendor.handle, err));
-  find_path(vendor.handle, vendor.path);
+  DIT_RETURN_IF_NOT_OK(plugin_open(&vendor_kind, name, &vendor.handle, err));
+  plugin_get_path(vendor.handle, vendor.path);
   enum dit_status status = take_device(&vendor, err);
   if (status == DIT_OK) {
     status = take_kernels(&vendor, err);
@@ -322,7 +164,7 @@ bool dit_registry_matches(const struct dit_vendor *loaded, const char *vendor) {
     return realpath(vendor, resolved) && strcmp(resolved, loaded->path) == 0;
   }
   // A bare name means the file beside libdit when there is one, else whatever the loader found under that file name.
-  path_beside_libdit(vendor, path, sizeof path);
+  plugin_get_beside(&vendor_kind, vendor, path, sizeof path);
   if (path[0] && realpath(path, resolved)) {
     return strcmp(resolved, loaded->path) == 0;
   }

@@ -1,7 +1,10 @@
-/// The one list of operators written in C: X(torch name, overload, function). Order is the order of dit_op_get_table.
+/// The lists of operators written in C. Operators that have a kernel of their own stand here, X(torch name, overload,
+/// function); those that map to DIOPI functions in the rows_*.inc files, OP(torch name, overload, function that runs
+/// it, DIOPI function without its prefix, target), of which one function runs many.
 #ifndef DIT_OPS_TABLE_H
 #define DIT_OPS_TABLE_H
 
+#include "diopi_call.h"
 #include "dit/op.h"
 
 #define OP_LIST(X)                                                          \
@@ -38,10 +41,6 @@
   X("aten::relu_", "", op_relu_inplace)                                     \
   X("aten::gelu", "", op_gelu)                                              \
   X("aten::gelu", "out", op_gelu_out)                                       \
-  X("aten::_softmax", "", op_softmax)                                       \
-  X("aten::_softmax", "out", op_softmax_out)                                \
-  X("aten::_log_softmax", "", op_log_softmax)                               \
-  X("aten::_log_softmax", "out", op_log_softmax_out)                        \
   X("aten::sum", "", op_sum)                                                \
   X("aten::sum", "dim_IntList", op_sum_dim)                                 \
   X("aten::sum", "IntList_out", op_sum_out)                                 \
@@ -61,5 +60,13 @@
 #define OP_DECLARE(name, overload, function) enum dit_status function(struct dit_call *call);
 OP_LIST(OP_DECLARE)
 #undef OP_DECLARE
+
+// Every row's function is declared here; several rows may have the same one.
+#define OP(name, overload, run, function, target) enum dit_status run(struct dit_call *call);
+#include "rows_index.inc"
+#include "rows_network.inc"
+#include "rows_pointwise.inc"
+#include "rows_reduce.inc"
+#undef OP
 
 #endif

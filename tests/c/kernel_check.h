@@ -42,6 +42,7 @@ static inline uint64_t random_init(void) {
 static inline const struct dit_kernel_vtable *load_kernels(void) {
   struct dit_error err = {0};
   CHECK_OK(dit_runtime_init("host", &err));
+  CHECK_OK(dit_diopi_activate("host", &err));
   const struct dit_kernel_vtable *kernels = dit_runtime_get_kernels();
   CHECK(kernels && kernels->abi_version == DIT_KERNEL_ABI_VERSION);
   CHECK(kernels->struct_size == sizeof(*kernels));

@@ -185,7 +185,7 @@ static void test_launch(void) {
   dit_alloc_set_failure(0);
   CHECK(host_stream_launch(stream, run_kernel, &kernel, sizeof kernel, &err) == DIT_ERR_NOMEM);
   dit_alloc_set_failure(-1);
-  CHECK(host_stream_enqueue(stream, run_kernel, &kernel, SIZE_MAX, &err) == DIT_ERR_NOMEM);
+  CHECK(dit_host_stream_enqueue(stream, run_kernel, &kernel, SIZE_MAX, &err) == DIT_ERR_NOMEM);
   CHECK_OK(host_stream_synchronize(0, stream, &err));
   CHECK(cell == 1 + 99 * 100 / 2);
   // CUDA_LAUNCH_BLOCKING

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "check.h"
-#include "ops/mathf.h"
+#include "engine/mathf.h"
 
 /// Distance in units of the last place of the exact result.
 static double count_ulp(float got, double want) {

@@ -37,7 +37,13 @@ static enum dit_status reserve(struct dit_call *call, void *generator, uint64_t 
   return DIT_OK;
 }
 
-static const struct dit_call_services services = {new_tensor, resize, reserve};
+static void get_storage(const struct dit_tensor_view *view, void **base, size_t *size) {
+  *base = view->data;
+  *size = (size_t)view->numel * dit_dtype_get_size(view->dtype);
+}
+
+static const struct dit_call_services services = {
+    .new_tensor = new_tensor, .resize = resize, .random_reserve = reserve, .get_storage = get_storage};
 
 static struct dit_value tensor(const struct sample *sample) {
   struct dit_value value = {.tag = DIT_VALUE_TENSOR};
@@ -69,6 +75,7 @@ static enum dit_status run(const char *name, const char *overload, struct dit_va
                               .args = args,
                               .rets = rets,
                               .kernels = kernels,
+                              .diopi = dit_diopi_get_active(),
                               .services = &services,
                               .err = &err};
       return table[i].run(&call);

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/blas.h"
 #include "host_internal.h"
-#include "ops/blas.h"
 
 static enum dit_status host_init(struct dit_error *err) {
   int count;

@@ -14,12 +14,16 @@
 /// Queue `run` on a side stream: `size` bytes at `arguments` are copied into the queue (aligned for any type) and the
 /// worker calls `run` on the copy. DIT_ERR_NOMEM when the task cannot be stored, DIT_ERR_DEVICE when the worker cannot
 /// be started: then nothing is queued. With CUDA_LAUNCH_BLOCKING=1 it returns when the work is done.
-DIT_NODISCARD enum dit_status host_stream_enqueue(void *stream, void (*run)(void *arguments), const void *arguments,
-                                                  size_t size, struct dit_error *err);
+DIT_API DIT_NODISCARD enum dit_status dit_host_stream_enqueue(void *stream, void (*run)(void *arguments),
+                                                              const void *arguments, size_t size,
+                                                              struct dit_error *err);
+
+/// Wait until everything queued on the stream is done; the default stream never has anything queued.
+DIT_API DIT_NODISCARD enum dit_status dit_host_stream_wait(void *stream, struct dit_error *err);
 
 /// Launch a kernel. On the default stream `run` is called at once on the caller's own struct: no copy, no lock, never
-/// an error. On another stream see host_stream_enqueue; whatever `arguments` points to (device memory) must stay alive
-/// until the work is done.
+/// an error. On another stream see dit_host_stream_enqueue; whatever `arguments` points to (device memory) must stay
+/// alive until the work is done.
 DIT_NODISCARD static inline enum dit_status host_stream_launch(void *stream, void (*run)(void *arguments),
                                                                const void *arguments, size_t size,
                                                                struct dit_error *err) {
@@ -29,7 +33,7 @@ DIT_NODISCARD static inline enum dit_status host_stream_launch(void *stream, voi
     dit_memory_access_end();
     return DIT_OK;
   }
-  return host_stream_enqueue(stream, run, arguments, size, err);
+  return dit_host_stream_enqueue(stream, run, arguments, size, err);
 }
 
 #endif

@@ -147,8 +147,8 @@ enum dit_status host_stream_push(struct host_stream *stream, void (*run)(void *)
   return push(stream, run, arguments, size, &ticket, err);
 }
 
-enum dit_status host_stream_enqueue(void *handle, void (*run)(void *), const void *arguments, size_t size,
-                                    struct dit_error *err) {
+enum dit_status dit_host_stream_enqueue(void *handle, void (*run)(void *), const void *arguments, size_t size,
+                                        struct dit_error *err) {
   struct host_stream *stream = handle;
   uint64_t ticket;
   DIT_RETURN_IF_NOT_OK(push(stream, run, arguments, size, &ticket, err));
@@ -284,6 +284,10 @@ enum dit_status host_stream_synchronize(int device, void *handle, struct dit_err
   wait_for(stream, stream->queued);
   pthread_mutex_unlock(&stream->lock);
   return DIT_OK;
+}
+
+enum dit_status dit_host_stream_wait(void *stream, struct dit_error *err) {
+  return host_stream_synchronize(0, stream, err);
 }
 
 // Also the check of handles that come from outside: the pointer is followed only when it is in the list.

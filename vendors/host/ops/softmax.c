@@ -1,133 +1,37 @@
-/// softmax and log-softmax over one dimension.
+/// Softmax and its logarithm over one dimension.
 ///
-/// out = exp(x - max) / sum(exp(x - max)), computed in float (double for double). Lines that lie along memory are done
-/// one at a time; otherwise a block of neighbouring lines advances together. A line of NaN or of -infinity alone gives
-/// NaN, as in PyTorch.
-#include <math.h>
-#include <string.h>
+/// out[i] = exp(x[i] - max) / sum, or x[i] - max - log(sum); accumulated in float for half types. out has input's shape
+/// and its dtype, or float32 for half inputs.
+#include "engine/kernels.h"
+#include "frame.h"
 
-#include "cast.h"
-#include "dit/parallel.h"
-#include "host.h"
-#include "kernels.h"
-#include "mathf.h"
-#include "nest.h"
-
-#define COLUMN_BLOCK 128
-#define COLUMN_STEP 128  // steps of a line between two levels of its sum
-
-struct softmax_task {
-  struct nest nest;  ///< all dimensions but the one of the softmax; operands out, in
-  int64_t length, in_step, out_step;
-  int in_dtype, out_dtype, work;
-  int in_width, out_width;
-  bool log, rows;
-};
-
-static void load_block(const struct softmax_task *task, const char *data, int64_t stride, int64_t count, void *block) {
-  _Alignas(16) char raw[NEST_BLOCK * 8];
-  if (stride != task->in_width) {
-    cast_gather(raw, data, stride, task->in_width, count);
-    data = raw;
+static diopiError_t run_softmax(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,
+                                diopiConstTensorHandle_t input, int64_t dim, bool log) {
+  struct frame frame;
+  struct dit_tensor_view o, x;
+  struct dit_error err = {.message = ""};
+  int d;
+  FRAME_TRY(frame_begin(&frame, function, ctx));
+  FRAME_TAKE(&frame, out, &o);
+  FRAME_TAKE(&frame, input, &x);
+  FRAME_CHECK(&frame, frame_is_same_shape(&o, &x), "'out' has another shape than 'input'");
+  FRAME_TRY(frame_wrap_dim(&frame, "dim", dim, x.ndim, &d));
+  const struct dit_tensor_view *inputs[] = {&x};
+  FRAME_TRY(frame_check_output(&frame, "out", &o, inputs, 1, true));
+  if (x.ndim == 0) {
+    static const int64_t one = 1;
+    o.sizes = x.sizes = o.strides = x.strides = &one;
+    o.ndim = x.ndim = 1;
   }
-  cast_block(task->work, block, task->in_dtype, data, count);
+  return frame_get_code(&frame, kernel_softmax(frame.stream, &o, &x, d, log, &err), &err);
 }
 
-static void store_block(const struct softmax_task *task, char *data, int64_t stride, int64_t count, const void *block) {
-  _Alignas(16) char raw[NEST_BLOCK * 8];
-  if (stride == task->out_width) {
-    cast_block(task->out_dtype, data, task->work, block, count);
-    return;
-  }
-  cast_block(task->out_dtype, raw, task->work, block, count);
-  cast_scatter(data, stride, raw, task->out_width, count);
+diopiError_t diopiSoftmax(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
+                          int64_t dim) {
+  return run_softmax(__func__, ctx, out, input, dim, false);
 }
 
-#define REAL float
-#define EXP exp_f32
-#define NAME(x) x##_f32
-#define BODY(x) x##_f32_body
-#include "softmax_loops.h"
-#undef REAL
-#undef EXP
-#undef NAME
-#undef BODY
-#define REAL double
-#define EXP exp
-#define NAME(x) x##_f64
-#define BODY(x) x##_f64_body
-#include "softmax_loops.h"
-
-static void run_lines(void *context, char *const *data, int64_t count) {
-  const struct softmax_task *task = context;
-  const int64_t out_stride = task->nest.strides[0][0], in_stride = task->nest.strides[1][0];
-  const bool wide = task->work == DIT_DTYPE_F64;
-  if (task->rows) {
-    bool direct = task->in_dtype == task->work && task->out_dtype == task->work && task->in_step == task->in_width &&
-                  task->out_step == task->out_width;
-    void (*row)(const struct softmax_task *, char *, const char *) =
-        wide ? (direct ? run_row_direct_f64 : run_row_f64) : (direct ? run_row_direct_f32 : run_row_f32);
-    for (int64_t i = 0; i < count; i++) {
-      row(task, data[0] + i * out_stride, data[1] + i * in_stride);
-    }
-    return;
-  }
-  for (int64_t i = 0; i < count; i += COLUMN_BLOCK) {
-    int64_t n = count - i < COLUMN_BLOCK ? count - i : COLUMN_BLOCK;
-    (wide ? run_columns_f64 : run_columns_f32)(task, data[0] + i * out_stride, data[1] + i * in_stride, n);
-  }
-}
-
-static void run_range(void *context, int64_t begin, int64_t end) {
-  struct softmax_task *task = context;
-  nest_walk(&task->nest, begin, end, run_lines, task);
-}
-
-static void run_softmax(void *argument) {
-  struct softmax_task *task = argument;
-  int64_t grain = NEST_GRAIN / 4 / task->length;
-  if (!task->rows) {
-    grain = grain < COLUMN_BLOCK ? COLUMN_BLOCK : grain;
-  }
-  dit_parallel_for(0, task->nest.numel, grain, run_range, task);
-}
-
-enum dit_status kernel_softmax(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
-                               int dim, bool log, struct dit_error *err) {
-  struct softmax_task task;
-  struct dit_tensor_view views[2] = {*out, *in};
-  int64_t rest[3][DIT_MAX_DIMS];
-  bool half = in->dtype == DIT_DTYPE_F16 || in->dtype == DIT_DTYPE_BF16;
-  if ((!half && in->dtype != DIT_DTYPE_F32 && in->dtype != DIT_DTYPE_F64) ||
-      (out->dtype != in->dtype && !(half && out->dtype == DIT_DTYPE_F32))) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  if (in->numel == 0) {
-    return DIT_OK;
-  }
-  for (int d = 0, next = 0; d < in->ndim; d++) {
-    if (d != dim) {
-      rest[0][next] = in->sizes[d];
-      rest[1][next] = out->strides[d];
-      rest[2][next++] = in->strides[d];
-    }
-  }
-  for (int i = 0; i < 2; i++) {
-    views[i].ndim = in->ndim - 1;
-    views[i].sizes = rest[0];
-    views[i].strides = rest[1 + i];
-    views[i].numel = in->numel / in->sizes[dim];
-  }
-  nest_init(&task.nest, 2, (const struct dit_tensor_view *const[]){&views[0], &views[1]});
-  task.in_dtype = in->dtype;
-  task.out_dtype = out->dtype;
-  task.work = in->dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
-  task.in_width = (int)dit_dtype_get_size(in->dtype);
-  task.out_width = (int)dit_dtype_get_size(out->dtype);
-  task.length = in->sizes[dim];
-  task.in_step = in->strides[dim] * task.in_width;
-  task.out_step = out->strides[dim] * task.out_width;
-  task.log = log;
-  task.rows = task.nest.numel == 1 || task.in_step <= task.nest.strides[1][0] || task.nest.sizes[0] < 8;
-  return host_stream_launch(stream, run_softmax, &task, sizeof(task), err);
+diopiError_t diopiLogSoftmax(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
+                             int64_t dim) {
+  return run_softmax(__func__, ctx, out, input, dim, true);
 }

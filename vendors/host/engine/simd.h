@@ -20,7 +20,7 @@
 #define KERNEL_LANES
 #endif
 
-/// Set once when the library is loaded (kernels.c).
+/// Set once when the library is loaded (level.c).
 extern int kernel_level;
 
 #define KERNEL_MULTI(linkage, name, params, args) SIMD_MULTI(kernel_level, linkage, name, params, args)

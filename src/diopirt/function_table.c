@@ -1,0 +1,49 @@
+/// The functions of the standard by number and by name, and calls of them with arguments from an array.
+#include <stdlib.h>
+#include <string.h>
+
+#include "dit/diopi.h"
+
+static const struct dit_diopi_info functions[DIT_DIOPI_COUNT] = {
+#define DIOPI_QUERY(name, header, family) {#name, header, family, "", ""},
+#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) \
+  {#name, header, family, kinds, names},
+#include "diopi/functions.inc"
+};
+
+const struct dit_diopi_info *dit_diopi_get_functions(int *count) {
+  if (count) {
+    *count = DIT_DIOPI_COUNT;
+  }
+  return functions;
+}
+
+int dit_diopi_find_function(const char *name) {
+  for (int i = 0; name && i < DIT_DIOPI_COUNT; i++) {
+    if (strcmp(functions[i].name, name) == 0) {
+      return i;
+    }
+  }
+  return -1;
+}
+
+#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names)                 \
+  static diopiError_t call_##name(const struct dit_diopi_vtable *table, const union dit_diopi_value *v) { \
+    return table->name ? table->name values : diopiNoImplement;                                           \
+  }
+#include "diopi/functions.inc"
+
+typedef diopiError_t call_function(const struct dit_diopi_vtable *table, const union dit_diopi_value *v);
+
+static call_function *const calls[DIT_DIOPI_COUNT] = {
+#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) \
+  [DIT_DIOPI_##name] = call_##name,
+#include "diopi/functions.inc"
+};
+
+diopiError_t dit_diopi_invoke(const struct dit_diopi_vtable *table, int function, const union dit_diopi_value *values) {
+  if (!table || function < 0 || function >= DIT_DIOPI_COUNT || !calls[function]) {
+    return diopiNoImplement;
+  }
+  return calls[function](table, values);
+}

@@ -1,0 +1,145 @@
+/// Operator libraries: opening, looking up, and the one the process's device uses.
+///
+/// A library that was opened as active stays loaded for the life of the process, because calls of other threads may be
+/// inside it. Depends on src/core.
+#include <dlfcn.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/plugin.h"
+#include "dit/alloc.h"
+#include "dit/diopi.h"
+
+static const struct plugin_kind library_kind = {"operator library", "libdiopi_"};
+
+static const size_t offsets[DIT_DIOPI_COUNT] = {
+#define DIOPI_QUERY(name, header, family) offsetof(struct dit_diopi_vtable, name),
+#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) \
+  offsetof(struct dit_diopi_vtable, name),
+#include "diopi/functions.inc"
+};
+
+/// POSIX lets a function's address travel in a void *; C wants the copy.
+static void take_symbol(void *handle, const char *name, void *slot) {
+  void *symbol = dlsym(handle, name);
+  memcpy(slot, &symbol, sizeof symbol);
+}
+
+static void take_extension(struct dit_diopi_library *library) {
+  take_symbol(library->handle, "diopiExtGetVersion", &library->ext_get_version);
+  if (!library->ext_get_version) {
+    return;
+  }
+  const uint32_t version = library->ext_get_version();
+  if (version / 65536 != DIOPI_EXT_MAJOR) {
+    snprintf(library->refused, sizeof library->refused,
+             "its extension functions have version %u.%u, this ditorch knows %d.%d", version / 65536, version % 65536,
+             DIOPI_EXT_MAJOR, DIOPI_EXT_MINOR);
+    library->ext_get_version = NULL;
+    return;
+  }
+  take_symbol(library->handle, "diopiExtGetSupport", &library->ext_get_support);
+  take_symbol(library->handle, "diopiExtInferOutputs", &library->ext_infer_outputs);
+  take_symbol(library->handle, "diopiExtGetLastErrorString", &library->ext_get_last_error);
+}
+
+/// The address of a function that this very library, or one it was linked with for it, defines.
+static int take_functions(struct dit_diopi_library *library) {
+  const struct dit_diopi_info *infos = dit_diopi_get_functions(NULL);
+  int found = 0;
+  for (int i = 0; i < DIT_DIOPI_COUNT; i++) {
+    char *slot = (char *)&library->functions + offsets[i];
+    take_symbol(library->handle, infos[i].name, slot);
+    void *address;
+    memcpy(&address, slot, sizeof address);
+    found += address != NULL;
+  }
+  return found;
+}
+
+enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_library **out, struct dit_error *err) {
+  if (!name || !name[0]) {
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "no operator library given; valid: a name such as 'host' or a path that contains '/'");
+  }
+  struct dit_diopi_library *library = dit_calloc(1, sizeof *library);
+  if (!library) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "no memory to open operator library '%s'", name);
+  }
+  plugin_publish_self();
+  enum dit_status status = plugin_open(&library_kind, name, &library->handle, err);
+  if (status == DIT_OK) {
+    plugin_get_path(library->handle, library->path);
+    library->implemented = take_functions(library);
+    take_extension(library);
+    if (library->implemented == 0) {
+      status = dit_error_set(err, DIT_ERR_INVALID,
+                             "'%s' is not an operator library: it exports none of the %d functions of the DIOPI "
+                             "standard (were its symbols hidden, or given C++ names?)",
+                             library->path, DIT_DIOPI_COUNT);
+    }
+  }
+  if (status != DIT_OK) {
+    dit_diopi_library_close(library);
+    return status;
+  }
+  *out = library;
+  return DIT_OK;
+}
+
+void dit_diopi_library_close(struct dit_diopi_library *library) {
+  if (!library) {
+    return;
+  }
+  if (library->handle) {
+    dlclose(library->handle);
+  }
+  dit_free(library);
+}
+
+void (*dit_diopi_library_get(const struct dit_diopi_library *library, int function))(void) {
+  void (*address)(void) = NULL;
+  if (library && function >= 0 && function < DIT_DIOPI_COUNT) {
+    memcpy(&address, (const char *)&library->functions + offsets[function], sizeof address);
+  }
+  return address;
+}
+
+const char *dit_diopi_library_get_error(const struct dit_diopi_library *library) {
+  const char *text = NULL;
+  if (library && library->ext_get_last_error) {
+    text = library->ext_get_last_error();
+  } else if (library && library->functions.diopiGetLastErrorString) {
+    text = library->functions.diopiGetLastErrorString();
+  }
+  return text ? text : "";
+}
+
+// ---- the active library
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct dit_diopi_library *) active;
+
+const struct dit_diopi_library *dit_diopi_get_active(void) {
+  return atomic_load_explicit(&active, memory_order_acquire);
+}
+
+enum dit_status dit_diopi_activate(const char *name, struct dit_error *err) {
+  struct dit_diopi_library *opened;
+  pthread_mutex_lock(&lock);
+  enum dit_status status = dit_diopi_library_open(name, &opened, err);
+  if (status == DIT_OK) {
+    struct dit_diopi_library *before = atomic_load(&active);
+    if (before && strcmp(before->path, opened->path) == 0) {
+      dit_diopi_library_close(opened);
+    } else {
+      atomic_store_explicit(&active, opened, memory_order_release);
+    }
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}

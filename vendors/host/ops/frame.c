@@ -1,0 +1,277 @@
+/// The common part of every operator call (see frame.h).
+#include "frame.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dit/status.h"
+
+static _Thread_local char last_error[512];
+
+const char *diopiExtGetLastErrorString(void) {
+  return last_error;
+}
+
+const char *diopiGetLastErrorString(void) {
+  return last_error;
+}
+
+diopiError_t frame_fail(struct frame *frame, diopiError_t code, const char *format, ...) {
+  va_list arguments;
+  int length = snprintf(last_error, sizeof last_error, "%s: ", frame->function);
+  if (length < 0 || (size_t)length >= sizeof last_error) {
+    return code;
+  }
+  va_start(arguments, format);
+  vsnprintf(last_error + length, sizeof last_error - (size_t)length, format, arguments);
+  va_end(arguments);
+  return code;
+}
+
+diopiError_t frame_fail_dtype(struct frame *frame, const char *name, int dtype) {
+  return frame_fail(frame, diopiDtypeNotSupported, "'%s' is %s, which this operator does not have here", name,
+                    dit_dtype_get_name(dtype));
+}
+
+diopiError_t frame_get_code(struct frame *frame, enum dit_status status, const struct dit_error *err) {
+  switch (status) {
+    case DIT_OK:
+      return diopiSuccess;
+    case DIT_ERR_UNSUPPORTED:
+      return frame_fail(frame, diopiDtypeNotSupported, "not for tensors of these dtypes");
+    default:
+      return frame_fail(frame, diopiErrorOccurred, "%s", err->message[0] ? err->message : dit_status_get_name(status));
+  }
+}
+
+diopiError_t frame_begin(struct frame *frame, const char *function, diopiContextHandle_t context) {
+  frame->function = function;
+  frame->context = context;
+  frame->stream = NULL;
+  if (DIT_UNLIKELY(!context)) {
+    return frame_fail(frame, diopiErrorOccurred, "the context 'ctx' is NULL");
+  }
+  if (DIT_UNLIKELY(diopiGetStream(context, &frame->stream) != diopiSuccess)) {
+    return frame_fail(frame, diopiErrorOccurred, "the context 'ctx' has no stream");
+  }
+  return diopiSuccess;
+}
+
+static diopiError_t check_dims(struct frame *frame, const char *name, diopiSize_t sizes, diopiSize_t strides) {
+  if (sizes.len < 0 || sizes.len > DIT_MAX_DIMS || strides.len != sizes.len) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' has %lld dimensions; valid: 0 to %d", name, (long long)sizes.len,
+                      DIT_MAX_DIMS);
+  }
+  for (int64_t dim = 0; dim < sizes.len; dim++) {
+    if (sizes.data[dim] < 0 || strides.data[dim] < 0) {
+      return frame_fail(frame, diopiErrorOccurred, "'%s' has size %lld and stride %lld in dimension %lld", name,
+                        (long long)sizes.data[dim], (long long)strides.data[dim], (long long)dim);
+    }
+  }
+  return diopiSuccess;
+}
+
+diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorHandle_t handle,
+                        struct dit_tensor_view *view) {
+  diopiSize_t sizes, strides;
+  diopiDtype_t dtype;
+  diopiDevice_t device = diopi_device;
+  const void *data;
+  if (DIT_UNLIKELY(!handle)) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' is NULL; it must be a tensor", name);
+  }
+  if (diopiGetTensorShape(handle, &sizes) != diopiSuccess || diopiGetTensorStride(handle, &strides) != diopiSuccess ||
+      diopiGetTensorDtype(handle, &dtype) != diopiSuccess || diopiGetTensorDataConst(handle, &data) != diopiSuccess ||
+      diopiGetTensorNumel(handle, &view->numel) != diopiSuccess ||
+      diopiGetTensorDevice(handle, &device) != diopiSuccess) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' is no valid tensor handle", name);
+  }
+  FRAME_TRY(check_dims(frame, name, sizes, strides));
+  if (device != diopi_device) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' is on the host; it must be on the device", name);
+  }
+  const int own = dit_diopi_find_dtype(dtype);
+  if (own < 0) {
+    return frame_fail(frame, diopiDtypeNotSupported, "'%s' has dtype %d, which DIOPI does not have", name, (int)dtype);
+  }
+  view->data = (void *)data;
+  view->sizes = sizes.data;
+  view->strides = strides.data;
+  view->storage = NULL;
+  view->handle = (void *)handle;
+  view->ndim = (int32_t)sizes.len;
+  view->dtype = (int16_t)own;
+  view->device_index = 0;
+  const bool contiguous = dit_shape_is_contiguous(view->ndim, sizes.data, strides.data);
+  view->flags = DIT_TENSOR_ON_DEVICE | (contiguous ? DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE : 0);
+  if (!contiguous && dit_shape_is_dense(view->ndim, sizes.data, strides.data)) {
+    view->flags |= DIT_TENSOR_DENSE;
+  }
+  return diopiSuccess;
+}
+
+diopiError_t frame_take_optional(struct frame *frame, const char *name, diopiConstTensorHandle_t handle,
+                                 struct dit_tensor_view *view) {
+  if (!handle) {
+    memset(view, 0, sizeof *view);
+    return diopiSuccess;
+  }
+  return frame_take(frame, name, handle, view);
+}
+
+diopiError_t frame_wrap_dim(struct frame *frame, const char *name, int64_t dim, int ndim, int *out) {
+  const int count = ndim > 0 ? ndim : 1;
+  if (dim < -count || dim >= count) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' is %lld; valid for %d dimensions: %d to %d", name,
+                      (long long)dim, ndim, -count, count - 1);
+  }
+  *out = (int)(dim < 0 ? dim + count : dim);
+  return diopiSuccess;
+}
+
+diopiError_t frame_get_mask(struct frame *frame, const char *name, diopiSize_t dims, int ndim, bool all,
+                            uint32_t *mask) {
+  *mask = 0;
+  if (!dims.data || dims.len == 0) {
+    *mask = all && ndim > 0 ? (uint32_t)((UINT64_C(1) << ndim) - 1) : 0;
+    return diopiSuccess;
+  }
+  for (int64_t i = 0; i < dims.len; i++) {
+    int dim = 0;
+    FRAME_TRY(frame_wrap_dim(frame, name, dims.data[i], ndim, &dim));
+    if (*mask >> dim & 1) {
+      return frame_fail(frame, diopiErrorOccurred, "'%s' names dimension %d twice", name, dim);
+    }
+    *mask |= 1u << dim;
+  }
+  if (ndim == 0) {
+    *mask = 0;
+  }
+  return diopiSuccess;
+}
+
+bool frame_is_same_shape(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
+  return a->ndim == b->ndim && (a->ndim == 0 || memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->ndim) == 0);
+}
+
+bool frame_expand(const struct dit_tensor_view *view, int ndim, const int64_t *sizes, int64_t *strides,
+                  struct dit_tensor_view *out) {
+  const int lead = ndim - view->ndim;
+  int64_t numel = 1;
+  if (lead < 0) {
+    return false;
+  }
+  for (int dim = 0; dim < ndim; dim++) {
+    const bool own = dim >= lead;
+    const int64_t size = own ? view->sizes[dim - lead] : 1;
+    if (size != sizes[dim] && size != 1) {
+      return false;
+    }
+    strides[dim] = own && size == sizes[dim] ? view->strides[dim - lead] : 0;
+    numel *= sizes[dim];
+  }
+  *out = *view;
+  out->ndim = ndim;
+  out->sizes = sizes;
+  out->strides = strides;
+  out->numel = numel;
+  if (!frame_is_same_shape(view, out)) {
+    out->flags &= (uint8_t) ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE);
+  }
+  return true;
+}
+
+static bool is_same_elements(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
+  return a->data == b->data && a->dtype == b->dtype && frame_is_same_shape(a, b) &&
+         (a->ndim == 0 || memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->ndim) == 0);
+}
+
+static bool overlaps(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
+  int64_t a_low, a_high, b_low, b_high;
+  if (a->numel == 0 || b->numel == 0) {
+    return false;
+  }
+  dit_tensor_get_span(a, &a_low, &a_high);
+  dit_tensor_get_span(b, &b_low, &b_high);
+  const uintptr_t a_data = (uintptr_t)a->data, b_data = (uintptr_t)b->data;
+  return a_data + (uintptr_t)a_low < b_data + (uintptr_t)b_high &&
+         b_data + (uintptr_t)b_low < a_data + (uintptr_t)a_high;
+}
+
+diopiError_t frame_check_output(struct frame *frame, const char *name, const struct dit_tensor_view *out,
+                                const struct dit_tensor_view *const *inputs, int count, bool in_place) {
+  if (out->numel > 1 && !(out->flags & DIT_TENSOR_DENSE) && dit_tensor_get_internal_overlap(out) == DIT_OVERLAP_YES) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' reaches one element by several indices (an expanded tensor)",
+                      name);
+  }
+  for (int i = 0; i < count; i++) {
+    if (!inputs[i] || !inputs[i]->handle || !overlaps(out, inputs[i])) {
+      continue;
+    }
+    if (in_place && is_same_elements(out, inputs[i])) {
+      continue;
+    }
+    if (!(out->flags & inputs[i]->flags & DIT_TENSOR_DENSE) && in_place) {
+      continue;  // interleaved views of one storage: the spans meet, the elements may not
+    }
+    return frame_fail(frame, diopiErrorOccurred, "'%s' shares memory with an input in another order", name);
+  }
+  return diopiSuccess;
+}
+
+diopiError_t frame_get_scalar(struct frame *frame, const char *name, const diopiScalar_t *scalar,
+                              struct dit_scalar *out) {
+  if (!scalar) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' is NULL; it must be a scalar", name);
+  }
+  switch (scalar->stype) {
+    case diopi_dtype_float16:
+    case diopi_dtype_float32:
+    case diopi_dtype_float64:
+    case diopi_dtype_bfloat16:
+    case diopi_dtype_tfloat32:
+      out->kind = DIT_SCALAR_DOUBLE;
+      out->v.d = scalar->fval;
+      return diopiSuccess;
+    case diopi_dtype_bool:
+      out->kind = DIT_SCALAR_BOOL;
+      out->v.i = scalar->ival != 0;
+      return diopiSuccess;
+    case diopi_dtype_int8:
+    case diopi_dtype_uint8:
+    case diopi_dtype_int16:
+    case diopi_dtype_uint16:
+    case diopi_dtype_int32:
+    case diopi_dtype_uint32:
+    case diopi_dtype_int64:
+    case diopi_dtype_uint64:
+      out->kind = DIT_SCALAR_INT;
+      out->v.i = scalar->ival;
+      return diopiSuccess;
+    default:
+      return frame_fail(frame, diopiDtypeNotSupported, "'%s' has dtype %d; a scalar is a real number", name,
+                        (int)scalar->stype);
+  }
+}
+
+double frame_scalar_to_double(struct dit_scalar scalar) {
+  return scalar.kind == DIT_SCALAR_DOUBLE ? scalar.v.d : (double)scalar.v.i;
+}
+
+diopiError_t frame_run(struct frame *frame, frame_work *work, void *task) {
+  struct dit_error err = {.message = ""};
+  enum dit_status status = dit_host_stream_wait(frame->stream, &err);
+  if (status != DIT_OK) {
+    return frame_get_code(frame, status, &err);
+  }
+  dit_memory_access_begin();
+  diopiError_t code = work(task);
+  dit_memory_access_end();
+  return code;
+}
+
+diopiError_t frame_launch(struct frame *frame, void (*run)(void *task), const void *task, size_t size) {
+  struct dit_error err = {.message = ""};
+  return frame_get_code(frame, host_stream_launch(frame->stream, run, task, size, &err), &err);
+}
