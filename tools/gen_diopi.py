@@ -57,6 +57,32 @@ KINDS: dict[str, tuple[str, str]] = {
     "void*": ("p", "{v}.pointer"),
 }
 
+# The letter of a kind -> the member of a dit_diopi_value, and the cast that takes qualifiers away.
+MEMBERS: dict[str, tuple[str, str]] = {
+    "c": ("context", ""),
+    "o": ("tensor", ""),
+    "t": ("tensor", "(diopiTensorHandle_t)"),
+    "O": ("tensors", ""),
+    "T": ("tensors", "(diopiTensorHandle_t *)"),
+    "i": ("i", ""),
+    "b": ("i", ""),
+    "f": ("d", ""),
+    "d": ("d", ""),
+    "z": ("size", ""),
+    "Z": ("sizes", ""),
+    "s": ("scalar", "(diopiScalar_t *)"),
+    "I": ("ints", "(int64_t *)"),
+    "B": ("bools", "(bool *)"),
+    "D": ("doubles", "(double *)"),
+    "C": ("string", ""),
+    "g": ("generator", ""),
+    "G": ("generators", ""),
+    "r": ("i", "(int64_t)"),
+    "m": ("i", "(int64_t)"),
+    "y": ("i", "(int64_t)"),
+    "p": ("pointer", ""),
+}
+
 
 class Parameter(NamedTuple):
     """One parameter of a function: its C type as the standard spells it, its name, the letter of its kind."""
@@ -70,7 +96,14 @@ class Parameter(NamedTuple):
         return f"{self.type[:-1]} *{self.name}" if self.type.endswith("*") else f"{self.type} {self.name}"
 
     def value(self, index: int) -> str:
+        """The argument, taken out of an array of values."""
         return KINDS[_plain(self.type)][1].format(v=f"v[{index}]")
+
+    @property
+    def packed(self) -> str:
+        """The argument as an initialiser of a value."""
+        member, cast = MEMBERS[self.kind]
+        return f"{{.{member} = {cast}{self.name}}}"
 
 
 class Function(NamedTuple):
@@ -165,9 +198,10 @@ def write_list(functions: list[Function]) -> str:
     lines = [
         "// Every function of the standard. Written by tools/gen_diopi.py from standard/diopi.tsv.",
         "//",
-        "// Define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) and, where",
-        "// wanted, DIOPI_QUERY(name, header, family), then include this file; it undefines both. Parameters and",
-        "// arguments are in parentheses, values takes each argument out of an array `const union dit_diopi_value *v`,",
+        "// Define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) and, where wanted,",
+        "// DIOPI_QUERY(name, header, family), then include this file; it undefines both. Parameters are in",
+        "// parentheses; values, too, takes each argument out of an array `const union dit_diopi_value *v`; packed is",
+        "// PACK(...) of the initialisers that put the arguments into such an array, to be defined as __VA_ARGS__;",
         "// kinds has one letter per parameter (dit/diopi.h), names are by commas. Functions return diopiError_t,",
         "// queries a text; those take nothing.",
         "#ifndef DIOPI_QUERY",
@@ -181,10 +215,11 @@ def write_list(functions: list[Function]) -> str:
         declared = ", ".join(p.declaration for p in function.parameters)
         names = [p.name for p in function.parameters]
         values = ", ".join(p.value(i) for i, p in enumerate(function.parameters))
+        packed = ", ".join(p.packed for p in function.parameters)
         kinds = "".join(p.kind for p in function.parameters)
         lines.append(
             f'DIOPI_FUNCTION({function.name}, "{function.header}", "{function.family}", ({declared}), '
-            f'({", ".join(names)}), ({values}), "{kinds}", "{",".join(names)}")'
+            f'({values}), PACK({packed}), "{kinds}", "{",".join(names)}")'
         )
     return "\n".join([*lines, "#undef DIOPI_FUNCTION", "#undef DIOPI_QUERY", ""])
 

@@ -83,7 +83,7 @@ DIT_API bool dit_diopi_context_owns(const struct diopiContext *context, diopiCon
 
 enum dit_diopi_function {
 #define DIOPI_QUERY(name, header, family) DIT_DIOPI_##name,
-#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) DIT_DIOPI_##name,
+#define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) DIT_DIOPI_##name,
 #include "diopi/functions.inc"
   DIT_DIOPI_COUNT
 };
@@ -91,8 +91,7 @@ enum dit_diopi_function {
 /// A library's functions; NULL where it has none.
 struct dit_diopi_vtable {
 #define DIOPI_QUERY(name, header, family) const char *(*name)(void);
-#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) \
-  diopiError_t(*name) parameters;
+#define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) diopiError_t(*name) parameters;
 #include "diopi/functions.inc"
 };
 
@@ -107,6 +106,9 @@ struct dit_diopi_info {
 DIT_API const struct dit_diopi_info *dit_diopi_get_functions(int *count);
 /// Number of the function with this name ("diopiAdd"); -1 when the standard has none.
 DIT_API int dit_diopi_find_function(const char *name);
+/// Of a parameter of kind O: is it a list that the caller fills with handles (outs, grads ...)? Else it is a place for
+/// a result that the library makes, and holds nothing before the call.
+DIT_API bool dit_diopi_is_list(int function, int parameter);
 
 /// One argument of a call by number; which member counts follows from the parameter's kind.
 union dit_diopi_value {

@@ -10,7 +10,8 @@
 /// bool with true: memory nobody wrote), slow (sleeps `ms`, default 10), error (raises). probability: of a matching
 /// call, default 1, decided by `seed` (default 0) and the call's number alone, so a run repeats. operator: shell
 /// pattern over "aten::add.Tensor"; the "aten::" prefix and the overload may be left out. call: n-th matching call
-/// (from 1), a-b range, or n+ ; dtype: of the first tensor.
+/// (from 1), a-b range, or n+ ; dtype: of the first tensor; when: what some tensor of the call must be, contiguous,
+/// strided (not row-major), expanded (a stride of 0), empty, scalar (0-d) or large (1,000,000 elements and more).
 #ifndef DIT_FAULT_H
 #define DIT_FAULT_H
 
@@ -48,6 +49,52 @@ DIT_API void dit_fault_after(uint64_t token, const struct dit_tensor_view *input
                              const struct dit_tensor_view *outputs, int output_count);
 /// How many faults were injected since the last configure.
 DIT_API uint64_t dit_fault_get_count(void);
+
+// ---- the pieces, for whoever injects faults elsewhere (vendors/faulty)
+
+enum dit_fault_when {
+  DIT_WHEN_ALWAYS,
+  DIT_WHEN_CONTIGUOUS,
+  DIT_WHEN_STRIDED,
+  DIT_WHEN_EXPANDED,
+  DIT_WHEN_EMPTY,
+  DIT_WHEN_SCALAR,
+  DIT_WHEN_LARGE,
+  DIT_WHEN_COUNT
+};
+
+/// One rule of a text; `kind` is the number of its word in the list that the parser was given.
+struct dit_fault_rule {
+  int kind;
+  char pattern[128];
+  int dtype;  ///< -1: any
+  enum dit_fault_when when;
+  uint64_t first_call, last_call;  ///< of the matching calls, from 1
+  double probability;
+  uint64_t seed;
+  double scale;
+  int64_t index;
+  int bits;
+  double ms;
+  uint64_t matched;  ///< calls that matched so far
+};
+
+/// Parse a text in the form above with these words for kinds. At most `capacity` rules. Messages name the rule.
+DIT_API DIT_NODISCARD enum dit_status dit_fault_parse(const char *text, const char *const *kinds, int kind_count,
+                                                      struct dit_fault_rule *rules, int capacity, int *count,
+                                                      struct dit_error *err);
+/// Counts a call that matches and says whether the rule acts on it; decided by (seed, number of the rule, matching
+/// call) alone. Not thread safe.
+DIT_API bool dit_fault_applies(struct dit_fault_rule *rule, int number, const char *op,
+                               const struct dit_tensor_view *inputs, int input_count);
+
+/// Damage to a tensor in host-readable memory. Each returns true when it changed (or would have changed: the value
+/// happened to be the same) at least one element. Kinds as above.
+DIT_API bool dit_damage_value(const struct dit_tensor_view *view, int64_t index, double scale);
+DIT_API bool dit_damage_precision(const struct dit_tensor_view *view, int bits);
+DIT_API bool dit_damage_nan(const struct dit_tensor_view *view, int64_t index);
+DIT_API bool dit_damage_stride(const struct dit_tensor_view *view, const struct dit_tensor_view *input);
+DIT_API bool dit_damage_unwritten(const struct dit_tensor_view *view);
 
 DIT_EXTERN_C_END
 

@@ -32,6 +32,10 @@
   X(diopi_lib, "DITORCH_DIOPI_LIB", STRING, "", NULL, 0, 0,                                                            \
     "Operator library (DIOPI) of the device: a name or the path of a file; empty takes the vendor's own, where it "    \
     "has one.")                                                                                                        \
+  X(faulty_lib, "DITORCH_FAULTY_LIB", STRING, "host", NULL, 0, 0,                                                      \
+    "Operator library that the library \"faulty\" (diopi_lib=faulty) wraps and breaks.")                               \
+  X(faulty, "DITORCH_FAULTY", STRING, "", NULL, 0, 0,                                                                  \
+    "What the library \"faulty\" breaks, such as value:diopiAdd,dtype=float16; read from the environment alone.")      \
   X(log_level, "DITORCH_LOG_LEVEL", CHOICE, "warning", "debug|info|warning|error|off", 0, 0,                           \
     "Least important message that is written.")                                                                        \
   X(num_threads, "DITORCH_NUM_THREADS", INT, "0", NULL, 0, 1024,                                                       \

@@ -6,7 +6,7 @@
 
 static const struct dit_diopi_info functions[DIT_DIOPI_COUNT] = {
 #define DIOPI_QUERY(name, header, family) {#name, header, family, "", ""},
-#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) \
+#define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) \
   {#name, header, family, kinds, names},
 #include "diopi/functions.inc"
 };
@@ -27,7 +27,21 @@ int dit_diopi_find_function(const char *name) {
   return -1;
 }
 
-#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names)                 \
+/// The standard names lists in the plural; `counts` of diopiUnique is one result.
+bool dit_diopi_is_list(int function, int parameter) {
+  if (function < 0 || function >= DIT_DIOPI_COUNT) {
+    return false;
+  }
+  const char *name = functions[function].names;
+  for (int i = 0; i < parameter && name; i++) {
+    name = strchr(name, ',');
+    name = name ? name + 1 : NULL;
+  }
+  const size_t length = name ? strcspn(name, ",") : 0;
+  return length > 0 && name[length - 1] == 's' && strncmp(name, "counts", length) != 0;
+}
+
+#define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names)                    \
   static diopiError_t call_##name(const struct dit_diopi_vtable *table, const union dit_diopi_value *v) { \
     return table->name ? table->name values : diopiNoImplement;                                           \
   }
@@ -36,8 +50,7 @@ int dit_diopi_find_function(const char *name) {
 typedef diopiError_t call_function(const struct dit_diopi_vtable *table, const union dit_diopi_value *v);
 
 static call_function *const calls[DIT_DIOPI_COUNT] = {
-#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) \
-  [DIT_DIOPI_##name] = call_##name,
+#define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) [DIT_DIOPI_##name] = call_##name,
 #include "diopi/functions.inc"
 };
 

@@ -18,7 +18,7 @@ static const struct plugin_kind library_kind = {"operator library", "libdiopi_"}
 
 static const size_t offsets[DIT_DIOPI_COUNT] = {
 #define DIOPI_QUERY(name, header, family) offsetof(struct dit_diopi_vtable, name),
-#define DIOPI_FUNCTION(name, header, family, parameters, arguments, values, kinds, names) \
+#define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) \
   offsetof(struct dit_diopi_vtable, name),
 #include "diopi/functions.inc"
 };

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "dit/alloc.h"
-#include "fault.h"
+#include "dit/fault.h"
 
 /// Layout of the parts an element consists of: two for complex, one otherwise.
 struct part_format {
@@ -179,7 +179,7 @@ static uint64_t add_to_part(const struct part_format *format, uint64_t bits, dou
   return changed;
 }
 
-bool fault_damage_value(const struct dit_tensor_view *view, int64_t index, double scale) {
+bool dit_damage_value(const struct dit_tensor_view *view, int64_t index, double scale) {
   if (!is_damageable(view)) {
     return false;
   }
@@ -223,7 +223,7 @@ static uint64_t round_integer(const struct part_format *format, uint64_t bits, i
   return negative ? 0 - magnitude : magnitude;
 }
 
-bool fault_damage_precision(const struct dit_tensor_view *view, int bits) {
+bool dit_damage_precision(const struct dit_tensor_view *view, int bits) {
   struct part_format format = get_format(view->dtype);
   if (!is_damageable(view) || format.width > 8 || format.class == DIT_DTYPE_CLASS_BOOL ||
       (format.mantissa && format.mantissa <= bits)) {
@@ -240,7 +240,7 @@ bool fault_damage_precision(const struct dit_tensor_view *view, int bits) {
   return true;
 }
 
-bool fault_damage_nan(const struct dit_tensor_view *view, int64_t index) {
+bool dit_damage_nan(const struct dit_tensor_view *view, int64_t index) {
   struct part_format format = get_format(view->dtype);
   if (!is_damageable(view) || format.width > 8) {
     return false;
@@ -280,7 +280,7 @@ static void sort_by_stride(const struct dit_tensor_view *view, int *order) {
   }
 }
 
-bool fault_damage_stride(const struct dit_tensor_view *view, const struct dit_tensor_view *input) {
+bool dit_damage_stride(const struct dit_tensor_view *view, const struct dit_tensor_view *input) {
   if (!is_damageable(view) || !input || input->flags & DIT_TENSOR_CONTIGUOUS || input->ndim > DIT_MAX_DIMS) {
     return false;
   }
@@ -302,7 +302,7 @@ bool fault_damage_stride(const struct dit_tensor_view *view, const struct dit_te
   return true;
 }
 
-bool fault_damage_unwritten(const struct dit_tensor_view *view) {
+bool dit_damage_unwritten(const struct dit_tensor_view *view) {
   if (!is_damageable(view)) {
     return false;
   }

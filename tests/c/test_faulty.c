@@ -1,0 +1,153 @@
+/// The library that lies: every kind of fault changes what it says it changes, and nothing happens without a rule.
+#include <dlfcn.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "dit/diopi.h"
+#include "dit/fault.h"
+#include "dit/runtime.h"
+
+#define ROWS 3
+#define COLUMNS 4
+#define COUNT (ROWS * COLUMNS)
+
+static struct dit_diopi_library *faulty;
+static enum dit_status (*configure)(const char *, struct dit_error *);
+static uint64_t (*get_count)(void);
+static struct dit_error err;
+
+/// softmax over the last dimension, with a guard of one element behind the output.
+static float input[COUNT + 1], output[COUNT + 1], clean[COUNT];
+
+static void get_storage(const struct diopiTensor *tensor, void **base, size_t *size) {
+  (void)tensor;
+  *base = input;
+  *size = sizeof input;
+}
+
+/// `strided`: the input is the transpose of a matrix; `offset`: it begins one element later.
+static diopiError_t run_softmax(bool strided, bool offset) {
+  static const int64_t sizes[2] = {ROWS, COLUMNS}, rows[2] = {COLUMNS, 1}, columns[2] = {1, ROWS};
+  for (int i = 0; i <= COUNT; i++) {
+    input[i] = (float)(i * i % 7) / 3.0f;
+    output[i] = -5.0f;
+  }
+  diopiContextHandle_t context = dit_diopi_context_create(0, NULL);
+  diopiTensorHandle_t out = dit_diopi_tensor_create(output, 2, sizes, NULL, DIT_DTYPE_F32, 0);
+  diopiTensorHandle_t in =
+      dit_diopi_tensor_create(input + offset, 2, sizes, strided ? columns : rows, DIT_DTYPE_F32, 0);
+  CHECK(context && out && in);
+  in->get_storage = get_storage;
+  diopiError_t code = faulty->functions.diopiSoftmax(context, out, in, 1);
+  dit_diopi_tensor_destroy(in);
+  dit_diopi_tensor_destroy(out);
+  dit_diopi_context_destroy(context);
+  return code;
+}
+
+static void expect_clean(bool strided, bool offset) {
+  CHECK_OK(configure("", &err));
+  CHECK(run_softmax(strided, offset) == diopiSuccess);
+  memcpy(clean, output, sizeof clean);
+}
+
+static int count_differences(void) {
+  int differences = 0;
+  for (int i = 0; i < COUNT; i++) {
+    differences += memcmp(&output[i], &clean[i], sizeof(float)) != 0;
+  }
+  return differences;
+}
+
+static void test_outputs(void) {
+  expect_clean(false, false);
+  CHECK(output[COUNT] == -5.0f && get_count() == 0);
+  CHECK_OK(configure("value:diopiSoftmax,index=5", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 1 && output[5] != clean[5]);
+  CHECK(get_count() == 1);
+  CHECK_OK(configure("nan:diopiSoft*,index=2", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 1 && isnan(output[2]));
+  CHECK_OK(configure("precision:*,bits=3", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() > COUNT / 2);
+  CHECK_OK(configure("unwritten:diopiSoftmax", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && output[0] == -5.0f && output[COUNT - 1] == -5.0f);
+  CHECK_OK(configure("outside:diopiSoftmax", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 0 && output[COUNT] != -5.0f);
+  CHECK_OK(configure("random:diopiSoftmax", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 0);
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 1);
+}
+
+static void test_inputs(void) {
+  expect_clean(false, false);
+  const float before = input[0];
+  CHECK_OK(configure("input:diopiSoftmax", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 0 && input[0] != before);
+  CHECK_OK(configure("stride:diopiSoftmax", &err));
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 0 && get_count() == 0);
+  expect_clean(true, false);
+  CHECK_OK(configure("stride:diopiSoftmax", &err));
+  CHECK(run_softmax(true, false) == diopiSuccess && count_differences() > 0 && get_count() == 1);
+  expect_clean(false, true);
+  CHECK_OK(configure("offset:diopiSoftmax", &err));
+  CHECK(run_softmax(false, true) == diopiSuccess && count_differences() > 0 && get_count() == 1);
+  CHECK_OK(configure("dtype:diopiSoftmax", &err));
+  CHECK(run_softmax(false, false) == diopiDtypeNotSupported);  // softmax has no int32
+}
+
+static void test_choice(void) {
+  expect_clean(true, false);
+  CHECK_OK(configure("value:diopiAdd", &err));
+  CHECK(run_softmax(true, false) == diopiSuccess && count_differences() == 0);
+  CHECK_OK(configure("value:*,dtype=float64", &err));
+  CHECK(run_softmax(true, false) == diopiSuccess && count_differences() == 0);
+  CHECK_OK(configure("value:*,when=empty", &err));
+  CHECK(run_softmax(true, false) == diopiSuccess && count_differences() == 0);
+  CHECK_OK(configure("value:*,when=strided", &err));
+  CHECK(run_softmax(true, false) == diopiSuccess && count_differences() == 1);
+  CHECK_OK(configure("value:*,call=2", &err));
+  CHECK(run_softmax(true, false) == diopiSuccess && count_differences() == 0);
+  CHECK(run_softmax(true, false) == diopiSuccess && count_differences() == 1);
+  CHECK(configure("value:*,when=blue", &err) == DIT_ERR_INVALID);
+  CHECK_CONTAINS(err.message, "expanded");
+  CHECK(configure("burn:*", &err) == DIT_ERR_INVALID);
+  CHECK_CONTAINS(err.message, "outside");
+}
+
+static void test_failures(void) {
+  CHECK_OK(configure("error:diopiSoftmax", &err));
+  CHECK(run_softmax(false, false) == diopiErrorOccurred && output[0] == -5.0f);
+  CHECK_CONTAINS(dit_diopi_library_get_error(faulty), "injected fault: diopiSoftmax");
+  CHECK_OK(configure("", &err));
+  CHECK(faulty->functions.diopiSpMM(NULL, NULL, NULL, NULL) == diopiNoImplement);
+#if !CHECK_SANITIZED
+  CHECK_OK(configure("crash:diopiSoftmax", &err));
+  pid_t child = fork();
+  if (child == 0) {
+    run_softmax(false, false);
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGSEGV);
+#endif
+}
+
+int main(void) {
+  CHECK_OK(dit_diopi_library_open("faulty", &faulty, &err));
+  void *symbol = dlsym(faulty->handle, "dit_faulty_configure");
+  memcpy(&configure, &symbol, sizeof configure);
+  symbol = dlsym(faulty->handle, "dit_faulty_get_count");
+  memcpy(&get_count, &symbol, sizeof get_count);
+  CHECK(configure && get_count && faulty->implemented == DIT_DIOPI_COUNT);
+  RUN(test_outputs);
+  RUN(test_inputs);
+  RUN(test_choice);
+  RUN(test_failures);
+  dit_diopi_library_close(faulty);
+  return 0;
+}

@@ -1,0 +1,74 @@
+/// A vendor that lies: forwards every DIOPI function to another library and injects faults where rules say so.
+///
+/// It lives where a vendor's bug lives, below the framework: tools and the conformance suite are proved with it. Two
+/// environment variables are read at the first call: DITORCH_FAULTY_LIB names the library behind (default host),
+/// DITORCH_FAULTY holds rules in the form of dit/fault.h, with these kinds:
+///
+///   value      one element of the first output is moved          precision  outputs keep `bits` mantissa bits
+///   nan        one element of the first output becomes NaN       stride     a strided tensor is read as row-major
+///   offset     a tensor is read from the start of its storage    unwritten  outputs keep what they held before
+///   input      one element of the first input is changed         outside    bytes behind the first output are written
+///   dtype      the first input is read as another dtype          random     every other call moves one last bit
+///   slow       sleeps `ms`                                        crash      ends the process by SIGSEGV
+///   error      returns an error code and does nothing
+///
+/// Operators are named as in the standard ("diopiAdd", "diopi*Backward"). Memory must be readable by the host.
+#ifndef DIT_VENDORS_FAULTY_H
+#define DIT_VENDORS_FAULTY_H
+
+#include "dit/diopi.h"
+#include "dit/fault.h"
+
+enum faulty_kind {
+  FAULTY_VALUE,
+  FAULTY_PRECISION,
+  FAULTY_NAN,
+  FAULTY_STRIDE,
+  FAULTY_OFFSET,
+  FAULTY_UNWRITTEN,
+  FAULTY_INPUT,
+  FAULTY_OUTSIDE,
+  FAULTY_DTYPE,
+  FAULTY_RANDOM,
+  FAULTY_SLOW,
+  FAULTY_CRASH,
+  FAULTY_ERROR,
+  FAULTY_KINDS
+};
+
+#define FAULTY_PARAMETERS 40
+#define FAULTY_TENSORS 64
+
+/// Replace the rules; a text that cannot be parsed changes nothing. Also the count of injections starts again.
+DIT_API DIT_NODISCARD enum dit_status dit_faulty_configure(const char *text, struct dit_error *err);
+/// How often a rule acted (changed something, slept, failed) since the last configure.
+DIT_API uint64_t dit_faulty_get_count(void);
+
+/// Every forwarder comes here.
+diopiError_t faulty_call(int function, const union dit_diopi_value *values);
+
+/// The tensors of one call: those that the function may write, and those it may only read. The first of a list stands
+/// for the list.
+struct faulty_tensors {
+  struct dit_tensor_view inputs[FAULTY_TENSORS], outputs[FAULTY_TENSORS];
+  int input_count, output_count;
+};
+/// `after`: the call is done, so results that the library makes exist.
+void faulty_collect(int function, const union dit_diopi_value *values, bool after, struct faulty_tensors *out);
+
+/// What was changed for one call, and what is needed to change more after it.
+struct faulty_state {
+  union dit_diopi_value values[FAULTY_PARAMETERS];
+  struct diopiTensor handles[FAULTY_TENSORS];  ///< altered handles
+  int handle_count;
+  char *saved[FAULTY_TENSORS];  ///< contents of outputs, for `unwritten`
+};
+/// Before the wrapped function runs: alters arguments or saves outputs. True when the rule acted.
+bool faulty_alter(const struct dit_fault_rule *rule, const char *kinds, const struct faulty_tensors *tensors,
+                  struct faulty_state *state);
+/// After it ran and its stream is idle. True when the rule acted.
+bool faulty_damage(const struct dit_fault_rule *rule, uint64_t call, const struct faulty_tensors *tensors,
+                   struct faulty_state *state);
+void faulty_release(struct faulty_state *state);
+
+#endif
