@@ -25,6 +25,7 @@ options:
 verbs:
   run                run a program (also without the word)
   doctor [--json]    what is installed, what was chosen and why, and a self-check
+  doctor --diopi LIB which functions of the DIOPI standard an operator library has (a name or a file)
   export FILES ...   record logs as JSONL, CSV, trace or text; captures as files (export --help)
   replay PATH ...    captured operators once more: right, fast, small? (replay --help)
   options [TOOL]     every option (of a tool: observe, capture ...) with its value and where it came from
@@ -153,11 +154,24 @@ def _run_verb(arguments: Arguments) -> int:
         return merge.main(arguments.rest)
     if arguments.verb == "options":
         return _show_options(arguments)
-    from . import doctor
+    return _run_doctor(arguments)
 
-    if [word for word in arguments.rest if word != "--json"]:
-        raise UsageError(f"doctor takes only --json, got {' '.join(arguments.rest)}")
-    return doctor.main(arguments.config, arguments.options, as_json="--json" in arguments.rest)
+
+def _run_doctor(arguments: Arguments) -> int:
+    words = [word for word in arguments.rest if word != "--json"]
+    as_json = len(words) != len(arguments.rest)
+    if not words:
+        from . import doctor
+
+        return doctor.main(arguments.config, arguments.options, as_json)
+    name = words[0].removeprefix("--diopi=") if words[0].startswith("--diopi=") else None
+    if words[0] == "--diopi" and len(words) == 2:
+        name = words.pop()
+    if not name or len(words) != 1:
+        raise UsageError(f"doctor takes --json and --diopi LIBRARY, got {' '.join(arguments.rest)}")
+    from . import diopi_report
+
+    return diopi_report.main(name, as_json)
 
 
 def _show_options(arguments: Arguments) -> int:

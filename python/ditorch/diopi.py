@@ -101,6 +101,14 @@ class _Error(ctypes.Structure):
     _fields_ = (("status", ctypes.c_int), ("message", ctypes.c_char * 1024))
 
 
+class _Support(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("struct_size", "dtypes", "layouts", "flags"))
+
+
+class _Library(ctypes.Structure):
+    """struct dit_diopi_library; its table has one pointer per function."""
+
+
 class Generator(ctypes.Structure):
     """Seed and offset of a random generator; a call moves the offset."""
 
@@ -160,6 +168,17 @@ def list_functions() -> list[Info]:
 
 
 _functions = list_functions()
+_Library._fields_ = (
+    ("functions", ctypes.c_void_p * len(_functions)),
+    ("ext_get_version", ctypes.c_void_p),
+    ("ext_get_support", ctypes.c_void_p),
+    ("ext_infer_outputs", ctypes.c_void_p),
+    ("ext_get_last_error", ctypes.c_void_p),
+    ("implemented", ctypes.c_int),
+    ("handle", ctypes.c_void_p),
+    ("path", ctypes.c_char * 4096),
+    ("refused", ctypes.c_char * 256),
+)
 _numbers = {info.name: number for number, info in enumerate(_functions)}
 
 
@@ -301,6 +320,30 @@ class Library:
     def list_implemented(self) -> list[str]:
         """Names of the functions it has."""
         return [info.name for info in _functions if self.has(info.name)]
+
+    def describe(self) -> dict[str, Any]:
+        """What the library says about itself."""
+        native = _Library.from_address(self._handle.value)
+        answers: dict[str, Any] = {"library": native.path.decode(errors="replace")}
+        for label, function in (("vendor", "diopiGetVendorName"), ("version", "diopiGetImplVersion")):
+            address = _core.dit_diopi_library_get(self._handle, _numbers[function])
+            text = ctypes.CFUNCTYPE(ctypes.c_char_p)(address)() if address else None
+            answers[label] = text.decode(errors="replace") if text else "does not say"
+        version = ctypes.CFUNCTYPE(ctypes.c_uint32)(native.ext_get_version)() if native.ext_get_version else None
+        answers["extension"] = "none" if version is None else f"{version >> 16}.{version & 0xFFFF}"
+        if native.refused:
+            answers["extension"] = f"refused: {native.refused.decode(errors='replace')}"
+        return answers
+
+    def get_support(self, function: str) -> tuple[int | None, list[str]]:
+        """The code of the library's capability query (None: it has none) and the dtypes the function takes."""
+        native = _Library.from_address(self._handle.value)
+        if not native.ext_get_support:
+            return None, []
+        query = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, ctypes.POINTER(_Support))(native.ext_get_support)
+        support = _Support(ctypes.sizeof(_Support))
+        code = query(function.encode(), ctypes.byref(support))
+        return code, [name for name, number in DTYPES.items() if code == SUCCESS and support.dtypes >> number & 1]
 
     def invoke(self, function: str, *arguments: Any, has_context: bool = True) -> int:
         """Call a function with everything after its context; returns the code."""

@@ -40,3 +40,20 @@ def test_a_failed_installation_is_reported(python):
 def test_none(python):
     answer = python("-m", "ditorch", "--backend", "none", "doctor")
     assert "backend: none" in answer.stdout and "devices" not in answer.stdout
+
+
+def test_diopi_names_every_function_and_what_it_takes(python):
+    report = json.loads(python("-m", "ditorch", "doctor", "--diopi", "host", "--json", DITORCH_BANNER="0").stdout)
+    states = {row["name"]: row["state"] for row in report["functions"]}
+    assert report["vendor"] == "host" and len(states) == 541
+    assert states["diopiSoftmax"] == "implemented" and states["diopiBboxOverlapsMmcv"] == "missing"
+    assert "refused" not in states.values(), [name for name, state in states.items() if state == "refused"]
+    softmax = next(row for row in report["functions"] if row["name"] == "diopiSoftmax")
+    assert softmax["dtypes"] == ["float16", "float32", "float64", "bfloat16"]
+
+
+def test_diopi_says_why_a_library_is_none(python):
+    answer = python("-m", "ditorch", "doctor", "--diopi", "nothing", check=False, DITORCH_BANNER="0")
+    assert answer.returncode == 1 and "'nothing' not found" in answer.stdout
+    libc = python("-m", "ditorch", "doctor", "--diopi=./no.so", check=False, DITORCH_BANNER="0")
+    assert libc.returncode == 1 and "cannot open operator library './no.so'" in libc.stdout
