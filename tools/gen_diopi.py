@@ -143,6 +143,9 @@ def read_table(path: Path = TABLE) -> list[Function]:
             functions.append(
                 Function(row["name"], row["header"], row["family"], match[1], parameters, row["contract"].strip())
             )
+    bare = [function.name for function in functions if not function.contract]
+    if bare:
+        raise ValueError(f"{path.name} has functions without a contract: {', '.join(bare)}")
     names = [function.name for function in functions]
     repeated = {name for name in names if names.count(name) > 1}
     if repeated:
@@ -151,11 +154,9 @@ def read_table(path: Path = TABLE) -> list[Function]:
 
 
 def _declare(function: Function) -> list[str]:
-    lines = []
-    if function.contract:
-        lines += textwrap.wrap(
-            function.contract, WIDTH, initial_indent="/// ", subsequent_indent="/// ", break_on_hyphens=False
-        )
+    lines = textwrap.wrap(
+        function.contract, WIDTH, initial_indent="/// ", subsequent_indent="/// ", break_on_hyphens=False
+    )
     returns = "const char *" if function.returns == "const char*" else "diopiError_t "
     start = f"DIOPI_API {returns}{function.name}("
     line = start
@@ -240,9 +241,7 @@ def write_reference(functions: list[Function]) -> str:
             for function in own:
                 if function.family == family:
                     declared = ", ".join(p.declaration for p in function.parameters) or "void"
-                    lines.append(
-                        f"- `{function.name}({declared})`" + (f": {function.contract}" if function.contract else "")
-                    )
+                    lines.append(f"- `{function.name}({declared})`: {function.contract}")
     return "\n".join([*lines, ""])
 
 

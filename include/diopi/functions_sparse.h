@@ -11,6 +11,7 @@ DIOPI_EXTERN_C_BEGIN
 
 // ---- sparse
 
+/// out = input @ mat2 for a sparse CSR matrix `input` (N, K) and a dense mat2 (K, M). One floating dtype.
 DIOPI_API diopiError_t diopiSpMM(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                  diopiConstTensorHandle_t mat2);
 
