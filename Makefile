@@ -21,7 +21,7 @@ TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_
 	op_autocompare op_autocompare_report compare_judge compare_backward compare_random apply_feature acting_training)
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-opinfo test-opinfo-all test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
+.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-conform test-conform-all test-conform-sanitize mutation test-opinfo test-opinfo-all test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -50,7 +50,7 @@ demo: setup ## train a small GPT, written for CUDA, on the embedded device
 	$(call say,breaking one operator on purpose and asking OpAutoCompare which)
 	@cd build && PYTHONPATH=$(CURDIR)/python $(CURDIR)/$(PY) ../examples/find_fault.py
 
-test: setup test-c test-sanitize test-python test-opinfo ## everything that must pass before a change lands (a few minutes)
+test: setup test-c test-sanitize test-python test-conform test-opinfo ## everything that must pass before a change lands (a few minutes)
 	$(call say,all tests passed)
 
 test-c: build
@@ -84,9 +84,27 @@ test-python: build
 	$(call say,and with the Python redirect instead of the binary alias)
 	@DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
 
+test-conform: build
+	$(call say,a tenth of the DIOPI conformance suite on the host library)
+	@$(RUN) -m ditorch conform run --library host --share 0.1 --jobs $(JOBS) --quiet
+
+test-conform-all: build ## the whole DIOPI conformance suite on the host library (minutes); a report in build/conform.json and .xml
+	@$(RUN) -m ditorch conform run --library host --jobs $(JOBS) --json build/conform.json --junit build/conform.xml
+
+test-conform-sanitize: build ## a part of the conformance suite under AddressSanitizer and UndefinedBehaviorSanitizer, and under ThreadSanitizer
+	@$(RUN) -m ditorch conform pack --share 0.05 --out build/conform.pack
+	@$(CMAKE) -S . -B build/asan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=address --log-level=WARNING && $(CMAKE) --build build/asan -j $(JOBS)
+	@build/asan/lib/dit_conform run --library host --vendor host --pack build/conform.pack --out build/conform-asan.jsonl
+	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING && $(CMAKE) --build build/tsan -j $(JOBS)
+	@DITORCH_NUM_THREADS=2 build/tsan/lib/dit_conform run --library host --vendor host --side-stream --pack build/conform.pack --out build/conform-tsan.jsonl
+
+mutation: build ## break every function of the host library in every way that applies, and see whether the conformance suite notices (minutes)
+	@$(RUN) -m ditorch conform mutate --library host --jobs $(JOBS) --json build/mutation.json
+
 test-opinfo: build
 	$(call say,PyTorch's operator database on the device against the CPU)
 	@$(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo.json
+	@$(PY) tests/torch/coverage.py build/opinfo.json
 
 test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sample (minutes); a report in build/opinfo-all.json and .xml
 	@$(RUN) tests/torch/opinfo.py --full --jobs $(JOBS) --json build/opinfo-all.json --junit build/opinfo-all.xml
@@ -133,6 +151,8 @@ docs: build ## write the generated tables into docs/
 	@$(RUN) tools/gen_cuda_table.py
 	@$(RUN) tools/gen_options.py
 	@$(RUN) tools/gen_dipu_table.py
+	@$(PY) tools/gen_diopi.py
+	@$(RUN) tools/gen_diopi_support.py
 	@test ! -f build/opinfo-all.json || $(RUN) tools/gen_opinfo_report.py build/opinfo-all.json
 
 clean: ## remove everything that was built

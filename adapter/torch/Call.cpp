@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "Allocator.h"
+#include "Controls.h"
 #include "Generator.h"
 #include "Operator.h"
 #include "Profiler.h"
@@ -140,6 +141,20 @@ bool convertTensors(dit_value &out, const IValue &value, CallState &state) {
   return true;
 }
 
+// A list of Scalars, when all are floating point numbers.
+bool convertNumbers(dit_value &out, const IValue &value, CallState &state) {
+  auto &list = state.double_lists.emplace_back();
+  for (const IValue &element : value.toListRef()) {
+    if (!element.isDouble()) {
+      return false;
+    }
+    list.push_back(element.toDouble());
+  }
+  out.tag = DIT_VALUE_DOUBLES;
+  out.v.doubles = {list.data(), static_cast<int64_t>(list.size())};
+  return true;
+}
+
 bool convert(dit_value &out, const IValue &value, CallState &state) {
   if (value.isTensor()) {
     const at::Tensor &tensor = value.toTensor();
@@ -169,6 +184,13 @@ bool convert(dit_value &out, const IValue &value, CallState &state) {
     out.v.ints = {list.data(), static_cast<int64_t>(list.size())};
   } else if (value.isTensorList() || value.isOptionalTensorList()) {
     return convertTensors(out, value, state);
+  } else if (value.isBoolList()) {
+    auto &list = state.int_lists.emplace_back();
+    for (const bool element : value.toBoolList()) {
+      list.push_back(element);
+    }
+    out.tag = DIT_VALUE_INTS;
+    out.v.ints = {list.data(), static_cast<int64_t>(list.size())};
   } else if (value.isString()) {
     out.tag = DIT_VALUE_STRING;
     out.v.string = value.toStringRef().c_str();
@@ -176,6 +198,8 @@ bool convert(dit_value &out, const IValue &value, CallState &state) {
     auto &list = state.double_lists.emplace_back(value.toDoubleVector());
     out.tag = DIT_VALUE_DOUBLES;
     out.v.doubles = {list.data(), static_cast<int64_t>(list.size())};
+  } else if (value.isList()) {
+    return convertNumbers(out, value, state);
   } else if (value.isComplexDouble()) {
     const auto number = value.toComplexDouble();
     out.tag = DIT_VALUE_COMPLEX;
@@ -189,10 +213,20 @@ bool convert(dit_value &out, const IValue &value, CallState &state) {
   return true;
 }
 
+C10_NOINLINE IValue convertListBack(const dit_value &value) {
+  c10::List<at::Tensor> list;
+  for (int64_t i = 0; i < value.v.tensors.size; i++) {
+    list.push_back(borrow(value.v.tensors.data[i].handle));
+  }
+  return list;
+}
+
 IValue convertBack(const dit_value &value) {
   switch (value.tag) {
     case DIT_VALUE_TENSOR:
       return borrow(value.v.tensor.handle);
+    case DIT_VALUE_TENSORS:
+      return convertListBack(value);
     case DIT_VALUE_INT:
       return value.v.i;
     case DIT_VALUE_DOUBLE:
@@ -201,6 +235,17 @@ IValue convertBack(const dit_value &value) {
       return value.v.i != 0;
     default:
       return at::Tensor();
+  }
+}
+
+void pushResults(const Operator &op, const dit_value *rets, Stack *stack) {
+  IValue results[DIT_MAX_RETS];
+  for (size_t i = 0; i < op.nrets; i++) {
+    results[i] = convertBack(rets[i]);
+  }
+  torch::jit::drop(*stack, op.nargs);
+  for (size_t i = 0; i < op.nrets; i++) {
+    stack->push_back(std::move(results[i]));
   }
 }
 
@@ -280,7 +325,9 @@ bool runC(const Operator &op, Stack *stack) {
   call.stream = dit_stream_get_current_raw(device);
   call.kernels = profiler::isTracing() ? profiler::traceKernels(op.name.c_str(), device) : dit_runtime_get_kernels();
   call.diopi = dit_diopi_get_active();
-  call.observer = profiler::isTracing() ? profiler::traceOperators(op.name.c_str(), device) : nullptr;
+  call.observer = profiler::isTracing()  ? profiler::traceOperators(op.name.c_str(), device)
+                  : controls::isActive() ? controls::getObserver()
+                                         : nullptr;
   call.services = &services;
   call.host = &state;
   call.err = &err;
@@ -291,13 +338,12 @@ bool runC(const Operator &op, Stack *stack) {
   }
   check(status, err);
   const uint64_t bytes = countBytes(args, op.nargs) + countBytes(rets, op.nrets);
-  IValue results[DIT_MAX_RETS];
-  for (size_t i = 0; i < op.nrets; i++) {
-    results[i] = convertBack(rets[i]);
-  }
-  torch::jit::drop(*stack, op.nargs);
-  for (size_t i = 0; i < op.nrets; i++) {
-    stack->push_back(std::move(results[i]));
+  if (C10_LIKELY(op.nrets == 1)) {
+    IValue result = convertBack(rets[0]);
+    torch::jit::drop(*stack, op.nargs);
+    stack->push_back(std::move(result));
+  } else {
+    pushResults(op, rets, stack);
   }
   dit_ledger_add(op.ledger, DIT_LEDGER_C, bytes, timing ? now() - start : 0);
   return true;

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "Controls.h"
 #include "Operator.h"
 #include "Profiler.h"
 #include "Storage.h"
@@ -25,9 +26,23 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-void runOperator(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
-  if (op.c_op == nullptr || !runC(op, stack)) {
+// What C does not take is composed of other operators of the device where PyTorch has such a kernel, else the CPU's.
+void runPlain(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+  if (op.c_op != nullptr && runC(op, stack)) {
+    return;
+  }
+  if (op.composite) {
+    runComposite(op, handle, stack);
+  } else {
     runFallback(op, handle, stack);
+  }
+}
+
+void runOperator(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+  if (controls::isActive()) {
+    controls::run(op, handle, stack, &runPlain);
+  } else {
+    runPlain(op, handle, stack);
   }
 }
 
@@ -136,7 +151,7 @@ void refuse(const c10::OperatorHandle &handle, Stack *) {
       c10::toString(handle.operator_name()), "'); use dense tensors, or keep this part on the CPU");
 }
 
-// Written by hand in Factory.cpp, View.cpp and Attention.cpp.
+// Written by hand in Factory.cpp, View.cpp, Attention.cpp and Transformer.cpp.
 const std::unordered_set<std::string> &handWritten() {
   static const auto *names =
       new std::unordered_set<std::string>{"aten::empty.memory_format",
@@ -161,15 +176,10 @@ const std::unordered_set<std::string> &handWritten() {
                                           "aten::record_stream",
                                           "aten::_nested_tensor_from_mask_left_aligned",
                                           "aten::_fused_sdp_choice",
+                                          "aten::_transformer_encoder_layer_fwd",
                                           "aten::_scaled_dot_product_fused_attention_overrideable",
                                           "aten::_scaled_dot_product_fused_attention_overrideable_backward"};
   return *names;
-}
-
-// Composite operators that refuse unknown devices or do better as one call of the CPU's composite kernel.
-bool isWholesale(const std::string &name) {
-  return name == "aten::mode.values" || name == "aten::conj_physical_" || name == "aten::convolution" ||
-         name == "aten::convolution_backward" || name.rfind("aten::_foreach_", 0) == 0;
 }
 
 bool wantsDoor(const c10::OperatorHandle &handle, const std::string &name) {

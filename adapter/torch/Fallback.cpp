@@ -227,6 +227,14 @@ c10::DeviceIndex findDevice(const Operator &op, const IValue *args) {
 
 }  // namespace
 
+void runComposite(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+  const c10::DeviceIndex device = findDevice(op, stack->data() + (stack->size() - op.nargs));
+  const c10::DeviceGuard guard(c10::Device(kDevice, device));
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // The slot of a device that has no kernels of its own holds the composite one.
+  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::MAIA), stack);
+}
+
 void runFallback(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   const uint64_t start = now();
   IValue *args = stack->data() + (stack->size() - op.nargs);

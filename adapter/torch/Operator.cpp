@@ -32,6 +32,14 @@ bool takesCpuIndices(const std::string &name) {
   return false;
 }
 
+// A composite kernel that is not the CPU's own and serves unknown devices.
+bool isComposite(const c10::OperatorHandle &handle, const std::string &name) {
+  return !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !isWholesale(name) &&
+         (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
+          handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
+          handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));
+}
+
 class DeviceCheck {
  public:
   explicit DeviceCheck(const Operator &op) : op_(op) {}
@@ -73,6 +81,11 @@ class DeviceCheck {
 
 }  // namespace
 
+bool isWholesale(const std::string &name) {
+  return name == "aten::mode.values" || name == "aten::conj_physical_" || name == "aten::convolution" ||
+         name == "aten::convolution_backward" || name.rfind("aten::_foreach_", 0) == 0;
+}
+
 Operator::Operator(const c10::OperatorHandle &handle)
     : name(c10::toString(handle.operator_name())),
       c_op(findCOperator(handle.operator_name())),
@@ -89,6 +102,7 @@ Operator::Operator(const c10::OperatorHandle &handle)
     }
     writes = writes || (args[i].alias_info() != nullptr && args[i].alias_info()->isWrite());
   }
+  composite = isComposite(handle, name);
   hidden_randomness = generator_arg < 0 && handle.hasTag(at::Tag::nondeterministic_seeded);
 }
 

@@ -23,6 +23,7 @@ struct Operator {
   bool writes = false;     // some argument is written to (in-place, out=)
   bool takes_cpu_indices;  // index tensors may live on the CPU, as on CUDA
   bool hidden_randomness;  // draws random numbers without taking a generator
+  bool composite;          // has no kernel of the CPU's own but one made of other operators
 };
 
 // All tensors of a call must live on one device; 0-d CPU tensors (and CPU indices where CUDA takes them) may join.
@@ -31,6 +32,13 @@ c10::DeviceIndex findCommonDevice(const Operator &op, const c10::IValue *args);
 
 // Run the operator's CPU kernel over the same memory and hand the results back as device tensors.
 void runFallback(const Operator &op, const c10::OperatorHandle &handle, torch::jit::Stack *stack);
+
+// Operators of which the CPU's composite kernel runs as one call: those that refuse unknown devices, and those that do
+// better so.
+bool isWholesale(const std::string &name);
+
+// Run the operator's composite kernel: the operators it consists of come through the door one by one.
+void runComposite(const Operator &op, const c10::OperatorHandle &handle, torch::jit::Stack *stack);
 
 // Run the operator's C implementation; false (and an untouched stack) when it does not take this call.
 bool runC(const Operator &op, torch::jit::Stack *stack);

@@ -60,7 +60,7 @@ DIOPI_API diopiError_t diopiBatchNormStats(diopiContextHandle_t ctx, diopiTensor
 
 /// Joint mean and invstd of several ranks: mean_all and invstd_all are (ranks, C), `counts` has the number of elements
 /// per channel of each rank. running_mean and running_var are updated as in diopiBatchNorm, with the unbiased variance
-/// of all; both may be NULL. `input` tells the dtype alone.
+/// of all; both may be NULL. `input` tells the dtype alone and may be NULL.
 DIOPI_API diopiError_t diopiBatchNormGatherStatsWithCounts(diopiContextHandle_t ctx, diopiTensorHandle_t mean,
                                                            diopiTensorHandle_t invstd, diopiConstTensorHandle_t input,
                                                            diopiConstTensorHandle_t mean_all,

@@ -26,8 +26,8 @@ enum dit_value_tag {
   DIT_VALUE_GENERATOR,
 };
 
-/// INT, DOUBLE, BOOL and COMPLEX also carry the framework's "Scalar" arguments, and INT its dtype, layout and memory
-/// format enums (PyTorch's own numbers).
+/// INT, DOUBLE, BOOL and COMPLEX also carry the framework's "Scalar" arguments, INT its dtype, layout and memory format
+/// enums (PyTorch's own numbers), and INTS also lists of bools (0 and 1).
 struct dit_value {
   enum dit_value_tag tag;
   union {
@@ -84,7 +84,7 @@ struct dit_call {
   int nargs, nrets;
   struct dit_value *args;  ///< schema order, defaults filled in; out= arguments last
   struct dit_value
-      *rets;     ///< to be filled: TENSOR (handle of an argument or of new_tensor), INT, DOUBLE, BOOL, or NONE
+      *rets;     ///< to be filled: TENSOR (handle of an argument or of new_tensor), TENSORS, INT, DOUBLE, BOOL, or NONE
   int device;    ///< index of the device all device tensors of the call live on
   void *stream;  ///< the vendor's raw handle of the current stream; NULL is the default stream
   const struct dit_kernel_vtable *kernels;

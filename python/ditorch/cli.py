@@ -10,7 +10,7 @@ USAGE = """\
 usage: python -m ditorch [options] script.py [arguments ...]
        python -m ditorch [options] -m module [arguments ...]
        python -m ditorch [options] -c code [arguments ...]   (or - for standard input)
-       python -m ditorch [options] run|doctor|export|replay|options|version ...
+       python -m ditorch [options] run|doctor|export|replay|conform|options|version ...
 
 Run a PyTorch program written for CUDA, unchanged, on the device that is there.
 
@@ -31,11 +31,24 @@ verbs:
   options [TOOL]     every option (of a tool: observe, capture ...) with its value and where it came from
   compare-modules DIR [REAL]   layers of two runs that CompLayerAcc saved (compare-modules --help)
   test-device [...]  PyTorch's operator database on the device against the CPU (test-device --help)
+  conform run|list|show|pack|device ...   is an operator library (DIOPI) right? (conform --help)
   merge DIR ...      one summary of the tools' results of all ranks (merge --help)
   version            the version
 """
 
-VERBS = ("run", "doctor", "export", "replay", "options", "compare-modules", "test-device", "merge", "version", "help")
+VERBS = (
+    "run",
+    "doctor",
+    "export",
+    "replay",
+    "options",
+    "compare-modules",
+    "test-device",
+    "conform",
+    "merge",
+    "version",
+    "help",
+)
 
 
 class UsageError(Exception):
@@ -148,6 +161,10 @@ def _run_verb(arguments: Arguments) -> int:
         from .device_suite import main as device_suite
 
         return device_suite.main(arguments.rest, arguments.config, arguments.options)
+    if arguments.verb == "conform":
+        from .conform import cli as conform
+
+        return conform.main(arguments.rest)
     if arguments.verb == "merge":
         from op_tools import merge
 

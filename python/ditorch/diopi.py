@@ -239,6 +239,9 @@ class _Call:
     def _pointer(self, kind: Any, value: Any) -> Any:
         if value is None:
             return None
+        if isinstance(value, ctypes.Array):  # the caller's own memory: C may write to it
+            self.keep.append(value)
+            return ctypes.addressof(value)
         values = [value] if isinstance(value, (bool, int, float)) else list(value)
         return ctypes.addressof(self._array(kind, values))
 

@@ -33,9 +33,6 @@ class Variable(NamedTuple):
     note: str
 
 
-_FALLBACK = "use op_tools.OpFallback with OP_FALLBACK_LIST (docs/tools/fallback.md)"
-_COMPARE = "use op_tools.OpAutoCompare with OP_AUTOCOMPARE_LIST (docs/tools/autocompare.md)"
-
 TABLE: tuple[Variable, ...] = (
     Variable("DIPU_MOCK_CUDA", "true", MAPPED, "alias", "false: `cuda` stays PyTorch's own (alias=off)"),
     Variable("DIPU_PYTHON_DEVICE_AS_CUDA", "true", MAPPED, "show_device_as_cuda", "false: the device prints as `dit`"),
@@ -61,8 +58,20 @@ TABLE: tuple[Variable, ...] = (
     Variable("DIPU_MEM_CHECK_LOG_INTERVAL", "1000", MAPPED, "memory_check_interval", ""),
     Variable("DIPU_CPU_AFFINITY", "0", MAPPED, "cpu_affinity", "unset, nothing is bound; DIPU binds by default"),
     Variable("DIPU_CHECK_TENSOR_DEVICE", "0", HONOURED, "", "operands on different devices are always an error"),
-    Variable("DIPU_FORCE_FALLBACK_OPS_LIST", "empty", REFUSED, "", _FALLBACK),
-    Variable("DIPU_AUTOCOMPARE_OPS_LIST", "empty", REFUSED, "", _COMPARE),
+    Variable(
+        "DIPU_FORCE_FALLBACK_OPS_LIST",
+        "empty",
+        MAPPED,
+        "force_fallback",
+        "together with the file .dipu_force_fallback_op_list.config; changeable while running",
+    ),
+    Variable(
+        "DIPU_AUTOCOMPARE_OPS_LIST",
+        "empty",
+        MAPPED,
+        "autocompare",
+        "together with the file .specified_autocompare_op_list.config; changeable while running",
+    ),
     Variable(
         "DIPU_KEEP_TORCHOP_DEFAULT_IMPL_OPS",
         "empty",
@@ -70,14 +79,8 @@ TABLE: tuple[Variable, ...] = (
         "",
         "the device has no hand-written fallbacks to switch off; op_tools.OpFallback runs an operator on the CPU",
     ),
-    Variable(
-        "DIPU_DUMP_OP_ARGS",
-        "0",
-        REFUSED,
-        "",
-        "use op_tools.OpObserve for lines, op_tools.OpCapture for values (docs/tools/observe.md, capture.md)",
-    ),
-    Variable("DIPU_SYNC_EXEC_MODE", "unset", REFUSED, "", "set CUDA_LAUNCH_BLOCKING=1"),
+    Variable("DIPU_DUMP_OP_ARGS", "unset", MAPPED, "dump_op_args", "0 to 3; changeable while running"),
+    Variable("DIPU_SYNC_EXEC_MODE", "unset", MAPPED, "launch_blocking", "1 turns it on; DIPU looks for presence"),
     Variable("DIPU_IMMEDIATE_REGISTER_OP", "false", WARNED, "", "operators are always registered at load"),
     Variable("DICL_BLOCKING_WAIT", "0", HONOURED, "", "0 or 1; work.wait() always blocks the caller here, as with 1"),
     Variable("FORCE_USE_DIPU_PROFILER", "false", WARNED, "", "torch.profiler is the device's profiler"),
@@ -91,12 +94,6 @@ TABLE: tuple[Variable, ...] = (
     Variable("DIPU_DEVICE", "cuda", BUILD, "", "chose the vendor of a build of DIPU"),
     Variable("DIPU_WITH_DIOPI_LIBRARY", "INTERNAL", BUILD, "", "chose the operator library of a build of DIPU"),
 )
-
-FILES: dict[str, str] = {
-    ".dipu_force_fallback_op_list.config": _FALLBACK,
-    ".specified_autocompare_op_list.config": _COMPARE,
-}
-"""Files of the working directory that DIPU reads next to a variable."""
 
 
 def _read_switch(name: str, text: str) -> bool:
@@ -123,7 +120,7 @@ def wants_autoload(environment: Mapping[str, str] = os.environ) -> bool:
     return importlib.machinery.PathFinder.find_spec("torch_dipu") is None
 
 
-def check(environment: Mapping[str, str] = os.environ, directory: str = ".") -> None:
+def check(environment: Mapping[str, str] = os.environ) -> None:
     """Refuse what asks for something that is not there: NotSupportedError names all such variables at once, warnings
     name the rest, and a name that DIPU never had."""
     known = {row.name: row for row in TABLE}
@@ -139,9 +136,6 @@ def check(environment: Mapping[str, str] = os.environ, directory: str = ".") -> 
             refused.append(f"{name}={text!r}: {row.note}, and unset {name}")
         elif row.action == WARNED and text.lower() not in OFF:
             _warn(f"{name}={text!r} has no effect on the ditorch host device: {row.note}")
-    for file, note in FILES.items():
-        if os.path.exists(os.path.join(directory, file)):
-            _warn(f"the file {file} is not read on the ditorch host device: {note}")
     if refused:
         lines = "".join(f"\n  {line}" for line in refused)
         raise NotSupportedError(f"DIPU's operator layer is not supported on the ditorch host device:{lines}")

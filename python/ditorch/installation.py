@@ -113,6 +113,7 @@ def _install_host(patches: Patches) -> None:
         )
     dipu_variables.check()
     library.load_adapter()
+    torch.ops.ditorch.refresh_controls()
     _start_runtime()
     metrics.install(patches)
     mode = settings.get("alias")

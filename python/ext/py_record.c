@@ -1,6 +1,7 @@
 // Bindings of dit/ledger.h, op.h, fault.h, log.h, version.h and parallel.h: what ran, what to break, what to say.
 #include <string.h>
 
+#include "dit/diopi.h"
 #include "dit/fault.h"
 #include "dit/ledger.h"
 #include "dit/log.h"
@@ -96,6 +97,30 @@ static PyObject *py_operators_list(PyObject *module, PyObject *unused) {
   return py_list;
 }
 
+PyDoc_STRVAR(operators_diopi_doc,
+             "operators_diopi() -> dict\n\nThe DIOPI function behind each operator of operators_c() that has one: "
+             "{'aten::relu': 'diopiRelu'}. Others, such as its form for numbers, may be used as well.");
+static PyObject *py_operators_diopi(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  int count = 0;
+  const struct dit_op *table = dit_op_get_table(&count);
+  PyObject *py_result = PyDict_New();
+  for (int i = 0; py_result && i < count; i++) {
+    if (table[i].function <= 0) {
+      continue;
+    }
+    const char *overload = table[i].overload ? table[i].overload : "";
+    char name[256];
+    snprintf(name, sizeof name, "%s%s%s", table[i].name, overload[0] ? "." : "", overload);
+    const char *function = dit_diopi_get_functions(NULL)[table[i].function].name;
+    if (py_dict_take(py_result, name, PyUnicode_FromString(function)) < 0) {
+      Py_CLEAR(py_result);
+    }
+  }
+  return py_result;
+}
+
 // ---- faults
 
 PyDoc_STRVAR(fault_configure_doc,
@@ -167,6 +192,7 @@ PyMethodDef py_record_methods[] = {
     {"ledger", py_ledger_read, METH_NOARGS, ledger_doc},
     {"ledger_reset", py_ledger_reset, METH_NOARGS, "ledger_reset()\n\nForget all counts."},
     {"ledger_set_timing", py_ledger_set_timing, METH_O, "ledger_set_timing(on)\n\nAlso take the times of C operators."},
+    {"operators_diopi", py_operators_diopi, METH_NOARGS, operators_diopi_doc},
     {"operators_c", py_operators_list, METH_NOARGS, operators_c_doc},
     {"fault_configure", py_fault_configure, METH_O, fault_configure_doc},
     {"fault_count", py_fault_count, METH_NOARGS, "fault_count() -> int\n\nFaults injected since the last configure."},

@@ -50,6 +50,12 @@ def make_parser() -> argparse.ArgumentParser:
     add("--dir", metavar="PATH", dest="directory", help="the same as PATH")
     add("--device", action="append", metavar="DEVICE", help="cuda (default), cpu, cuda:1 ...; several: side by side")
     add(
+        "--library",
+        action="append",
+        metavar="LIB",
+        help="operator library (DIOPI) of the embedded device: a name or a file; several: side by side",
+    )
+    add(
         "--against",
         action="append",
         metavar="WHAT",
@@ -101,12 +107,25 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             raise UsageError(
                 f"{name!r} is no device; valid: cuda, cpu, cuda:1 ..., and for --against also fp64, stored"
             )
+    if options.library:
+        options.device = _add_libraries(options.device, list(dict.fromkeys(options.library)))
     _check_output(options.json)
     options.parts = [part for part in PARTS if getattr(options, part)] or list(PARTS)
     options.match_op = _make_matcher(options.op, "--op") if options.op else None
     options.match_allowed = _make_matcher(options.allow_failed, "--allow-failed")
     options.ids = _parse_ids(options.id) if options.id is not None else None
     return options
+
+
+def _add_libraries(devices: Sequence[str], libraries: Sequence[str]) -> list[str]:
+    """ "cuda" with two libraries is "cuda@host" and "cuda@other"; the CPU has none."""
+    if all(device.startswith("cpu") for device in devices):
+        raise UsageError(f"--library {libraries[0]}: the CPU has no operator library; add --device cuda")
+    return [
+        f"{device}@{library}" if library else device
+        for device in devices
+        for library in ([""] if device.startswith("cpu") else libraries)
+    ]
 
 
 def _check_output(path: str | None) -> None:

@@ -20,6 +20,16 @@ from .replay_report import clean
 PARTS = ("accuracy", "speed", "memory")
 
 
+def choose_device(name: str) -> str:
+    """The device of "cuda@library", with that operator library in place."""
+    device, _, library = name.partition("@")
+    if library:
+        from ditorch import _C
+
+        _C.diopi_activate(library)
+    return device
+
+
 def run_task(task: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The parts of a task that were asked for. What goes wrong is in `error` (stage, type, text), never raised."""
     begin = time.perf_counter()
@@ -31,15 +41,16 @@ def run_task(task: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         case = load_case(CaseRef(**task["ref"]))
         answer["name"] = case.name
         stage = "run"
+        device = choose_device(task["device"])
         for part in PARTS:
             if part in task["parts"]:
-                answer[part] = _DO[part](case, task["device"], options)
+                answer[part] = _DO[part](case, device, options)
     except Exception as error:
         if stage == "run" and case.meta.get("error"):
             answer["accuracy"] = [_judge_exception(error, case)]
         else:
             answer["error"] = describe_error(error, stage)
-    _release(task["device"])
+    _release(task["device"].partition("@")[0])
     answer["seconds"] = time.perf_counter() - begin
     return clean(answer)
 
@@ -112,7 +123,7 @@ def prepare(options: dict[str, Any]) -> dict[str, Any]:
     facts = {"torch": torch.__version__, "devices": {}}
     for name in options["devices"]:
         try:
-            device = torch.device(name)
+            device = torch.device(choose_device(name))
             torch.empty(1, device=device)
             describe = getattr(getattr(torch, device.type, None), "get_device_name", None)
             facts["devices"][name] = describe(device) if describe else device.type

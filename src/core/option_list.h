@@ -43,6 +43,13 @@
   X(host_blas, "DITORCH_HOST_BLAS", STRING, "", NULL, 0, 0,                                                            \
     "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                 \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
+  X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
+    "Operators that run on the CPU: regular expressions of whole names without aten::, such as add.out, by commas.")   \
+  X(autocompare, "DITORCH_AUTOCOMPARE", STRING, "", NULL, 0, 0,                                                        \
+    "Operators of which every call is compared with the CPU's, results and arguments: the same kind of list.")         \
+  X(dump_op_args, "DITORCH_DUMP_OP_ARGS", INT, "-1", NULL, -1, 3,                                                      \
+    "Print, to stdout: -1 nothing, 0 operators that fall back, 1 every operator and its function, 2 also the "         \
+    "arguments, 3 also their values.")                                                                                 \
   X(ledger, "DITORCH_LEDGER", BOOL, "0", NULL, 0, 1, "Print at exit which operators ran in C and which fell back.")    \
   X(banner, "DITORCH_BANNER", BOOL, "1", NULL, 0, 1, "Print one line at import that says what was chosen.")            \
   X(launch_blocking, "CUDA_LAUNCH_BLOCKING", BOOL, "0", NULL, 0, 1, "Wait for every operator to end.")                 \
@@ -91,6 +98,10 @@
   X("DIPU_PYTHON_DEVICE_AS_CUDA", show_device_as_cuda, "")         \
   X("DIPU_AUTOLOAD", autoload, "")                                 \
   X("DIPU_LOG_FALLBACK_INFO", ledger, "")                          \
+  X("DIPU_FORCE_FALLBACK_OPS_LIST", force_fallback, "")            \
+  X("DIPU_AUTOCOMPARE_OPS_LIST", autocompare, "")                  \
+  X("DIPU_DUMP_OP_ARGS", dump_op_args, "")                         \
+  X("DIPU_SYNC_EXEC_MODE", launch_blocking, "")                    \
   X("DIPU_DEVICE_MEMCACHING_ALGORITHM", allocator, "")             \
   X("DIPU_HOST_MEMCACHING_ALGORITHM", host_allocator, "")          \
   X("DIPU_TORCH_ALLOCATOR_CONF", alloc_conf, "")                   \

@@ -3,9 +3,10 @@
 /// out = self op (alpha *) other, broadcast; result dtype by promotion (true division turns integers into the default
 /// dtype); results take their strides as TensorIterator says. In-place keeps self's shape and dtype. The first check of
 /// every call is the small-tensor path: two contiguous device tensors of one shape and dtype need no inference at all.
+/// The work is done by diopiAdd and its forms where the vendor has them, else by its kernel.
 #include <stddef.h>
 
-#include "infer.h"
+#include "invoke.h"
 #include "table.h"
 
 static const struct dit_scalar one = {DIT_SCALAR_INT, {1}};
@@ -41,6 +42,57 @@ static enum dit_status check_subtraction(const struct dit_tensor_view *a, const 
   return DIT_OK;
 }
 
+/// Does the vendor's library have what this call needs?
+static bool has_function(const struct dit_call *call, enum dit_binary_kind kind, bool number) {
+  switch (kind) {
+    case DIT_BINARY_ADD:
+      return number ? OP_HAS(call, diopiAddScalar) : OP_HAS(call, diopiAdd);
+    case DIT_BINARY_SUB:
+      return number ? OP_HAS(call, diopiSubScalar) : OP_HAS(call, diopiSub);
+    case DIT_BINARY_MUL:
+      return number ? OP_HAS(call, diopiMulScalar) : OP_HAS(call, diopiMul);
+    default:
+      return number ? OP_HAS(call, diopiDivScalar) : OP_HAS(call, diopiDiv);
+  }
+}
+
+/// out = a op b by the vendor's library; `number` is b where it is one.
+static enum dit_status call_library(struct dit_call *call, enum dit_binary_kind kind, enum op_target target,
+                                    const struct dit_tensor_view *out, const struct dit_tensor_view *a,
+                                    const struct dit_tensor_view *b, const struct dit_scalar *number,
+                                    struct dit_scalar factor) {
+  struct diopiContext context;
+  struct diopiTensor rooms[3];
+  diopiScalar_t other_room, alpha_room;
+  const bool inp = target == OP_INPLACE;
+  op_context_init(&context, call);
+  diopiTensorHandle_t to = op_handle(call, &rooms[0], out), x = op_handle(call, &rooms[1], a);
+  diopiTensorHandle_t y = number ? NULL : op_handle(call, &rooms[2], b);
+  const diopiScalar_t *n = number ? op_scalar(&other_room, *number) : NULL, *alpha = op_scalar(&alpha_room, factor);
+#define CALL_FORMS(name, ...)                                                         \
+  if (inp && !number && OP_HAS(call, diopi##name##Inp)) {                             \
+    return OP_DIOPI(call, &context, diopi##name##Inp, to, y __VA_ARGS__);             \
+  }                                                                                   \
+  if (inp && number && OP_HAS(call, diopi##name##InpScalar)) {                        \
+    return OP_DIOPI(call, &context, diopi##name##InpScalar, to, n __VA_ARGS__);       \
+  }                                                                                   \
+  return number ? OP_DIOPI(call, &context, diopi##name##Scalar, to, x, n __VA_ARGS__) \
+                : OP_DIOPI(call, &context, diopi##name, to, x, y __VA_ARGS__)
+#define WITH(argument) , argument
+  switch (kind) {
+    case DIT_BINARY_ADD:
+      CALL_FORMS(Add, WITH(alpha));
+    case DIT_BINARY_SUB:
+      CALL_FORMS(Sub, WITH(alpha));
+    case DIT_BINARY_MUL:
+      CALL_FORMS(Mul, );
+    default:
+      CALL_FORMS(Div, WITH(RoundModeNone));
+  }
+#undef WITH
+#undef CALL_FORMS
+}
+
 static int get_common(enum dit_binary_kind kind, const struct dit_tensor_view *const *inputs) {
   int common = op_promote(inputs, 2);
   if (kind == DIT_BINARY_DIV && common >= 0 && !op_is_floating(common)) {
@@ -60,6 +112,27 @@ static int get_compute(int common, const struct dit_tensor_view *const *inputs, 
     }
   }
   return DIT_DTYPE_F32;
+}
+
+/// The library computes in the result's dtype: an out= tensor of another one gets the result by conversion.
+static enum dit_status run_library(struct dit_call *call, enum dit_binary_kind kind, enum op_target target, int common,
+                                   const struct dit_tensor_view *out, const struct dit_tensor_view *const *inputs,
+                                   struct dit_scalar alpha) {
+  struct dit_tensor_view a = *inputs[0], b = *inputs[1], made;
+  struct dit_scalar number;
+  bool has_number = !op_is_device(&b) && op_read_number(&b, &number) == DIT_OK && has_function(call, kind, true);
+  if (!op_is_device(&a)) {
+    DIT_RETURN_IF_NOT_OK(op_move_to_device(call, &a, common));
+  }
+  if (!op_is_device(&b) && !has_number) {
+    DIT_RETURN_IF_NOT_OK(op_move_to_device(call, &b, common));
+  }
+  if (out->dtype == common || target == OP_INPLACE) {
+    return call_library(call, kind, target, out, &a, &b, has_number ? &number : NULL, alpha);
+  }
+  DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, out->ndim, out->sizes, NULL, common, &made));
+  DIT_RETURN_IF_NOT_OK(call_library(call, kind, OP_NEW, &made, &a, &b, has_number ? &number : NULL, alpha));
+  return op_copy(call, out, &made);
 }
 
 static enum dit_status run_general(struct dit_call *call, enum dit_binary_kind kind, enum op_target target,
@@ -91,6 +164,9 @@ static enum dit_status run_general(struct dit_call *call, enum dit_binary_kind k
   }
   DIT_RETURN_IF_NOT_OK(check_alpha(common, &alpha, call->err));
   DIT_RETURN_IF_NOT_OK(op_prepare(call, target, inputs, 2, common, &layout, same_shape, out));
+  if (has_function(call, kind, false)) {
+    return run_library(call, kind, target, common, out, inputs, alpha);
+  }
   op_expand(inputs[0], &layout, a_strides, &a);
   op_expand(inputs[1], &layout, b_strides, &b);
   return call->kernels->binary(call->stream, kind, out, &a, &b, alpha, get_compute(common, inputs, out->dtype),
@@ -120,12 +196,17 @@ static enum dit_status run_binary(struct dit_call *call, enum dit_binary_kind ki
                                   struct dit_tensor_view *a, struct dit_tensor_view *b, struct dit_scalar alpha,
                                   struct dit_tensor_view *given) {
   struct dit_tensor_view made, *out = target == OP_NEW ? &made : given;
-  if (DIT_UNLIKELY(!OP_HAS_KERNEL(call, binary) || !a || !b || !out)) {
+  const bool library = has_function(call, kind, false);
+  if (DIT_UNLIKELY((!library && !OP_HAS_KERNEL(call, binary)) || !a || !b || !out)) {
     return DIT_ERR_UNSUPPORTED;
   }
   if (DIT_LIKELY(is_simple(kind, target, a, b, &alpha))) {
     if (target == OP_NEW) {
       DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, a->ndim, a->sizes, NULL, a->dtype, &made));
+    }
+    if (DIT_LIKELY(library)) {
+      DIT_RETURN_IF_NOT_OK(call_library(call, kind, target, out, a, b, NULL, alpha));
+      return op_return(call, 0, out);
     }
     int compute = op_is_half(a->dtype) ? DIT_DTYPE_F32 : a->dtype;
     DIT_RETURN_IF_NOT_OK(call->kernels->binary(call->stream, kind, out, a, b, alpha, compute, call->err));
@@ -179,3 +260,11 @@ BINARY_OPS(add, DIT_BINARY_ADD)
 BINARY_OPS(sub, DIT_BINARY_SUB)
 BINARY_OPS(mul, DIT_BINARY_MUL)
 BINARY_OPS(div, DIT_BINARY_DIV)
+
+/// rsub: other - alpha * self.
+enum dit_status op_rsub(struct dit_call *call) {
+  const struct dit_value self = call->args[0];
+  call->args[0] = call->args[1];
+  call->args[1] = self;
+  return run_tensor(call, DIT_BINARY_SUB, OP_NEW);
+}

@@ -1,12 +1,15 @@
 /// cat: tensors joined along one dimension, converted to the promoted dtype.
 ///
 /// One-dimensional empty tensors are skipped (PyTorch's legacy rule). The result is channels_last when all inputs
-/// suggest it, else row-major. Each input is one strided copy into its slice of the result.
+/// suggest it, else row-major. The vendor's function joins tensors of one dtype; otherwise each input is one strided
+/// copy into its slice of the result.
 #include <stddef.h>
 #include <string.h>
 
 #include "infer.h"
 #include "table.h"
+
+enum { MAX_LIST = 64 };
 
 static bool is_skipped(const struct dit_tensor_view *view) {
   return view->numel == 0 && view->ndim == 1;
@@ -80,24 +83,34 @@ static enum dit_status prepare(struct dit_call *call, const struct dit_tensor_vi
   return op_prepare_contiguous(call, given, NULL, 0, layout->ndim, layout->sizes, given->dtype, out);
 }
 
-static enum dit_status run_cat(struct dit_call *call, enum op_target target) {
-  struct dit_tensor_view *given = target == OP_OUT ? op_get_tensor(call, 2) : NULL, out;
-  struct op_layout layout;
-  int dtype;
-  if (!OP_HAS_KERNEL(call, copy) || call->args[0].tag != DIT_VALUE_TENSORS || (target == OP_OUT && !given)) {
-    return DIT_ERR_UNSUPPORTED;
+/// By the vendor's own function: all tensors of the result's dtype, without those that are skipped.
+static enum dit_status join(struct dit_call *call, const struct dit_tensor_view *tensors, int64_t count, int64_t dim,
+                            const struct dit_tensor_view *out) {
+  struct diopiContext context;
+  struct diopiTensor out_room, rooms[MAX_LIST];
+  diopiConstTensorHandle_t handles[MAX_LIST];
+  int64_t kept = 0;
+  for (int64_t i = 0; i < count; i++) {
+    if (!is_skipped(&tensors[i])) {
+      handles[kept] = op_handle(call, &rooms[kept], &tensors[i]);
+      kept++;
+    }
   }
-  const struct dit_tensor_view *tensors = call->args[0].v.tensors.data;
-  int64_t count = call->args[0].v.tensors.size, dim = call->args[1].v.i, begin = 0;
-  DIT_RETURN_IF_NOT_OK(infer(tensors, count, &dim, &layout, &dtype));
-  DIT_RETURN_IF_NOT_OK(prepare(call, tensors, count, &layout, dtype, given, &out));
+  op_context_init(&context, call);
+  return OP_DIOPI(call, &context, diopiCat, op_handle(call, &out_room, out), handles, kept, dim);
+}
+
+/// By strided copies into the slices of the result.
+static enum dit_status copy_slices(struct dit_call *call, const struct dit_tensor_view *tensors, int64_t count,
+                                   int64_t dim, const struct dit_tensor_view *out) {
+  int64_t begin = 0;
   for (int64_t i = 0; i < count; i++) {
     if (tensors[i].numel == 0) {
       begin += is_skipped(&tensors[i]) ? 0 : tensors[i].sizes[dim];
       continue;
     }
-    struct dit_tensor_view slice = out;
-    slice.data = (char *)out.data + begin * out.strides[dim] * (int64_t)dit_dtype_get_size(out.dtype);
+    struct dit_tensor_view slice = *out;
+    slice.data = (char *)out->data + begin * out->strides[dim] * (int64_t)dit_dtype_get_size(out->dtype);
     slice.sizes = tensors[i].sizes;
     slice.numel = tensors[i].numel;
     bool contiguous = dit_shape_is_contiguous(slice.ndim, slice.sizes, slice.strides);
@@ -106,12 +119,31 @@ static enum dit_status run_cat(struct dit_call *call, enum op_target target) {
     DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, &slice, &tensors[i], call->err));
     begin += tensors[i].sizes[dim];
   }
-  return op_return(call, 0, &out);
+  return DIT_OK;
 }
 
 enum dit_status op_cat(struct dit_call *call) {
-  return run_cat(call, OP_NEW);
-}
-enum dit_status op_cat_out(struct dit_call *call) {
-  return run_cat(call, OP_OUT);
+  struct dit_tensor_view *given = call->op->target == OP_OUT ? op_get_tensor(call, 2) : NULL, out;
+  struct op_layout layout;
+  int dtype;
+  if (call->args[0].tag != DIT_VALUE_TENSORS || (call->op->target == OP_OUT && !given)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  const struct dit_tensor_view *tensors = call->args[0].v.tensors.data;
+  int64_t count = call->args[0].v.tensors.size, dim = call->args[1].v.i;
+  DIT_RETURN_IF_NOT_OK(infer(tensors, count, &dim, &layout, &dtype));
+  bool joins = OP_HAS(call, diopiCat) && count <= MAX_LIST && (!given || given->dtype == dtype);
+  for (int64_t i = 0; i < count; i++) {
+    joins = joins && tensors[i].dtype == dtype;
+  }
+  if (!joins && !OP_HAS_KERNEL(call, copy)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  DIT_RETURN_IF_NOT_OK(prepare(call, tensors, count, &layout, dtype, given, &out));
+  enum dit_status status = joins ? join(call, tensors, count, dim, &out) : DIT_ERR_UNSUPPORTED;
+  if (status == DIT_ERR_UNSUPPORTED && OP_HAS_KERNEL(call, copy)) {
+    status = copy_slices(call, tensors, count, dim, &out);
+  }
+  DIT_RETURN_IF_NOT_OK(status);
+  return op_return(call, 0, &out);
 }

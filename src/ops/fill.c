@@ -3,19 +3,18 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "infer.h"
+#include "invoke.h"
 #include "table.h"
 
 static enum dit_status run_fill(struct dit_call *call, struct dit_scalar value) {
   struct dit_tensor_view *self = op_get_tensor(call, 0);
-  if (!OP_HAS_KERNEL(call, fill) || !self || !op_is_device(self) || !op_is_plain(self->dtype) ||
-      self->ndim > DIT_MAX_DIMS) {
+  if (!self || !op_is_device(self) || !op_is_plain(self->dtype) || self->ndim > DIT_MAX_DIMS) {
     return DIT_ERR_UNSUPPORTED;
   }
   if (value.kind == DIT_SCALAR_COMPLEX) {
     return DIT_ERR_UNSUPPORTED;  // PyTorch's own range check and text
   }
-  DIT_RETURN_IF_NOT_OK(call->kernels->fill(call->stream, self, value, call->err));
+  DIT_RETURN_IF_NOT_OK(op_fill(call, self, value));
   return op_return(call, 0, self);
 }
 
@@ -26,7 +25,7 @@ static bool fits(int dtype, const struct dit_scalar *value) {
       [DIT_DTYPE_U8] = 255, [DIT_DTYPE_I8] = 127, [DIT_DTYPE_I16] = 32767, [DIT_DTYPE_I32] = 2147483647};
   if (op_is_floating(dtype)) {
     return dtype == DIT_DTYPE_F64 || value->kind != DIT_SCALAR_DOUBLE || dtype == DIT_DTYPE_BF16 ||
-           value->v.d != value->v.d || (value->v.d < 65504.0 && value->v.d > -65504.0) || dtype == DIT_DTYPE_F32;
+           value->v.d - value->v.d != 0 || (value->v.d < 65504.0 && value->v.d > -65504.0) || dtype == DIT_DTYPE_F32;
   }
   if (dtype == DIT_DTYPE_BOOL) {
     return true;
@@ -49,6 +48,12 @@ enum dit_status op_fill_scalar(struct dit_call *call) {
 }
 
 enum dit_status op_zero(struct dit_call *call) {
+  const struct dit_tensor_view *self = op_get_tensor(call, 0);
+  if (OP_HAS(call, diopiZeroInp) && self && op_is_device(self) && op_is_plain(self->dtype) &&
+      self->flags & DIT_TENSOR_DENSE) {
+    DIT_RETURN_IF_NOT_OK(op_invoke_inplace(call, DIT_DIOPI_diopiZeroInp, self));
+    return op_return(call, 0, self);
+  }
   return run_fill(call, (struct dit_scalar){DIT_SCALAR_INT, {0}});
 }
 
@@ -57,13 +62,13 @@ enum dit_status op_fill_tensor(struct dit_call *call) {
   struct op_layout layout;
   int64_t strides[DIT_MAX_DIMS];
   if (!self || !value || value->ndim != 0 || !op_is_device(self) || !op_is_device(value) ||
-      self->storage == value->storage || !OP_HAS_KERNEL(call, copy) || !op_is_plain(self->dtype) ||
-      op_check_input(value) != DIT_OK || self->ndim > DIT_MAX_DIMS) {
+      self->storage == value->storage || !op_is_plain(self->dtype) || op_check_input(value) != DIT_OK ||
+      self->ndim > DIT_MAX_DIMS) {
     return DIT_ERR_UNSUPPORTED;
   }
   layout.ndim = self->ndim;
   op_copy_dims(layout.sizes, self->sizes, self->ndim);
   op_expand(value, &layout, strides, &expanded);
-  DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, self, &expanded, call->err));
+  DIT_RETURN_IF_NOT_OK(op_copy(call, self, &expanded));
   return op_return(call, 0, self);
 }

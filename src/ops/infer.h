@@ -18,6 +18,7 @@ enum op_target {
   OP_NEW,      ///< a new tensor
   OP_INPLACE,  ///< the first argument
   OP_OUT,      ///< an out= argument
+  OP_INP,      ///< the first argument, which the DIOPI function takes as its only output (name with Inp)
 };
 
 /// Sizes and strides of a result. `contiguous`: strides were not filled in, row-major is meant.
@@ -123,6 +124,10 @@ enum dit_status op_check_inplace(const struct dit_tensor_view *out, const struct
 enum dit_status op_prepare(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
                            int count, int common, struct op_layout *layout, bool same_shape,
                            struct dit_tensor_view *out);
+/// The same where the result's dtype is not the one that the inputs are converted to (comparisons).
+enum dit_status op_prepare_as(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
+                              int count, int common, int result, struct op_layout *layout, bool same_shape,
+                              struct dit_tensor_view *out);
 /// Make or resize a row-major result. A given tensor must have `dtype` and may share no memory with the inputs, else
 /// DIT_ERR_UNSUPPORTED.
 enum dit_status op_prepare_contiguous(struct dit_call *call, struct dit_tensor_view *given,

@@ -265,18 +265,24 @@ static enum dit_status resize_out(struct dit_call *call, const struct dit_tensor
   return call->services->resize(call, out, layout->ndim, layout->sizes);
 }
 
-enum dit_status op_prepare(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
-                           int count, int common, struct op_layout *layout, bool same_shape,
-                           struct dit_tensor_view *out) {
+enum dit_status op_prepare_as(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
+                              int count, int common, int result, struct op_layout *layout, bool same_shape,
+                              struct dit_tensor_view *out) {
   if (target != OP_NEW && op_same_sizes(out, layout->ndim, layout->sizes)) {
     return DIT_OK;
   }
   op_infer_strides(inputs, count, common, same_shape, layout);
   if (target == OP_NEW) {
     return call->services->new_tensor(call, layout->ndim, layout->sizes, layout->contiguous ? NULL : layout->strides,
-                                      common, out);
+                                      result, out);
   }
   return resize_out(call, inputs, count, layout, out);
+}
+
+enum dit_status op_prepare(struct dit_call *call, enum op_target target, const struct dit_tensor_view *const *inputs,
+                           int count, int common, struct op_layout *layout, bool same_shape,
+                           struct dit_tensor_view *out) {
+  return op_prepare_as(call, target, inputs, count, common, common, layout, same_shape, out);
 }
 
 enum dit_status op_prepare_contiguous(struct dit_call *call, struct dit_tensor_view *given,

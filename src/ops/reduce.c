@@ -1,25 +1,38 @@
-/// sum and mean: over all dimensions or a list of them; the result is row-major.
+/// Reductions: sum, mean, prod, amax, any, all, norm, std, max, min, argmax, argmin; row-major results.
 ///
-/// sum of integers and bool is int64 unless `dtype` says otherwise; mean needs a floating dtype. An empty dimension
-/// list means all. Every element is converted to the result dtype before it is added.
+/// Over all dimensions or some of them; a reduced dimension stays as 1 with keepdim. An empty list of dimensions means
+/// all. sum and prod of integers and bool are int64 unless `dtype` says otherwise, mean, norm and std need a floating
+/// dtype, any and all give bool (uint8 of uint8), argmax and argmin int64 indices. Every element is converted to the
+/// result dtype before it is added. sum and mean have a kernel for vendors whose library lacks them. Reductions of
+/// nothing that PyTorch refuses or warns about are left to it.
 #include <stddef.h>
 
-#include "infer.h"
+#include "invoke.h"
 #include "table.h"
+
+/// Where the arguments stand; -1: there is no such argument.
+struct form {
+  int dims, keep, dtype;
+};
 
 /// Bits of the dimensions to reduce; false for a wrong or repeated one.
 static bool get_mask(const struct dit_value *dims, int ndim, uint32_t *mask) {
   const uint32_t all = ndim == 0 ? 0 : (uint32_t)((UINT64_C(1) << ndim) - 1);
+  const int64_t *data = &dims->v.i;
+  int64_t count = 1;
   *mask = 0;
-  if (dims->tag == DIT_VALUE_NONE || (dims->tag == DIT_VALUE_INTS && dims->v.ints.size == 0)) {
+  if (dims->tag == DIT_VALUE_INTS) {
+    data = dims->v.ints.data;
+    count = dims->v.ints.size;
+  } else if (dims->tag != DIT_VALUE_INT && dims->tag != DIT_VALUE_NONE) {
+    return false;
+  }
+  if (dims->tag == DIT_VALUE_NONE || count == 0) {
     *mask = all;
     return true;
   }
-  if (dims->tag != DIT_VALUE_INTS) {
-    return false;
-  }
-  for (int64_t i = 0; i < dims->v.ints.size; i++) {
-    int64_t dim = dims->v.ints.data[i], wrap = ndim > 0 ? ndim : 1;
+  for (int64_t i = 0; i < count; i++) {
+    int64_t dim = data[i], wrap = ndim > 0 ? ndim : 1;
     dim += dim < 0 ? wrap : 0;
     if (dim < 0 || dim >= wrap || *mask >> dim & 1 || (ndim == 0 && i > 0)) {
       return false;
@@ -29,76 +42,222 @@ static bool get_mask(const struct dit_value *dims, int ndim, uint32_t *mask) {
   return true;
 }
 
-static int get_dtype(enum dit_reduce_kind kind, const struct dit_tensor_view *self, const struct dit_value *asked) {
-  int dtype = asked->tag == DIT_VALUE_INT ? (int)asked->v.i : self->dtype;
-  if (kind == DIT_REDUCE_SUM && asked->tag == DIT_VALUE_NONE && !op_is_floating(dtype)) {
-    return DIT_DTYPE_I64;
+struct shape {
+  uint32_t mask;
+  bool keep;
+  int ndim;
+  int64_t sizes[DIT_MAX_DIMS];
+  int64_t reduced;  ///< elements that go into one result
+};
+
+static const struct dit_value none = {.tag = DIT_VALUE_NONE};
+
+static bool infer_shape(const struct dit_call *call, const struct dit_tensor_view *self, const struct form *form,
+                        struct shape *shape) {
+  if (!get_mask(form->dims < 0 ? &none : &call->args[form->dims], self->ndim, &shape->mask)) {
+    return false;
   }
-  if (kind == DIT_REDUCE_MEAN && !op_is_floating(dtype)) {
-    return -1;
+  shape->keep = form->keep >= 0 && call->args[form->keep].v.i != 0;
+  shape->ndim = 0;
+  shape->reduced = 1;
+  for (int dim = 0; dim < self->ndim; dim++) {
+    bool reduced = shape->mask >> dim & 1;
+    shape->reduced *= reduced ? self->sizes[dim] : 1;
+    if (!reduced || shape->keep) {
+      shape->sizes[shape->ndim++] = reduced ? 1 : self->sizes[dim];
+    }
+  }
+  return true;
+}
+
+/// Make the result and call the row's function with the call's arguments.
+static enum dit_status run_library(struct dit_call *call, const struct dit_tensor_view *self, const struct shape *shape,
+                                   int dtype) {
+  struct dit_tensor_view *given = call->op->target == OP_OUT ? op_get_given(call, 0) : NULL, out;
+  const struct dit_tensor_view *outs[1] = {&out};
+  if (!op_is_plain(dtype) || (call->op->target == OP_OUT && !given) || !op_can_invoke(call, call->op->function)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, &self, 1, shape->ndim, shape->sizes, dtype, &out));
+  DIT_RETURN_IF_NOT_OK(op_invoke(call, call->op->function, outs, 0));
+  return op_return(call, 0, &out);
+}
+
+/// The tensor to reduce; NULL when it is not for this layer.
+static const struct dit_tensor_view *get_self(struct dit_call *call) {
+  const struct dit_tensor_view *self = op_get_tensor(call, 0);
+  return op_check_input(self) == DIT_OK && op_is_device(self) ? self : NULL;
+}
+
+// ---- sum, mean, prod
+
+static enum dit_status run_kernel(struct dit_call *call, enum dit_reduce_kind kind, const struct dit_tensor_view *self,
+                                  const struct shape *shape, int dtype) {
+  struct dit_tensor_view *given = call->op->target == OP_OUT ? op_get_given(call, 0) : NULL, out;
+  int64_t sizes[DIT_MAX_DIMS], strides[DIT_MAX_DIMS];
+  if (!OP_HAS_KERNEL(call, reduce)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, &self, 1, shape->ndim, shape->sizes, dtype, &out));
+  struct dit_tensor_view full = out;
+  for (int dim = 0, next = 0; dim < self->ndim; dim++) {
+    bool reduced = shape->mask >> dim & 1;
+    sizes[dim] = reduced ? 1 : self->sizes[dim];
+    strides[dim] = reduced ? 0 : out.strides[next];
+    next += !reduced || shape->keep;
+  }
+  full.sizes = sizes;
+  full.strides = strides;
+  full.ndim = self->ndim;
+  DIT_RETURN_IF_NOT_OK(call->kernels->reduce(call->stream, kind, &full, self, shape->mask, call->err));
+  return op_return(call, 0, &out);
+}
+
+/// Result dtype; -1 where PyTorch refuses. A given result tells it when `dtype` does not.
+static int get_sum_dtype(struct dit_call *call, const struct dit_tensor_view *self, const struct dit_value *asked,
+                         bool mean, bool exact) {
+  const struct dit_tensor_view *given = call->op->target == OP_OUT && !exact ? op_get_given(call, 0) : NULL;
+  int dtype = asked->tag == DIT_VALUE_INT ? (int)asked->v.i : self->dtype;
+  if (given && asked->tag == DIT_VALUE_NONE) {
+    dtype = given->dtype;  // PyTorch accumulates in the type of a given result
+    return mean && dtype != self->dtype ? -1 : dtype;
+  }
+  if (!mean && asked->tag == DIT_VALUE_NONE && !op_is_floating(dtype)) {
+    return DIT_DTYPE_I64;
   }
   return dtype;
 }
 
-static enum dit_status run_reduce(struct dit_call *call, enum dit_reduce_kind kind, const struct dit_value *dims,
-                                  bool keep, const struct dit_value *asked, enum op_target target, int out_index) {
-  const struct dit_tensor_view *self = op_get_tensor(call, 0);
-  struct dit_tensor_view *given = target == OP_OUT ? op_get_tensor(call, out_index) : NULL, out;
-  uint32_t mask;
-  if (!OP_HAS_KERNEL(call, reduce) || op_check_input(self) != DIT_OK || !op_is_device(self) ||
-      (target == OP_OUT && !given) || !get_mask(dims, self->ndim, &mask)) {
+static enum dit_status run_sum(struct dit_call *call, const struct form *form) {
+  const struct dit_tensor_view *self = get_self(call);
+  const bool mean = call->op->function == DIT_DIOPI_diopiMean;
+  struct shape shape;
+  if (!self || (call->op->target == OP_OUT && !op_get_given(call, 0)) || !infer_shape(call, self, form, &shape)) {
     return DIT_ERR_UNSUPPORTED;
   }
-  int dtype = get_dtype(kind, self, asked);
-  if (target == OP_OUT && asked->tag == DIT_VALUE_NONE) {
-    dtype = given->dtype;  // PyTorch accumulates in the type of a given result
-    if (kind == DIT_REDUCE_MEAN && dtype != self->dtype) {
-      return DIT_ERR_UNSUPPORTED;
-    }
-  }
-  if (!op_is_plain(dtype) || dtype == DIT_DTYPE_BOOL) {
+  const bool exact = form->dims < 0;  // these out= forms take the functional form's dtype alone
+  const int dtype = get_sum_dtype(call, self, &call->args[form->dtype], mean, exact);
+  if (!op_is_plain(dtype) || dtype == DIT_DTYPE_BOOL || (mean && !op_is_floating(dtype))) {
     return DIT_ERR_UNSUPPORTED;
   }
-  int64_t sizes[DIT_MAX_DIMS], full_sizes[DIT_MAX_DIMS], strides[DIT_MAX_DIMS];
-  int ndim = 0;
-  for (int dim = 0; dim < self->ndim; dim++) {
-    bool reduced = mask >> dim & 1;
-    full_sizes[dim] = reduced ? 1 : self->sizes[dim];
-    if (!reduced || keep) {
-      sizes[ndim++] = full_sizes[dim];
-    }
+  call->args[form->dtype].tag = DIT_VALUE_NONE;  // the result's dtype says it; the place may be the one of `dim`
+  if (call->op->function != DIT_DIOPI_diopiProd && !op_can_invoke(call, call->op->function)) {
+    return run_kernel(call, mean ? DIT_REDUCE_MEAN : DIT_REDUCE_SUM, self, &shape, dtype);
   }
-  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, &self, 1, ndim, sizes, dtype, &out));
-  struct dit_tensor_view full = out;
-  for (int dim = 0, next = 0; dim < self->ndim; dim++) {
-    bool reduced = mask >> dim & 1;
-    strides[dim] = reduced ? 0 : out.strides[next];
-    next += !reduced || keep;
-  }
-  full.sizes = full_sizes;
-  full.strides = strides;
-  full.ndim = self->ndim;
-  DIT_RETURN_IF_NOT_OK(call->kernels->reduce(call->stream, kind, &full, self, mask, call->err));
-  return op_return(call, 0, &out);
+  return run_library(call, self, &shape, dtype);
 }
-
-static const struct dit_value none = {.tag = DIT_VALUE_NONE};
 
 enum dit_status op_sum(struct dit_call *call) {
-  return run_reduce(call, DIT_REDUCE_SUM, &none, false, &call->args[1], OP_NEW, 0);
+  static const struct form form = {-1, -1, 1};
+  return run_sum(call, &form);
 }
 enum dit_status op_sum_dim(struct dit_call *call) {
-  return run_reduce(call, DIT_REDUCE_SUM, &call->args[1], call->args[2].v.i != 0, &call->args[3], OP_NEW, 0);
+  static const struct form form = {1, 2, 3};
+  return run_sum(call, &form);
 }
-enum dit_status op_sum_out(struct dit_call *call) {
-  return run_reduce(call, DIT_REDUCE_SUM, &call->args[1], call->args[2].v.i != 0, &call->args[3], OP_OUT, 4);
+
+// ---- one result per slice, without a dtype argument
+
+static const struct form no_form = {-1, -1, -1}, dim_form = {1, 2, -1};
+
+static enum dit_status run_plain(struct dit_call *call, const struct form *form, int dtype, bool empty) {
+  const struct dit_tensor_view *self = get_self(call);
+  struct shape shape;
+  if (!self || !infer_shape(call, self, form, &shape) || (!empty && self->numel == 0)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return run_library(call, self, &shape, dtype < 0 ? self->dtype : dtype);
 }
-enum dit_status op_mean(struct dit_call *call) {
-  return run_reduce(call, DIT_REDUCE_MEAN, &none, false, &call->args[1], OP_NEW, 0);
+
+enum dit_status op_extreme(struct dit_call *call) {
+  return run_plain(call, &no_form, -1, false);
 }
-enum dit_status op_mean_dim(struct dit_call *call) {
-  return run_reduce(call, DIT_REDUCE_MEAN, &call->args[1], call->args[2].v.i != 0, &call->args[3], OP_NEW, 0);
+enum dit_status op_extreme_dims(struct dit_call *call) {
+  return run_plain(call, &dim_form, -1, false);
 }
-enum dit_status op_mean_out(struct dit_call *call) {
-  return run_reduce(call, DIT_REDUCE_MEAN, &call->args[1], call->args[2].v.i != 0, &call->args[3], OP_OUT, 4);
+enum dit_status op_position(struct dit_call *call) {
+  return run_plain(call, &dim_form, DIT_DTYPE_I64, false);
+}
+
+static int get_truth_dtype(struct dit_call *call) {
+  const struct dit_tensor_view *self = op_get_tensor(call, 0);
+  return self && self->dtype == DIT_DTYPE_U8 ? DIT_DTYPE_U8 : DIT_DTYPE_BOOL;
+}
+enum dit_status op_truth(struct dit_call *call) {
+  return run_plain(call, &no_form, get_truth_dtype(call), true);
+}
+enum dit_status op_truth_dim(struct dit_call *call) {
+  return run_plain(call, &dim_form, get_truth_dtype(call), true);
+}
+
+// ---- norm, std
+
+static void set_default(struct dit_value *value, int64_t number) {
+  if (value->tag == DIT_VALUE_NONE) {
+    value->tag = DIT_VALUE_INT;
+    value->v.i = number;
+  }
+}
+
+/// Floating input, result of the same dtype; `last` is the number of leading arguments that DIOPI's function has too.
+static enum dit_status run_floating(struct dit_call *call, const struct form *form) {
+  const struct dit_tensor_view *self = get_self(call);
+  if (!self || !op_is_floating(self->dtype) ||
+      (form->dtype >= 0 && call->args[form->dtype].tag == DIT_VALUE_INT &&
+       call->args[form->dtype].v.i != self->dtype)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return run_plain(call, form, -1, false);
+}
+
+enum dit_status op_norm(struct dit_call *call) {
+  set_default(&call->args[1], 2);
+  return run_floating(call, &no_form);
+}
+enum dit_status op_norm_dim(struct dit_call *call) {
+  static const struct form form = {2, 3, -1};
+  set_default(&call->args[1], 2);
+  return run_floating(call, &form);
+}
+enum dit_status op_vector_norm(struct dit_call *call) {
+  static const struct form form = {2, 3, 4};
+  return run_floating(call, &form);
+}
+
+/// std with less than two degrees of freedom makes PyTorch warn: left to it.
+enum dit_status op_std(struct dit_call *call) {
+  static const struct form form = {1, 3, -1};
+  const struct dit_tensor_view *self = get_self(call);
+  struct shape shape;
+  set_default(&call->args[2], 1);
+  if (!self || !infer_shape(call, self, &form, &shape) || call->args[2].tag != DIT_VALUE_INT ||
+      shape.reduced <= call->args[2].v.i) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return run_floating(call, &form);
+}
+
+// ---- values and indices
+
+enum dit_status op_extreme_dim(struct dit_call *call) {
+  const struct dit_tensor_view *self = get_self(call);
+  const bool given = call->op->target == OP_OUT;
+  struct dit_tensor_view values, indices;
+  struct shape shape;
+  if (!self || !infer_shape(call, self, &dim_form, &shape) || self->numel == 0 ||
+      !op_can_invoke(call, call->op->function) || (given && (!op_get_given(call, 0) || !op_get_given(call, 1))) ||
+      (given && op_get_given(call, 0)->storage == op_get_given(call, 1)->storage)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  if (given && (op_get_given(call, 0)->dtype != self->dtype || op_get_given(call, 1)->dtype != DIT_DTYPE_I64)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given ? op_get_given(call, 0) : NULL, &self, 1, shape.ndim,
+                                             shape.sizes, self->dtype, &values));
+  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given ? op_get_given(call, 1) : NULL, &self, 1, shape.ndim,
+                                             shape.sizes, DIT_DTYPE_I64, &indices));
+  const struct dit_tensor_view *outs[2] = {&values, &indices};
+  DIT_RETURN_IF_NOT_OK(op_invoke(call, call->op->function, outs, 0));
+  DIT_RETURN_IF_NOT_OK(op_return(call, 0, &values));
+  return op_return(call, 1, &indices);
 }

@@ -28,28 +28,6 @@
   X("aten::div", "out", op_div_out)                                         \
   X("aten::div_", "Tensor", op_div_tensor_inplace)                          \
   X("aten::div_", "Scalar", op_div_scalar_inplace)                          \
-  X("aten::fill_", "Scalar", op_fill_scalar)                                \
-  X("aten::fill_", "Tensor", op_fill_tensor)                                \
-  X("aten::zero_", "", op_zero)                                             \
-  X("aten::mm", "", op_mm)                                                  \
-  X("aten::mm", "out", op_mm_out)                                           \
-  X("aten::addmm", "", op_addmm)                                            \
-  X("aten::addmm", "out", op_addmm_out)                                     \
-  X("aten::bmm", "", op_bmm)                                                \
-  X("aten::bmm", "out", op_bmm_out)                                         \
-  X("aten::relu", "", op_relu)                                              \
-  X("aten::relu_", "", op_relu_inplace)                                     \
-  X("aten::gelu", "", op_gelu)                                              \
-  X("aten::gelu", "out", op_gelu_out)                                       \
-  X("aten::sum", "", op_sum)                                                \
-  X("aten::sum", "dim_IntList", op_sum_dim)                                 \
-  X("aten::sum", "IntList_out", op_sum_out)                                 \
-  X("aten::mean", "", op_mean)                                              \
-  X("aten::mean", "dim", op_mean_dim)                                       \
-  X("aten::mean", "out", op_mean_out)                                       \
-  X("aten::cat", "", op_cat)                                                \
-  X("aten::cat", "out", op_cat_out)                                         \
-  X("aten::native_dropout", "", op_native_dropout)                          \
   X("aten::histc", "", op_histc)                                            \
   X("aten::histc", "out", op_histc_out)                                     \
   X("aten::_thnn_fused_lstm_cell", "", op_lstm_cell)                        \

@@ -1,11 +1,12 @@
 /// relu and gelu: out[i] = f(self[i]), same dtype, strides as TensorIterator says for one input.
 ///
 /// relu(x) = max(x, 0) with NaN kept, any plain dtype but bool. gelu: floating dtypes; "none" is x * Phi(x), "tanh" its
-/// approximation.
+/// approximation. These two have a kernel for vendors whose library lacks diopiRelu and diopiGelu; the other unary
+/// operators are in elementwise.c.
 #include <stddef.h>
 #include <string.h>
 
-#include "infer.h"
+#include "invoke.h"
 #include "table.h"
 
 static enum dit_status run_unary(struct dit_call *call, enum dit_unary_kind kind, enum op_target target,
@@ -31,31 +32,26 @@ static enum dit_status run_unary(struct dit_call *call, enum dit_unary_kind kind
 }
 
 enum dit_status op_relu(struct dit_call *call) {
-  return run_unary(call, DIT_UNARY_RELU, OP_NEW, NULL);
-}
-
-enum dit_status op_relu_inplace(struct dit_call *call) {
-  return run_unary(call, DIT_UNARY_RELU, OP_INPLACE, op_get_tensor(call, 0));
-}
-
-static enum dit_status run_gelu(struct dit_call *call, enum op_target target) {
-  const struct dit_value *approximate = &call->args[1];
-  struct dit_tensor_view *out = target == OP_OUT ? op_get_tensor(call, 2) : NULL;
-  if (approximate->tag != DIT_VALUE_STRING) {
-    return DIT_ERR_UNSUPPORTED;
+  if (op_can_invoke(call, call->op->function)) {
+    return op_same(call);
   }
-  if (strcmp(approximate->v.string, "none") == 0) {
-    return run_unary(call, DIT_UNARY_GELU, target, out);
-  }
-  if (strcmp(approximate->v.string, "tanh") == 0) {
-    return run_unary(call, DIT_UNARY_GELU_TANH, target, out);
-  }
-  return DIT_ERR_UNSUPPORTED;
+  return call->op->target == OP_NEW ? run_unary(call, DIT_UNARY_RELU, OP_NEW, NULL)
+                                    : run_unary(call, DIT_UNARY_RELU, OP_INPLACE, op_get_tensor(call, 0));
 }
 
 enum dit_status op_gelu(struct dit_call *call) {
-  return run_gelu(call, OP_NEW);
-}
-enum dit_status op_gelu_out(struct dit_call *call) {
-  return run_gelu(call, OP_OUT);
+  const struct dit_value *approximate = &call->args[1];
+  const enum op_target target = (enum op_target)call->op->target;
+  if (approximate->tag != DIT_VALUE_STRING) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  const bool tanh = strcmp(approximate->v.string, "tanh") == 0;
+  if (!tanh && strcmp(approximate->v.string, "none") != 0) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  if (op_can_invoke(call, call->op->function)) {
+    return op_same(call);
+  }
+  return run_unary(call, tanh ? DIT_UNARY_GELU_TANH : DIT_UNARY_GELU, target,
+                   target == OP_OUT ? op_get_tensor(call, 2) : op_get_tensor(call, 0));
 }

@@ -71,14 +71,14 @@ SAME(DIOPI_VERSION, 1000);
 /// The declarations are weak and no library is linked, so all addresses are NULL; the types are what counts.
 static void test_signatures(void) {
   int count = 0;
-#define DIOPI_QUERY(name, header, family) count += _Generic(&(name), const char *(*)(void) : 1, default : 0);
+#define DIOPI_QUERY(name, header, family) count += _Generic(&(name), const char *(*)(void): 1, default: 0);
 #define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) \
-  count += _Generic(&(name), diopiError_t(*) parameters : 1, default : 0);
+  count += _Generic(&(name), diopiError_t(*) parameters: 1, default: 0);
 #include "diopi/functions.inc"
   CHECK(count == DIT_DIOPI_COUNT && count == 541);
 }
 
-#define SIGNATURE(name, returns, ...) _Generic(&(name), returns(*)(__VA_ARGS__) : 1, default : 0)
+#define SIGNATURE(name, returns, ...) _Generic(&(name), returns(*)(__VA_ARGS__): 1, default: 0)
 static void test_runtime(void) {
   int count = 0;
   count += SIGNATURE(diopiGetVersion, const char *, void);

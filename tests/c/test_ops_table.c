@@ -3,6 +3,7 @@
 #include "kernel_check.h"
 
 static const struct dit_kernel_vtable *kernels;
+static const struct dit_diopi_library *library;  ///< what the calls see; NULL: kernels alone
 
 #define MADE 8
 static struct sample made[MADE];
@@ -63,7 +64,7 @@ static struct dit_value boolean(bool on) {
 static struct dit_error err;
 static struct dit_value rets[DIT_MAX_RETS];
 
-static enum dit_status run(const char *name, const char *overload, struct dit_value *args, int nargs) {
+static enum dit_status run_many(const char *name, const char *overload, struct dit_value *args, int nargs, int nrets) {
   int count;
   const struct dit_op *table = dit_op_get_table(&count);
   memset(&err, 0, sizeof(err));
@@ -71,11 +72,11 @@ static enum dit_status run(const char *name, const char *overload, struct dit_va
     if (strcmp(table[i].name, name) == 0 && strcmp(table[i].overload, overload) == 0) {
       struct dit_call call = {.op = &table[i],
                               .nargs = nargs,
-                              .nrets = 1,
+                              .nrets = nrets,
                               .args = args,
                               .rets = rets,
                               .kernels = kernels,
-                              .diopi = dit_diopi_get_active(),
+                              .diopi = library,
                               .services = &services,
                               .err = &err};
       return table[i].run(&call);
@@ -83,6 +84,10 @@ static enum dit_status run(const char *name, const char *overload, struct dit_va
   }
   CHECK(!"operator is in the table");
   return DIT_ERR_INTERNAL;
+}
+
+static enum dit_status run(const char *name, const char *overload, struct dit_value *args, int nargs) {
+  return run_many(name, overload, args, nargs, 1);
 }
 
 static void release(void) {
@@ -348,10 +353,86 @@ static void test_families(void) {
   sample_destroy(&ints);
 }
 
+/// Elementwise rows: dtype rules, in-place forms, what a library without a function leaves to the fallback.
+static void test_elementwise(void) {
+  struct sample ints, floats, doubles;
+  const int64_t sizes[2] = {2, 3}, strides[2] = {3, 1};
+  sample_init(&ints, DIT_DTYPE_I64, 2, sizes, LAYOUT_CONTIGUOUS);
+  sample_init(&floats, DIT_DTYPE_F32, 2, sizes, LAYOUT_CONTIGUOUS);
+  sample_init(&doubles, DIT_DTYPE_F64, 2, sizes, LAYOUT_CONTIGUOUS);
+  sample_fill(&ints, false);
+  sample_fill(&floats, false);
+  CHECK_OK(run("aten::sin", "", (struct dit_value[]){tensor(&ints)}, 1));
+  check_result(DIT_DTYPE_F32, 2, sizes, strides);
+  CHECK_OK(run("aten::neg", "", (struct dit_value[]){tensor(&ints)}, 1));
+  check_result(DIT_DTYPE_I64, 2, sizes, strides);
+  CHECK(view_get(&rets[0].v.tensor, 2) == -view_get(&ints.view, 2));
+  CHECK_OK(run("aten::lt", "Scalar", (struct dit_value[]){tensor(&ints), real(0.5)}, 2));
+  check_result(DIT_DTYPE_BOOL, 2, sizes, strides);
+  CHECK(run("aten::sin_", "", (struct dit_value[]){tensor(&ints)}, 1) == DIT_ERR_INVALID);
+  CHECK_CONTAINS(err.message, "result type Float can't be cast to the desired output type Long");
+  CHECK_OK(run("aten::exp", "out", (struct dit_value[]){tensor(&floats), tensor(&doubles)}, 2));
+  CHECK(rets[0].v.tensor.data == doubles.view.data);
+  CHECK(is_close(view_get(&doubles.view, 1), expl(view_get(&floats.view, 1)), 1e-6));
+  CHECK(run("aten::neg", "out", (struct dit_value[]){tensor(&floats), tensor(&doubles)}, 2) == DIT_ERR_UNSUPPORTED);
+  CHECK(run("aten::pow", "Tensor_Scalar", (struct dit_value[]){tensor(&ints), integer(-1)}, 2) == DIT_ERR_UNSUPPORTED);
+  release();
+  const struct dit_diopi_library *whole = library;
+  static struct dit_diopi_library poor;
+  poor = *whole;
+  poor.functions.diopiAbsInp = NULL;
+  poor.functions.diopiSinInp = NULL;
+  poor.functions.diopiSin = NULL;
+  library = &poor;
+  const long double before = view_get(&floats.view, 3);
+  CHECK_OK(run("aten::abs_", "", (struct dit_value[]){tensor(&floats)}, 1));  // diopiAbs with out == self
+  CHECK(view_get(&floats.view, 3) == fabsl(before));
+  CHECK(run("aten::sin_", "", (struct dit_value[]){tensor(&floats)}, 1) == DIT_ERR_UNSUPPORTED);
+  CHECK(run("aten::sin", "", (struct dit_value[]){tensor(&floats)}, 1) == DIT_ERR_UNSUPPORTED);
+  library = NULL;
+  CHECK(run("aten::neg", "", (struct dit_value[]){tensor(&floats)}, 1) == DIT_ERR_UNSUPPORTED);
+  CHECK(made_count == 0);
+  library = whole;
+  sample_destroy(&ints);
+  sample_destroy(&floats);
+  sample_destroy(&doubles);
+}
+
+/// Lists: in place, results in the places of the inputs, and lists that do not belong together.
+static void test_lists(void) {
+  struct sample a, b;
+  const int64_t sizes[1] = {3}, other[1] = {2}, strides[1] = {1};
+  sample_init(&a, DIT_DTYPE_F32, 1, sizes, LAYOUT_CONTIGUOUS);
+  sample_init(&b, DIT_DTYPE_F32, 1, other, LAYOUT_CONTIGUOUS);
+  sample_fill(&a, false);
+  sample_fill(&b, false);
+  struct dit_tensor_view views[2] = {a.view, b.view}, single[1] = {a.view};
+  struct dit_value list = {.tag = DIT_VALUE_TENSORS}, shorter = {.tag = DIT_VALUE_TENSORS};
+  list.v.tensors.data = views;
+  list.v.tensors.size = 2;
+  shorter.v.tensors.data = single;
+  shorter.v.tensors.size = 1;
+  const long double before = view_get(&b.view, 1);
+  CHECK_OK(run_many("aten::_foreach_neg_", "", (struct dit_value[]){list}, 1, 0));
+  CHECK(view_get(&b.view, 1) == -before);
+  CHECK(run_many("aten::_foreach_add_", "List", (struct dit_value[]){list, shorter, integer(1)}, 3, 0) ==
+        DIT_ERR_UNSUPPORTED);
+  CHECK_OK(run("aten::_foreach_sqrt", "", (struct dit_value[]){list}, 1));
+  CHECK(rets[0].tag == DIT_VALUE_TENSORS && rets[0].v.tensors.size == 2 && made_count == 2);
+  CHECK(views[1].data != b.view.data && views[1].ndim == 1 && views[1].sizes[0] == 2 &&
+        views[1].strides[0] == strides[0]);
+  views[1] = b.view;
+  views[1].dtype = DIT_DTYPE_I32;
+  release();
+  CHECK(run_many("aten::_foreach_neg_", "", (struct dit_value[]){list}, 1, 0) == DIT_ERR_UNSUPPORTED);
+  sample_destroy(&a);
+  sample_destroy(&b);
+}
+
 static void test_table(void) {
   int count;
   const struct dit_op *table = dit_op_get_table(&count);
-  CHECK(count >= 50);
+  CHECK(count >= 400);
   for (int i = 0; i < count; i++) {
     CHECK(strncmp(table[i].name, "aten::", 6) == 0 && table[i].overload && table[i].run);
     for (int j = 0; j < i; j++) {
@@ -364,14 +445,22 @@ int main(void) {
   kernels = load_kernels();
   random_init();
   RUN(test_table);
-  RUN(test_promotion);
-  RUN(test_scalars);
-  RUN(test_strides);
-  RUN(test_messages);
-  RUN(test_overlap);
-  RUN(test_out);
-  RUN(test_unsupported);
-  RUN(test_families);
+  for (int pass = 0; pass < 2; pass++) {  // with the operator library, and with the device's kernels alone
+    library = pass == 0 ? dit_diopi_get_active() : NULL;
+    CHECK(pass == 1 || library);
+    RUN(test_promotion);
+    RUN(test_scalars);
+    RUN(test_strides);
+    RUN(test_messages);
+    RUN(test_overlap);
+    RUN(test_out);
+    RUN(test_unsupported);
+    if (library) {
+      RUN(test_families);
+      RUN(test_elementwise);
+      RUN(test_lists);
+    }
+  }
   dit_runtime_shutdown();
   return 0;
 }

@@ -269,6 +269,24 @@ def test_two_devices_side_by_side(captured, tmp_path, monkeypatch, capsys):
 # ---- judging
 
 
+def test_two_operator_libraries_side_by_side(captured, tmp_path):
+    """The library behind the device that is wrong is named; the other is not. Workers have the choice to themselves."""
+    words = [captured["files"], "--op", "*linear", "--accuracy", "--jobs", "1", "--json", "-"]
+    words += ["--library", "host", "--library", "faulty"]
+    answer = start(*words, environment=child_environment(DITORCH_FAULTY="value:diopi*,scale=0.5"))
+    output, _ = answer.communicate(timeout=120)
+    (case,) = json.loads(output)["cases"]
+    verdicts = {name: {row["verdict"] for row in rows["accuracy"]} for name, rows in case["results"].items()}
+    assert answer.returncode == 1 and verdicts["cuda@host"] == {"pass"} and verdicts["cuda@faulty"] == {"wrong"}
+
+
+def test_a_library_needs_a_device_and_a_file(captured, capsys):
+    assert run_here(captured["files"], "--device", "cpu", "--library", "host") == 2
+    assert "the CPU has no operator library" in capsys.readouterr().err
+    assert run_here(captured["files"], "--library", "nowhere") == 2
+    assert "'nowhere' not found" in capsys.readouterr().err
+
+
 def judge(value, wanted, name="torch.add", native=None, wide=None, is_wide=False):
     return replay_judge.judge_value("x", value, wanted, name, replay_judge.Yardstick(wide, native, is_wide))
 

@@ -1,8 +1,8 @@
 /// What the files of the embedded accelerator share: device table, streams, marks (one recording of an event).
 ///
 /// Files: device.c (vtable, copies), properties.c (what the machine has), memory.c (device and pinned blocks), status.c
-/// (memory in use, for other processes), stream.c (queues and workers), event.c (events and marks). Kernels (engine/, ops/) see
-/// host.h alone.
+/// (memory in use, for other processes), stream.c (queues and workers), event.c (events and marks). Kernels (engine/,
+/// ops/) see host.h alone.
 #ifndef DIT_VENDORS_HOST_HOST_INTERNAL_H
 #define DIT_VENDORS_HOST_HOST_INTERNAL_H
 

@@ -54,6 +54,14 @@ class RequiredArgument:
 
 
 @dataclass
+class NumberArgument:
+    """A number that the function writes behind a pointer: bool * (diopiEqual), double * (diopiClipGradNorm)."""
+
+    expected: bool | int | float
+    tolerance: float = 0.0
+
+
+@dataclass
 class GeneratorArgument:
     """A random generator."""
 
@@ -64,8 +72,8 @@ class GeneratorArgument:
 @dataclass
 class Case:
     """The call and its judgement. `arguments` follow the function's parameters after ctx: TensorArgument or None for a
-    tensor, a list of TensorArgument for a list, RequiredArgument, GeneratorArgument, int, float, bool, str, a list of int
-    for sizes, a number or (dtype name, number) for a scalar; None for an absent optional argument."""
+    tensor, a list of TensorArgument for a list, RequiredArgument, NumberArgument, GeneratorArgument, int, float, bool,
+    str, a list of int for sizes, a number or (dtype name, number) for a scalar; None for what is absent."""
 
     id: str
     """function/entry/dtype/layout/number, such as "diopiAdd/broadcast/float32/strided/3"."""

@@ -11,6 +11,11 @@
 #include "nest.h"
 #include "scalar.h"
 
+#if KERNEL_X86
+#include <immintrin.h>
+#define HALF_ROUND (_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#endif
+
 /// Types that C converts by itself.
 #define NATIVE_LIST(X) \
   X(U8, uint8_t)       \
@@ -46,23 +51,33 @@ enum native {
       NATIVE_COUNT
 };
 
-#define DEFINE_CAST(dst_suffix, dst_type, src_suffix, src_type)                             \
-  static void cast_##dst_suffix##_##src_suffix(void *dst, const void *src, int64_t count) { \
-    dst_type *restrict d = dst;                                                             \
-    const src_type *restrict s = src;                                                       \
-    for (int64_t i = 0; i < count; i++) {                                                   \
-      d[i] = (dst_type)CONVERT_##dst_suffix(s[i]);                                          \
-    }                                                                                       \
-  }
-/// Only the float -> uint8 pairs and bool differ from a plain C conversion.
+KERNEL_INLINE uint64_t wrap_to_u64(double value) {
+  const uint64_t high = value >= 0x1p63;
+  return (uint64_t)(int64_t)(value - (double)high * 0x1p63) ^ high << 63;
+}
+
+#define CAST_PARAMS (void *dst, const void *src, int64_t count)
+#define CAST_ARGS (dst, src, count)
+#define DEFINE_CAST(dst_suffix, dst_type, src_suffix, src_type)            \
+  KERNEL_INLINE void cast_##dst_suffix##_##src_suffix##_body CAST_PARAMS { \
+    dst_type *restrict d = dst;                                            \
+    const src_type *restrict s = src;                                      \
+    for (int64_t i = 0; i < count; i++) {                                  \
+      d[i] = (dst_type)CONVERT_##dst_suffix(s[i]);                         \
+    }                                                                      \
+  }                                                                        \
+  KERNEL_MULTI(static, cast_##dst_suffix##_##src_suffix, CAST_PARAMS, CAST_ARGS)
+/// Only the pairs from floating types to unsigned ones and bool differ from a plain C conversion: negative numbers
+/// wrap.
 #define CONVERT_U8(value) _Generic((value), float: (int64_t)(value), double: (int64_t)(value), default: (value))
 #define CONVERT_I8(value) (value)
 #define CONVERT_I16(value) (value)
 #define CONVERT_I32(value) (value)
 #define CONVERT_I64(value) (value)
-#define CONVERT_U16(value) (value)
-#define CONVERT_U32(value) (value)
-#define CONVERT_U64(value) (value)
+#define CONVERT_U16(value) CONVERT_U8(value)
+#define CONVERT_U32(value) CONVERT_U8(value)
+#define CONVERT_U64(value) \
+  _Generic((value), float: wrap_to_u64((double)(value)), double: wrap_to_u64((double)(value)), default: (value))
 #define CONVERT_F32(value) (value)
 #define CONVERT_F64(value) (value)
 #define CONVERT_BOOL(value) ((value) != 0)
@@ -114,16 +129,62 @@ static bool is_complex(int dtype) {
   return dtype == DIT_DTYPE_C32 || dtype == DIT_DTYPE_C64 || dtype == DIT_DTYPE_C128;
 }
 
-KERNEL_INLINE void cast_half_to_float_body(float *restrict dst, const uint16_t *restrict src, int64_t count) {
+static void half_to_float_plain(float *restrict dst, const uint16_t *restrict src, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     dst[i] = half_to_float(src[i]);
   }
 }
-KERNEL_INLINE void cast_half_from_float_body(uint16_t *restrict dst, const float *restrict src, int64_t count) {
+static void half_from_float_plain(uint16_t *restrict dst, const float *restrict src, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     dst[i] = half_from_float(src[i]);
   }
 }
+
+#if KERNEL_X86
+// the processor's own conversions, 8 or 16 at a time
+KERNEL_V3 static int64_t half_to_float_v3(float *dst, const uint16_t *src, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    _mm256_storeu_ps(dst + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(src + i))));
+  }
+  return i;
+}
+KERNEL_V3 static int64_t half_from_float_v3(uint16_t *dst, const float *src, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    _mm_storeu_si128((__m128i *)(void *)(dst + i), _mm256_cvtps_ph(_mm256_loadu_ps(src + i), HALF_ROUND));
+  }
+  return i;
+}
+KERNEL_V4 static int64_t half_to_float_v4(float *dst, const uint16_t *src, int64_t count) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    _mm512_storeu_ps(dst + i, _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(src + i))));
+  }
+  return i;
+}
+KERNEL_V4 static int64_t half_from_float_v4(uint16_t *dst, const float *src, int64_t count) {
+  int64_t i = 0;
+  for (; i + 16 <= count; i += 16) {
+    _mm256_storeu_si256((__m256i *)(void *)(dst + i), _mm512_cvtps_ph(_mm512_loadu_ps(src + i), HALF_ROUND));
+  }
+  return i;
+}
+#define HALF_VECTORS(name) \
+  (kernel_level == 4 ? name##_v4(dst, src, count) : kernel_level == 3 ? name##_v3(dst, src, count) : 0)
+#else
+#define HALF_VECTORS(name) 0
+#endif
+
+void cast_half_to_float(float *restrict dst, const uint16_t *restrict src, int64_t count) {
+  const int64_t done = HALF_VECTORS(half_to_float);
+  half_to_float_plain(dst + done, src + done, count - done);
+}
+void cast_half_from_float(uint16_t *restrict dst, const float *restrict src, int64_t count) {
+  const int64_t done = HALF_VECTORS(half_from_float);
+  half_from_float_plain(dst + done, src + done, count - done);
+}
+
 KERNEL_INLINE void cast_bfloat_to_float_body(float *restrict dst, const uint16_t *restrict src, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     dst[i] = bfloat_to_float(src[i]);
@@ -134,10 +195,6 @@ KERNEL_INLINE void cast_bfloat_from_float_body(uint16_t *restrict dst, const flo
     dst[i] = bfloat_from_float(src[i]);
   }
 }
-KERNEL_MULTI(, cast_half_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count),
-             (dst, src, count))
-KERNEL_MULTI(, cast_half_from_float, (uint16_t *restrict dst, const float *restrict src, int64_t count),
-             (dst, src, count))
 KERNEL_MULTI(, cast_bfloat_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count),
              (dst, src, count))
 KERNEL_MULTI(, cast_bfloat_from_float, (uint16_t *restrict dst, const float *restrict src, int64_t count),
@@ -285,7 +342,45 @@ struct wide {
   }                                                                   \
   break;
 
+#define DEFINE_REPEAT(type)                                                                \
+  KERNEL_INLINE void repeat_##type##_body(type *restrict dst, type value, int64_t count) { \
+    for (int64_t i = 0; i < count; i++) {                                                  \
+      dst[i] = value;                                                                      \
+    }                                                                                      \
+  }                                                                                        \
+  KERNEL_MULTI(static, repeat_##type, (type *restrict dst, type value, int64_t count), (dst, value, count))
+DEFINE_REPEAT(uint16_t)
+DEFINE_REPEAT(uint32_t)
+DEFINE_REPEAT(uint64_t)
+
+/// One element `count` times, contiguous; src may be dst's first.
+static void repeat(char *dst, const char *src, int width, int64_t count) {
+  struct wide value = {{0, 0}};
+  memcpy(&value, src, (size_t)width);
+  if (width == 1) {
+    memset(dst, *(const unsigned char *)&value, (size_t)count);
+  } else if (width == 2) {
+    uint16_t number;
+    memcpy(&number, &value, sizeof number);
+    repeat_uint16_t((uint16_t *)(void *)dst, number, count);
+  } else if (width == 4) {
+    uint32_t number;
+    memcpy(&number, &value, sizeof number);
+    repeat_uint32_t((uint32_t *)(void *)dst, number, count);
+  } else if (width == 8) {
+    repeat_uint64_t((uint64_t *)(void *)dst, value.part[0], count);
+  } else {
+    for (int64_t i = 0; i < count; i++) {
+      memcpy(dst + i * width, &value, (size_t)width);
+    }
+  }
+}
+
 void cast_move(char *dst, int64_t dst_stride, const char *src, int64_t src_stride, int width, int64_t count) {
+  if (src_stride == 0 && dst_stride == width) {
+    repeat(dst, src, width, count);
+    return;
+  }
   if (dst_stride == width && src_stride == width) {
     memmove(dst, src, (size_t)(count * width));
     return;

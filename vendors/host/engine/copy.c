@@ -1,8 +1,8 @@
 /// copy and fill: the kernels that only move and convert elements.
 ///
-/// copy: contiguous runs of one type are memcpy, a run that is strided on one side and contiguous on the other in a
-/// second dimension is a blocked transpose, the rest is gathered, converted and scattered in blocks. fill: the value is
-/// converted once.
+/// copy: contiguous runs of one type are memcpy (short ones row by row in one loop, reversed ones in a loop of their
+/// own), a run that is strided on one side and contiguous on the other in a second dimension is a blocked transpose,
+/// the rest is gathered, converted and scattered in blocks. fill: the value is converted once.
 #include <string.h>
 
 #include "cast.h"
@@ -11,6 +11,7 @@
 #include "kernels.h"
 #include "nest.h"
 #include "scalar.h"
+#include "simd.h"
 
 struct copy_task {
   struct nest nest;
@@ -18,10 +19,49 @@ struct copy_task {
   int dst_width, src_width;
 };
 
+#define REVERSE_PARAMS (void *restrict dst, const void *restrict src, int64_t count)
+#define REVERSE_LOOP(name, type)                  \
+  KERNEL_INLINE void name##_body REVERSE_PARAMS { \
+    type *d = dst;                                \
+    const type *s = src;                          \
+    for (int64_t i = 0; i < count; i++) {         \
+      d[i] = s[-i];                               \
+    }                                             \
+  }                                               \
+  KERNEL_MULTI(static, name, REVERSE_PARAMS, (dst, src, count))
+REVERSE_LOOP(reverse_1, uint8_t)
+REVERSE_LOOP(reverse_2, uint16_t)
+REVERSE_LOOP(reverse_4, uint32_t)
+REVERSE_LOOP(reverse_8, uint64_t)
+
+/// dst[i] = src[-i]; false for widths without a loop.
+static bool reverse(int width, void *dst, const void *src, int64_t count) {
+  switch (width) {
+    case 1:
+      reverse_1(dst, src, count);
+      return true;
+    case 2:
+      reverse_2(dst, src, count);
+      return true;
+    case 4:
+      reverse_4(dst, src, count);
+      return true;
+    case 8:
+      reverse_8(dst, src, count);
+      return true;
+    default:
+      return false;
+  }
+}
+
 static void copy_run(void *context, char *const *data, int64_t count) {
   const struct copy_task *task = context;
   const int64_t dst_stride = task->nest.strides[0][0], src_stride = task->nest.strides[1][0];
   if (task->dst_dtype == task->src_dtype) {
+    if (dst_stride == task->dst_width && src_stride == -dst_stride &&
+        reverse(task->dst_width, data[0], data[1], count)) {
+      return;
+    }
     cast_move(data[0], dst_stride, data[1], src_stride, task->dst_width, count);
     return;
   }
@@ -38,38 +78,146 @@ static void copy_run(void *context, char *const *data, int64_t count) {
   }
 }
 
-/// Tiles of TILE x TILE elements keep both sides in the first-level cache.
-#define TILE 16
+// ---- rows: short runs that are contiguous on both sides
 
-#define TRANSPOSE_TILE(type)                                                                                   \
-  for (int64_t j = 0; j < outer; j++) {                                                                        \
-    for (int64_t i = 0; i < inner; i++) {                                                                      \
-      memcpy(dst + i * (int64_t)sizeof(type) + j * dst_outer, src + i * src_inner + j * (int64_t)sizeof(type), \
-             sizeof(type));                                                                                    \
-    }                                                                                                          \
-  }                                                                                                            \
+#define ROW_BYTES 1024
+
+struct row_task {
+  struct nest nest;  ///< without the run
+  int64_t bytes;
+};
+
+#define ROW_LOOP(size)                                      \
+  for (int64_t i = 0; i < count; i++) {                     \
+    memcpy(dst + i * dst_step, src + i * src_step, (size)); \
+  }                                                         \
   break;
 
-/// dst contiguous along `inner`, src contiguous along `outer`.
-static void transpose_tile(int width, char *dst, int64_t dst_outer, const char *src, int64_t src_inner, int64_t inner,
-                           int64_t outer) {
-  switch (width) {
-    case 1:
-      TRANSPOSE_TILE(uint8_t)
-    case 2:
-      TRANSPOSE_TILE(uint16_t)
-    case 4:
-      TRANSPOSE_TILE(uint32_t)
+static void copy_rows(void *context, char *const *data, int64_t count) {
+  const struct row_task *task = context;
+  char *restrict dst = data[0];
+  const char *restrict src = data[1];
+  const int64_t dst_step = task->nest.strides[0][0], src_step = task->nest.strides[1][0];
+  switch (task->bytes) {
+    case 8:
+      ROW_LOOP(8)
+    case 16:
+      ROW_LOOP(16)
+    case 32:
+      ROW_LOOP(32)
+    case 64:
+      ROW_LOOP(64)
+    case 128:
+      ROW_LOOP(128)
     default:
-      TRANSPOSE_TILE(uint64_t)
+      ROW_LOOP((size_t)task->bytes)
   }
+}
+
+static bool is_rows(const struct copy_task *task) {
+  const struct nest *nest = &task->nest;
+  return task->dst_dtype == task->src_dtype && nest->ndim >= 2 && nest->strides[0][0] == task->dst_width &&
+         nest->strides[1][0] == task->dst_width && nest->sizes[0] * task->dst_width <= ROW_BYTES;
+}
+
+static void walk_rows(void *context, int64_t begin, int64_t end) {
+  const struct row_task *task = context;
+  nest_walk(&task->nest, begin, end, copy_rows, context);
+}
+
+static void run_rows(const struct copy_task *copy) {
+  struct row_task task = {.nest = copy->nest, .bytes = copy->nest.sizes[0] * copy->dst_width};
+  struct nest *nest = &task.nest;
+  for (int dim = 1; dim < nest->ndim; dim++) {
+    nest->sizes[dim - 1] = nest->sizes[dim];
+    nest->strides[0][dim - 1] = nest->strides[0][dim];
+    nest->strides[1][dim - 1] = nest->strides[1][dim];
+  }
+  nest->ndim--;
+  nest->numel = copy->nest.numel / copy->nest.sizes[0];
+  dit_parallel_for(0, nest->numel, NEST_GRAIN / copy->nest.sizes[0] + 1, walk_rows, &task);
+}
+
+// ---- transposes
+
+/// Square tiles go through a buffer that fits the first-level cache: every cache line of both sides is touched once,
+/// also where the lines of a tile fall into the same cache set.
+#define TILE 64
+#define TILE_WIDE 32  ///< for elements of 8 bytes
+#define TILE_LEAST 8
+static int64_t get_tile(int width) {
+  return width == 8 ? TILE_WIDE : TILE;
+}
+
+/// Squares of 16-byte vectors are turned in registers. A round interleaves row k with row k + count / 2, which moves
+/// one bit of the row number into the column number; after log2(count) rounds they have changed places.
+#if defined(__clang__)
+#define MIX(vector, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define MIX(vector, a, b, ...) __builtin_shuffle(a, b, (vector){__VA_ARGS__})
+#endif
+#define TURN_SQUARES(type, vector, count, low, high)                                          \
+  for (; i + (count) <= inner; i += (count)) {                                                \
+    for (int64_t j = 0; j + (count) <= outer; j += (count)) {                                 \
+      vector a[count], b[count];                                                              \
+      for (int k = 0; k < (count); k++) {                                                     \
+        memcpy(&a[k], src + (i + k) * src_inner + j * (int64_t)sizeof(type), sizeof(vector)); \
+      }                                                                                       \
+      for (int round = 1; round < (count); round *= 2) {                                      \
+        for (int k = 0; k < (count) / 2; k++) {                                               \
+          b[2 * k] = low(vector, a[k], a[k + (count) / 2]);                                   \
+          b[2 * k + 1] = high(vector, a[k], a[k + (count) / 2]);                              \
+        }                                                                                     \
+        memcpy(a, b, sizeof a);                                                               \
+      }                                                                                       \
+      for (int k = 0; k < (count); k++) {                                                     \
+        memcpy(&tile[j + k][i], &a[k], sizeof(vector));                                       \
+      }                                                                                       \
+    }                                                                                         \
+  }
+/// dst contiguous along `inner`, src contiguous along `outer`; both at most `side`. What the squares leave over goes
+/// element by element.
+#define DEFINE_TILE(name, type, side, count, SQUARES)                                                                \
+  static void name(char *dst, int64_t dst_outer, const char *src, int64_t src_inner, int64_t inner, int64_t outer) { \
+    type tile[side][side];                                                                                           \
+    int64_t i = 0;                                                                                                   \
+    SQUARES                                                                                                          \
+    const int64_t turned = i, from = outer - outer % (count);                                                        \
+    for (i = 0; i < inner; i++) {                                                                                    \
+      const type *row = (const type *)(src + i * src_inner);                                                         \
+      for (int64_t j = i < turned ? from : 0; j < outer; j++) {                                                      \
+        tile[j][i] = row[j];                                                                                         \
+      }                                                                                                              \
+    }                                                                                                                \
+    for (int64_t j = 0; j < outer; j++) {                                                                            \
+      memcpy(dst + j * dst_outer, tile[j], (size_t)inner * sizeof(type));                                            \
+    }                                                                                                                \
+  }
+#define LOW_8(vector, a, b) MIX(vector, a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define HIGH_8(vector, a, b) MIX(vector, a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW_4(vector, a, b) MIX(vector, a, b, 0, 4, 1, 5)
+#define HIGH_4(vector, a, b) MIX(vector, a, b, 2, 6, 3, 7)
+#define LOW_2(vector, a, b) MIX(vector, a, b, 0, 2)
+#define HIGH_2(vector, a, b) MIX(vector, a, b, 1, 3)
+typedef uint16_t vector_u16 __attribute__((vector_size(16)));
+typedef uint32_t vector_u32 __attribute__((vector_size(16)));
+typedef uint64_t vector_u64 __attribute__((vector_size(16)));
+DEFINE_TILE(turn_1, uint8_t, TILE, 1, )
+DEFINE_TILE(turn_2, uint16_t, TILE, 8, TURN_SQUARES(uint16_t, vector_u16, 8, LOW_8, HIGH_8))
+DEFINE_TILE(turn_4, uint32_t, TILE, 4, TURN_SQUARES(uint32_t, vector_u32, 4, LOW_4, HIGH_4))
+DEFINE_TILE(turn_8, uint64_t, TILE_WIDE, 2, TURN_SQUARES(uint64_t, vector_u64, 2, LOW_2, HIGH_2))
+
+typedef void turn_function(char *dst, int64_t dst_outer, const char *src, int64_t src_inner, int64_t inner,
+                           int64_t outer);
+static turn_function *get_turn(int width) {
+  return width == 1 ? turn_1 : width == 2 ? turn_2 : width == 4 ? turn_4 : turn_8;
 }
 
 static bool is_transpose(const struct copy_task *task) {
   const struct nest *nest = &task->nest;
   return task->dst_dtype == task->src_dtype && nest->ndim >= 2 && task->dst_width <= 8 &&
-         nest->strides[0][0] == task->dst_width && nest->strides[1][1] == task->src_width && nest->sizes[0] >= TILE &&
-         nest->sizes[1] >= TILE;
+         nest->strides[0][0] == task->dst_width && nest->strides[1][1] == task->src_width &&
+         nest->sizes[0] >= TILE_LEAST && nest->sizes[1] >= TILE_LEAST;
 }
 
 struct band_task {
@@ -77,27 +225,28 @@ struct band_task {
   int64_t bands;  ///< per matrix
 };
 
-/// Tasks are bands of TILE steps of dimension 1; the dimensions above select the matrix.
+/// Tasks are bands of one tile's steps of dimension 1; the dimensions above select the matrix.
 static void transpose_bands(void *context, int64_t begin, int64_t end) {
   const struct band_task *task = context;
   const struct nest *nest = &task->copy->nest;
   const int width = task->copy->dst_width;
+  const int64_t tile = get_tile(width);
+  turn_function *turn = get_turn(width);
   for (int64_t band = begin; band < end; band++) {
     char *dst = nest->data[0];
     const char *src = nest->data[1];
-    int64_t rest = band / task->bands, first = band % task->bands * TILE;
+    int64_t rest = band / task->bands, first = band % task->bands * tile;
     for (int dim = 2; dim < nest->ndim; dim++) {
       dst += rest % nest->sizes[dim] * nest->strides[0][dim];
       src += rest % nest->sizes[dim] * nest->strides[1][dim];
       rest /= nest->sizes[dim];
     }
-    int64_t outer = nest->sizes[1] - first < TILE ? nest->sizes[1] - first : TILE;
+    int64_t outer = nest->sizes[1] - first < tile ? nest->sizes[1] - first : tile;
     dst += first * nest->strides[0][1];
     src += first * nest->strides[1][1];
-    for (int64_t i = 0; i < nest->sizes[0]; i += TILE) {
-      int64_t inner = nest->sizes[0] - i < TILE ? nest->sizes[0] - i : TILE;
-      transpose_tile(width, dst + i * width, nest->strides[0][1], src + i * nest->strides[1][0], nest->strides[1][0],
-                     inner, outer);
+    for (int64_t i = 0; i < nest->sizes[0]; i += tile) {
+      int64_t inner = nest->sizes[0] - i < tile ? nest->sizes[0] - i : tile;
+      turn(dst + i * width, nest->strides[0][1], src + i * nest->strides[1][0], nest->strides[1][0], inner, outer);
     }
   }
 }
@@ -105,13 +254,18 @@ static void transpose_bands(void *context, int64_t begin, int64_t end) {
 static void copy_all(void *argument) {
   struct copy_task *task = argument;
   if (is_transpose(task)) {
-    struct band_task bands = {task, (task->nest.sizes[1] + TILE - 1) / TILE};
+    const int64_t tile = get_tile(task->dst_width);
+    struct band_task bands = {task, (task->nest.sizes[1] + tile - 1) / tile};
     int64_t count = bands.bands;
     for (int dim = 2; dim < task->nest.ndim; dim++) {
       count *= task->nest.sizes[dim];
     }
-    int64_t grain = NEST_GRAIN / (TILE * task->nest.sizes[0]);
+    int64_t grain = NEST_GRAIN / (tile * task->nest.sizes[0]);
     dit_parallel_for(0, count, grain, transpose_bands, &bands);
+    return;
+  }
+  if (is_rows(task)) {
+    run_rows(task);
     return;
   }
   nest_run(&task->nest, copy_run, task);

@@ -6,10 +6,10 @@
 
 #include "cast.h"
 #include "dit/parallel.h"
-#include "dit/random.h"
 #include "host.h"
 #include "kernels.h"
 #include "nest.h"
+#include "philox.h"
 #include "scalar.h"
 
 struct operand {
@@ -46,12 +46,10 @@ static int64_t locate(const struct dropout_task *task, const struct operand *ope
 }
 
 static void draw(const struct dropout_task *task, int64_t first, int64_t count, uint8_t *mask) {
-  for (int64_t i = 0; i < count; i += 4) {
-    uint32_t random[4];
-    dit_philox_generate(task->seed, 0, task->offset + (uint64_t)(first + i) / 4, random);
-    for (int64_t j = 0; j < 4 && i + j < count; j++) {
-      mask[i + j] = random[j] < task->limit;
-    }
+  uint32_t random[NEST_BLOCK];
+  philox_fill(task->seed, task->offset + (uint64_t)first / 4, (count + 3) / 4, random);
+  for (int64_t i = 0; i < count; i++) {
+    mask[i] = random[i] < task->limit;
   }
 }
 

@@ -1,9 +1,12 @@
 /// The matrix product kernel: out = beta * bias + alpha * a @ b for a batch of matrices.
 ///
 /// float and double: tiny products by a direct loop, others by BLAS where one was found, else by the built-in blocked
-/// code. half and bfloat16 are widened to float, accumulated there and rounded once. Integers multiply in plain C with
-/// 64-bit sums. Strides that BLAS cannot take are packed first; large products are cut into tiles by shape alone.
-/// Without memory for packing a plain loop does the work: slow, but right.
+/// code. half and bfloat16 are widened to float, accumulated there and rounded once. Complex matrices are four real
+/// products of their parts. Integers multiply in plain C and wrap. Strides that BLAS cannot take are packed
+/// first; large products are cut into tiles by shape alone. Without memory for packing a plain loop does the work:
+/// slow, but right.
+#include "gemm.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +14,6 @@
 #include "cast.h"
 #include "dit/alloc.h"
 #include "dit/parallel.h"
-#include "gemm_builtin.h"
 #include "host.h"
 #include "kernels.h"
 
@@ -78,6 +80,10 @@ static int64_t load_integer(int dtype, const char *data, int64_t index) {
   int64_t value;
   cast_block(DIT_DTYPE_I64, &value, dtype, data + index * (int64_t)dit_dtype_get_size(dtype), 1);
   return value;
+}
+
+static bool is_complex(int dtype) {
+  return dtype == DIT_DTYPE_C64 || dtype == DIT_DTYPE_C128;
 }
 
 static bool is_floating(int dtype) {
@@ -219,9 +225,15 @@ static void transpose_problem(struct gemm_problem *p) {
   }
 }
 
-static void multiply(struct gemm_problem *p) {
+void gemm_multiply(struct gemm_problem *p) {
   if (gemm_is_tiny(p->m, p->n, p->k)) {
     gemm_tiny(p);
+    return;
+  }
+  if (p->n < p->m && p->n <= 8) {
+    transpose_problem(p);  // few columns: few rows then
+  }
+  if (gemm_is_thin(p) && gemm_thin(p)) {
     return;
   }
   if (p->c_strides[1] != 1 && p->c_strides[0] == 1) {
@@ -268,29 +280,130 @@ static void set_problem(const struct gemm_task *task, int64_t batch, struct gemm
   p->wide = task->dtype == DIT_DTYPE_F64;
 }
 
-static void multiply_one(const struct gemm_task *task, int64_t batch) {
-  struct gemm_problem problem;
-  set_problem(task, batch, &problem);
+/// out = bias, where there is one: the products add to it.
+static void copy_bias(const struct gemm_task *task, int64_t batch) {
   if (task->has_bias) {
-    struct operand bias = task->bias;
-    struct dit_tensor_view to = {.data = problem.c,
+    const size_t width = dit_dtype_get_size(task->dtype);
+    struct dit_tensor_view to = {.data = get_matrix(&task->out, batch, width),
                                  .sizes = task->out.sizes + 1,
                                  .strides = task->out.strides + 1,
-                                 .numel = problem.m * problem.n,
+                                 .numel = task->out.sizes[1] * task->out.sizes[2],
                                  .ndim = 2,
                                  .dtype = (int16_t)task->dtype};
     struct dit_tensor_view from = to;
-    from.data = get_matrix(&bias, batch, dit_dtype_get_size(task->dtype));
-    from.strides = bias.strides + 1;
+    from.data = get_matrix(&task->bias, batch, width);
+    from.strides = task->bias.strides + 1;
     enum dit_status status = kernel_copy(NULL, &to, &from, NULL);
     (void)status;  // one dtype: cannot fail
   }
-  multiply(&problem);
+}
+
+static void multiply_one(const struct gemm_task *task, int64_t batch) {
+  struct gemm_problem problem;
+  set_problem(task, batch, &problem);
+  copy_bias(task, batch);
+  gemm_multiply(&problem);
+}
+
+// ---- complex: re = a.re b.re - a.im b.im, im = a.re b.im + a.im b.re
+
+/// Products of real parts: `a_part`, `b_part` and `c_part` are 0 (real) or 1 (imaginary).
+static void multiply_parts(const struct gemm_problem *whole, int a_part, int b_part, int c_part, double sign,
+                           double beta) {
+  struct gemm_problem p = *whole;
+  const int64_t size = p.wide ? 8 : 4;
+  p.a = (const char *)p.a + a_part * size;
+  p.b = (const char *)p.b + b_part * size;
+  p.c = (char *)p.c + c_part * size;
+  p.alpha *= sign;
+  p.beta = beta;
+  gemm_multiply(&p);
+}
+
+/// K = 0: out = beta * out, or 0.
+static void scale_complex(const struct gemm_problem *p) {
+  for (int64_t i = 0; i < 2 * p->m * p->n; i++) {
+    const int64_t at = i / 2 / p->n * p->c_strides[0] + i / 2 % p->n * p->c_strides[1] + i % 2;
+    if (p->wide) {
+      ((double *)p->c)[at] = p->beta == 0 ? 0 : ((double *)p->c)[at] * p->beta;
+    } else {
+      ((float *)p->c)[at] = p->beta == 0 ? 0 : ((float *)p->c)[at] * (float)p->beta;
+    }
+  }
+}
+
+static void run_complex_batch(void *context, int64_t begin, int64_t end) {
+  const struct gemm_task *task = context;
+  const size_t width = dit_dtype_get_size(task->dtype);
+  for (int64_t batch = begin; batch < end; batch++) {
+    struct gemm_problem p;
+    set_problem(task, batch, &p);
+    p.a = get_matrix(&task->a, batch, width);
+    p.b = get_matrix(&task->b, batch, width);
+    p.c = get_matrix(&task->out, batch, width);
+    p.wide = task->dtype == DIT_DTYPE_C128;
+    for (int i = 0; i < 2; i++) {
+      p.a_strides[i] *= 2;
+      p.b_strides[i] *= 2;
+      p.c_strides[i] *= 2;
+    }
+    copy_bias(task, batch);
+    if (p.k == 0) {
+      scale_complex(&p);
+      continue;
+    }
+    multiply_parts(&p, 0, 0, 0, 1, p.beta);
+    multiply_parts(&p, 1, 1, 0, -1, 1);
+    multiply_parts(&p, 0, 1, 1, 1, p.beta);
+    multiply_parts(&p, 1, 0, 1, 1, 1);
+  }
 }
 
 static void run_batch(void *context, int64_t begin, int64_t end) {
   for (int64_t batch = begin; batch < end; batch++) {
     multiply_one(context, batch);
+  }
+}
+
+// ---- integers: one matrix at a time in 32 or 64 bits, whose low bits are those of the narrower types
+
+static bool multiply_integers(struct gemm_task *task, int64_t batch) {
+  const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
+  const int work = task->dtype == DIT_DTYPE_I64 ? DIT_DTYPE_I64 : DIT_DTYPE_I32;
+  const int64_t size = (int64_t)dit_dtype_get_size(work);
+  char *room = dit_malloc((size_t)((m * k + k * n + m * n) * size));
+  if (!room) {
+    return false;
+  }
+  char *a = room, *b = a + m * k * size, *c = b + k * n * size;
+  copy_matrix(&task->a, batch, task->dtype, a, work, false);
+  copy_matrix(&task->b, batch, task->dtype, b, work, false);
+  if (task->has_bias) {
+    copy_matrix(&task->bias, batch, task->dtype, c, work, false);
+  } else {
+    memset(c, 0, (size_t)(m * n * size));
+  }
+  struct gemm_integers product = {.m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .a = a,
+                                  .b = b,
+                                  .c = c,
+                                  .alpha = (uint64_t)(int64_t)task->alpha,
+                                  .beta = task->has_bias ? (uint64_t)(int64_t)task->beta : 1,
+                                  .wide = work == DIT_DTYPE_I64};
+  gemm_multiply_integers(&product);
+  copy_matrix(&task->out, batch, task->dtype, c, work, true);
+  dit_free(room);
+  return true;
+}
+
+static void run_integer_batch(void *context, int64_t begin, int64_t end) {
+  struct gemm_task *task = context;
+  for (int64_t batch = begin; batch < end; batch++) {
+    if (!multiply_integers(task, batch)) {
+      run_plain(task, batch * task->out.sizes[1], (batch + 1) * task->out.sizes[1]);
+    }
   }
 }
 
@@ -319,7 +432,7 @@ static bool multiply_half(struct gemm_task *task, int64_t batch) {
                                  .c_strides = {n, 1},
                                  .alpha = task->alpha,
                                  .beta = task->has_bias ? task->beta : 0};
-  multiply(&problem);
+  gemm_multiply(&problem);
   copy_matrix(&task->out, batch, task->dtype, c, DIT_DTYPE_F32, true);
   dit_free(room);
   return true;
@@ -338,14 +451,22 @@ static void run_gemm(void *argument) {
   struct gemm_task *task = argument;
   const int64_t batches = task->out.sizes[0], k = task->a.sizes[2];
   bool half = task->dtype == DIT_DTYPE_F16 || task->dtype == DIT_DTYPE_BF16;
-  if (k == 0 || (!half && !is_floating(task->dtype))) {
+  if (is_complex(task->dtype)) {
+    dit_parallel_for(0, batches, 1, run_complex_batch, task);
+    return;
+  }
+  if (k == 0) {
     multiply_plain(task);
     return;
   }
   // many small matrices: one thread each; few large ones: all threads on each
   double work = (double)task->out.sizes[1] * (double)task->out.sizes[2] * (double)k;
   int64_t grain = work > 2097152.0 && batches < 16 ? batches : (int64_t)(262144.0 / (work + 1)) + 1;
-  dit_parallel_for(0, batches, grain, half ? run_half_batch : run_batch, task);
+  dit_parallel_for(0, batches, grain,
+                   half                       ? run_half_batch
+                   : is_floating(task->dtype) ? run_batch
+                                              : run_integer_batch,
+                   task);
 }
 
 /// The 4 x 4 path: one tiny float or double product on the default stream needs no task.
@@ -374,9 +495,10 @@ enum dit_status kernel_gemm(void *stream, const struct dit_tensor_view *out, con
                             const struct dit_tensor_view *b, const struct dit_tensor_view *bias, double alpha,
                             double beta, struct dit_error *err) {
   enum dit_dtype_class class = dit_dtype_get_class(out->dtype);
-  if ((!is_floating(out->dtype) && class != DIT_DTYPE_CLASS_INT && out->dtype != DIT_DTYPE_U8) ||
-      a->dtype != out->dtype || b->dtype != out->dtype || (bias && bias->dtype != out->dtype) ||
-      (!is_floating(out->dtype) && (alpha != trunc(alpha) || beta != trunc(beta)))) {
+  const bool real = is_floating(out->dtype), complex = is_complex(out->dtype);
+  if ((!real && !complex && class != DIT_DTYPE_CLASS_INT && out->dtype != DIT_DTYPE_U8) || a->dtype != out->dtype ||
+      b->dtype != out->dtype || (bias && bias->dtype != out->dtype) ||
+      (!real && !complex && (alpha != trunc(alpha) || beta != trunc(beta)))) {
     return DIT_ERR_UNSUPPORTED;
   }
   if (out->numel == 0 || try_tiny(stream, out, a, b, beta == 0 ? NULL : bias, alpha)) {

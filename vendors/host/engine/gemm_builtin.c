@@ -89,10 +89,28 @@ struct blocked_task {
   int64_t column, columns;
   int64_t deep, depth;
   char *packed_b;
+  const int64_t *rows;  ///< where b's rows begin; NULL: by its strides
 };
 
 static int64_t get_size(const struct gemm_problem *problem) {
   return problem->wide ? 8 : 4;
+}
+
+/// A strip of b whose rows begin anywhere.
+static void pack_rows(const struct blocked_task *task, char *dst, int64_t column, int64_t valid) {
+  const int64_t size = get_size(task->problem), bytes = task->width * size;
+  const char *b = (const char *)task->problem->b + column * size;
+  const int64_t *rows = task->rows + task->deep;
+  if (valid == task->width && bytes == 128) {
+    for (int64_t k = 0; k < task->depth; k++) {
+      memcpy(dst + k * 128, b + rows[k] * size, 128);
+    }
+    return;
+  }
+  for (int64_t k = 0; k < task->depth; k++) {
+    memcpy(dst + k * bytes, b + rows[k] * size, (size_t)(valid * size));
+    memset(dst + k * bytes + valid * size, 0, (size_t)(bytes - valid * size));
+  }
 }
 
 static void pack_b(void *context, int64_t begin, int64_t end) {
@@ -101,6 +119,11 @@ static void pack_b(void *context, int64_t begin, int64_t end) {
   const int64_t size = get_size(p);
   for (int64_t strip = begin; strip < end; strip++) {
     int64_t first = strip * task->width, valid = task->columns - first;
+    if (task->rows) {
+      pack_rows(task, task->packed_b + first * task->depth * size, task->column + first,
+                valid < task->width ? valid : task->width);
+      continue;
+    }
     const char *src =
         (const char *)p->b + (task->deep * p->b_strides[0] + (task->column + first) * p->b_strides[1]) * size;
     pack_strip(p->wide, task->packed_b + first * task->depth * size, src, valid < task->width ? valid : task->width,
@@ -108,15 +131,29 @@ static void pack_b(void *context, int64_t begin, int64_t end) {
   }
 }
 
-#define MERGE_LOOP(type)                                                                                       \
-  for (int64_t i = 0; i < rows; i++) {                                                                         \
-    type *c = (type *)at + i * p->c_strides[0];                                                                \
-    const type *t = (const type *)tile + i * task->width;                                                      \
-    const type alpha = (type)p->alpha, beta = (type)(first ? p->beta : 1);                                     \
-    for (int64_t j = 0; j < columns; j++) {                                                                    \
-      type *target = c + j * p->c_strides[1];                                                                  \
-      *target = beta == 0 ? alpha * t[j] : beta == 1 ? *target + alpha * t[j] : beta * *target + alpha * t[j]; \
-    }                                                                                                          \
+#define MERGE_ROW(step)                                                             \
+  for (int64_t j = 0; j < columns; j++) {                                           \
+    c[j * (step)] = beta == 0 ? alpha * t[j] : beta * c[j * (step)] + alpha * t[j]; \
+  }
+
+#define MERGE_LOOP(type)                                                   \
+  for (int64_t i = 0; i < rows; i++) {                                     \
+    type *restrict c = (type *)at + i * p->c_strides[0];                   \
+    const type *restrict t = (const type *)tile + i * task->width;         \
+    const type alpha = (type)p->alpha, beta = (type)(first ? p->beta : 1); \
+    if (p->c_strides[1] != 1) {                                            \
+      MERGE_ROW(p->c_strides[1])                                           \
+    } else if (beta == 1 && alpha == 1) {                                  \
+      for (int64_t j = 0; j < columns; j++) {                              \
+        c[j] += t[j];                                                      \
+      }                                                                    \
+    } else if (beta == 0) {                                                \
+      for (int64_t j = 0; j < columns; j++) {                              \
+        c[j] = alpha * t[j];                                               \
+      }                                                                    \
+    } else {                                                               \
+      MERGE_ROW(1)                                                         \
+    }                                                                      \
   }
 
 static void merge_tile(const struct blocked_task *task, int64_t row, int64_t column, int64_t rows, int64_t columns,
@@ -155,8 +192,12 @@ static void multiply_rows(void *context, int64_t begin, int64_t end) {
 }
 
 bool gemm_blocked(const struct gemm_problem *p) {
+  return gemm_blocked_rows(p, NULL);
+}
+
+bool gemm_blocked_rows(const struct gemm_problem *p, const int64_t *rows) {
   struct tile_choice choice = choose_tile();
-  struct blocked_task task = {.problem = p, .tile = choice.run[p->wide]};
+  struct blocked_task task = {.problem = p, .tile = choice.run[p->wide], .rows = rows};
   task.width = 2 * choice.vector_bytes / get_size(p);
   int64_t columns = p->n < BLOCK_COLUMNS ? p->n : BLOCK_COLUMNS, depth = p->k < BLOCK_DEPTH ? p->k : BLOCK_DEPTH;
   columns = (columns + task.width - 1) / task.width * task.width;

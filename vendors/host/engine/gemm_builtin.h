@@ -22,5 +22,21 @@ void gemm_tiny(const struct gemm_problem *problem);
 /// Blocked and packed, spread over the threads; the result does not depend on their number. False (nothing written)
 /// without memory.
 bool gemm_blocked(const struct gemm_problem *problem);
+/// The same where row i of b begins `rows[i]` elements behind problem->b, with neighbouring columns; rows may overlap.
+bool gemm_blocked_rows(const struct gemm_problem *problem, const int64_t *rows);
+/// A few rows against many columns of b that lie contiguous each: dot products at the speed of reading b. Only when
+/// gemm_is_thin; false (nothing written) without memory.
+bool gemm_is_thin(const struct gemm_problem *problem);
+bool gemm_thin(const struct gemm_problem *problem);
+
+/// c = alpha * a @ b + beta * c for dense matrices of 32-bit (or 64-bit, `wide`) integers that wrap.
+struct gemm_integers {
+  int64_t m, n, k;
+  const void *a, *b;
+  void *c;
+  uint64_t alpha, beta;
+  bool wide;
+};
+void gemm_multiply_integers(struct gemm_integers *product);
 
 #endif

@@ -50,7 +50,7 @@ static void fuse_dims(struct nest *nest) {
   nest->ndim = last + 1;
 }
 
-void nest_init(struct nest *nest, int operands, const struct dit_tensor_view *const *views) {
+static void collect_dims(struct nest *nest, int operands, const struct dit_tensor_view *const *views) {
   int64_t width[NEST_OPERANDS];
   nest->operands = operands;
   nest->numel = views[0]->numel;
@@ -76,11 +76,20 @@ void nest_init(struct nest *nest, int operands, const struct dit_tensor_view *co
       nest->strides[operand][0] = width[operand];
     }
   }
+}
+
+void nest_init(struct nest *nest, int operands, const struct dit_tensor_view *const *views) {
+  collect_dims(nest, operands, views);
   for (int i = 1; i < nest->ndim; i++) {
     for (int j = i; j > 0 && is_inner(nest, j, j - 1); j--) {
       swap_dims(nest, j, j - 1);
     }
   }
+  fuse_dims(nest);
+}
+
+void nest_init_ordered(struct nest *nest, int operands, const struct dit_tensor_view *const *views) {
+  collect_dims(nest, operands, views);
   fuse_dims(nest);
 }
 

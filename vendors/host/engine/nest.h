@@ -9,7 +9,7 @@
 
 #include "dit/tensor.h"
 
-#define NEST_OPERANDS 3
+#define NEST_OPERANDS 10
 /// Elements per parallel task and per staging block.
 #define NEST_GRAIN 32768
 #define NEST_BLOCK 512
@@ -25,6 +25,8 @@ struct nest {
 
 /// All views have the sizes of views[0].
 void nest_init(struct nest *nest, int operands, const struct dit_tensor_view *const *views);
+/// The same without sorting: elements are walked in row-major order of the views.
+void nest_init_ordered(struct nest *nest, int operands, const struct dit_tensor_view *const *views);
 /// Call `body` for runs along dimension 0 that cover the elements [begin, end) of the nest's own order. `data` are the
 /// operands' addresses.
 typedef void nest_body(void *context, char *const *data, int64_t count);

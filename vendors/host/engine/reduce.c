@@ -1,9 +1,11 @@
-/// Sums and means over any set of dimensions.
+/// Reductions over any set of dimensions (reduce.h): how a tensor is cut and walked.
 ///
 /// Accumulation is float for float, half and bfloat16 results, double for double, 64-bit integer for integers. Sums are
 /// pairwise: blocks of ROW_BLOCK (or ROW_BLOCK_DIRECT) elements (or cascades of COLUMN_STEP rows) added in a tree, so
 /// the error grows with log n. How the work is cut depends on shapes and strides alone, never on the number of threads:
 /// results repeat on any machine size.
+#include "reduce.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +15,6 @@
 #include "host.h"
 #include "kernels.h"
 #include "nest.h"
-#include "simd.h"
 
 #define ROW_BLOCK NEST_BLOCK   // elements per leaf when they are staged
 #define ROW_BLOCK_DIRECT 2048  // when they are added where they lie
@@ -39,100 +40,23 @@ struct reduce_task {
   int in_dtype, out_dtype, work;
   int in_width, out_width;
   bool convert_twice;  ///< elements are rounded to the result dtype before they are added
-  bool mean;
+  enum reduce_kind kind;
+  double parameter;
+  const struct reduce_fold *fold;
   bool rows;              ///< the innermost memory dimension is reduced
   int64_t leaf;           ///< elements per leaf of the tree
   int64_t chunks, chunk;  ///< of the reduced index, when few results share much work
 };
 
-typedef union {
-  float f;
-  double d;
-  int64_t i;
-} accumulator;
-
-// ---- blocks of contiguous work-type values
-
-#define LANES 64
-#define SUM_BODY(name, type)                                                   \
-  KERNEL_INLINE void name##_body(const type *p, int64_t count, type *result) { \
-    type lanes[LANES] = {0};                                                   \
-    int64_t i = 0;                                                             \
-    for (; i + LANES <= count; i += LANES) {                                   \
-      for (int j = 0; j < LANES; j++) {                                        \
-        lanes[j] += p[i + j];                                                  \
-      }                                                                        \
-    }                                                                          \
-    for (int j = 0; i < count; i++, j++) {                                     \
-      lanes[j] += p[i];                                                        \
-    }                                                                          \
-    for (int width = LANES / 2; width > 0; width /= 2) {                       \
-      for (int j = 0; j < width; j++) {                                        \
-        lanes[j] += lanes[j + width];                                          \
-      }                                                                        \
-    }                                                                          \
-    *result = lanes[0];                                                        \
-  }                                                                            \
-  KERNEL_MULTI(static, name, (const type *p, int64_t count, type *result), (p, count, result))
-SUM_BODY(sum_f32, float)
-SUM_BODY(sum_f64, double)
-SUM_BODY(sum_u64, uint64_t)
-
-#define ADD_BODY(name, type)                                                                    \
-  KERNEL_INLINE void name##_body(type *restrict total, const type *restrict p, int64_t count) { \
-    for (int64_t i = 0; i < count; i++) {                                                       \
-      total[i] += p[i];                                                                         \
-    }                                                                                           \
-  }                                                                                             \
-  KERNEL_MULTI(static, name, (type *restrict total, const type *restrict p, int64_t count), (total, p, count))
-ADD_BODY(add_f32, float)
-ADD_BODY(add_f64, double)
-ADD_BODY(add_u64, uint64_t)
-
-static accumulator sum_block(int work, const void *block, int64_t count) {
-  accumulator result;
-  if (work == DIT_DTYPE_F32) {
-    sum_f32(block, count, &result.f);
-  } else if (work == DIT_DTYPE_F64) {
-    sum_f64(block, count, &result.d);
-  } else {
-    uint64_t sum;
-    sum_u64(block, count, &sum);
-    result.i = (int64_t)sum;
-  }
-  return result;
-}
-
-static void add_blocks(int work, void *total, const void *block, int64_t count) {
-  if (work == DIT_DTYPE_F32) {
-    add_f32(total, block, count);
-  } else if (work == DIT_DTYPE_F64) {
-    add_f64(total, block, count);
-  } else {
-    add_u64(total, block, count);
-  }
-}
-
-static accumulator add_two(int work, accumulator a, accumulator b) {
-  if (work == DIT_DTYPE_F32) {
-    a.f += b.f;
-  } else if (work == DIT_DTYPE_F64) {
-    a.d += b.d;
-  } else {
-    a.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
-  }
-  return a;
-}
-
 static int get_width(int work) {
-  return work == DIT_DTYPE_F32 ? 4 : 8;
+  return (int)dit_dtype_get_size(work);
 }
 
 /// `count` elements from `data` with a byte stride, in the work type. Returns `data` itself when nothing has to be
 /// done.
 static const void *load_block(const struct reduce_task *task, const char *data, int64_t stride, int64_t count,
                               char *room) {
-  char raw[NEST_BLOCK * 8], rounded[NEST_BLOCK * 8];
+  char raw[NEST_BLOCK * 16], rounded[NEST_BLOCK * 8];
   const bool strided = stride != task->in_width && count > 1;
   if (task->in_dtype == task->work && !task->convert_twice) {
     if (!strided) {
@@ -154,21 +78,65 @@ static const void *load_block(const struct reduce_task *task, const char *data, 
   return room;
 }
 
+/// What remains to be done to the folded values: division, root.
+#define FINISH_LOOP(type, EXPRESSION)     \
+  for (int64_t i = 0; i < count; i++) {   \
+    const type x = ((const type *)in)[i]; \
+    ((type *)out)[i] = EXPRESSION;        \
+  }
+static void finish_block(const struct reduce_task *task, void *out, const void *in, int64_t count) {
+  const double number = (double)task->reduced.numel, root = 1 / task->parameter;
+  const bool single = task->work == DIT_DTYPE_F32;
+  if (task->kind == REDUCE_MEAN && single) {
+    FINISH_LOOP(float, x / (float)number)
+  } else if (task->kind == REDUCE_MEAN) {
+    FINISH_LOOP(double, x / number)
+  } else if (task->kind == REDUCE_NORM_2 && single) {
+    FINISH_LOOP(float, sqrtf(x))
+  } else if (task->kind == REDUCE_NORM_2) {
+    FINISH_LOOP(double, sqrt(x))
+  } else if (single) {
+    FINISH_LOOP(float, powf(x, (float)root))
+  } else {
+    FINISH_LOOP(double, pow(x, root))
+  }
+}
+
 static void store_results(const struct reduce_task *task, char *out, int64_t stride, const void *block, int64_t count) {
   _Alignas(16) char scaled[NEST_BLOCK * 8], raw[NEST_BLOCK * 8];
-  const double divisor = (double)task->reduced.numel;
-  if (task->mean) {
-    for (int64_t i = 0; i < count; i++) {
-      if (task->work == DIT_DTYPE_F32) {
-        ((float *)scaled)[i] = ((const float *)block)[i] / (float)divisor;
-      } else {
-        ((double *)scaled)[i] = ((const double *)block)[i] / divisor;
-      }
-    }
+  if (task->kind == REDUCE_MEAN || task->kind == REDUCE_NORM_2 || task->kind == REDUCE_NORM_P) {
+    finish_block(task, scaled, block, count);
     block = scaled;
+  }
+  if (task->out_dtype == task->work && (stride == task->out_width || count == 1)) {
+    memcpy(out, block, (size_t)(count * task->out_width));
+    return;
   }
   cast_block(task->out_dtype, raw, task->work, block, count);
   cast_scatter(out, stride, raw, task->out_width, count);
+}
+
+static union reduce_value fold_row(const struct reduce_task *task, const void *block, int64_t count) {
+  union reduce_value result;
+  task->fold->row(block, count, task->parameter, &result);
+  return result;
+}
+
+static union reduce_value join_two(const struct reduce_task *task, union reduce_value a, union reduce_value b) {
+  task->fold->merge(&a, &b, 1);
+  return a;
+}
+
+static void fill_identity(const struct reduce_task *task, char *line, int64_t count) {
+  const size_t width = (size_t)get_width(task->work), bytes = width * (size_t)count;
+  if (task->fold->identity.i == 0) {
+    memset(line, 0, bytes);
+    return;
+  }
+  memcpy(line, &task->fold->identity, width);
+  for (size_t done = width; done < bytes; done *= 2) {  // doubling: few long copies
+    memcpy(line + done, line, done < bytes - done ? done : bytes - done);
+  }
 }
 
 // ---- rows: one result at a time
@@ -184,14 +152,14 @@ static int64_t locate(const struct axes *axes, int64_t index, int64_t *run) {
   return offset;
 }
 
-static accumulator sum_leaf(const struct reduce_task *task, const char *base, int64_t begin, int64_t end) {
+static union reduce_value fold_leaf(const struct reduce_task *task, const char *base, int64_t begin, int64_t end) {
   _Alignas(64) char block[ROW_BLOCK * 8], part[ROW_BLOCK * 8];
   if (task->leaf == ROW_BLOCK_DIRECT) {
-    return sum_block(task->work, base + begin * task->in_width, end - begin);
+    return fold_row(task, base + begin * task->in_width, end - begin);
   }
   int64_t run, offset = locate(&task->reduced, begin, &run);
   if (run >= end - begin) {
-    return sum_block(task->work, load_block(task, base + offset, task->reduced.in[0], end - begin, block), end - begin);
+    return fold_row(task, load_block(task, base + offset, task->reduced.in[0], end - begin, block), end - begin);
   }
   int width = get_width(task->work);
   for (int64_t at = begin; at < end; at += run) {
@@ -200,20 +168,25 @@ static accumulator sum_leaf(const struct reduce_task *task, const char *base, in
     memcpy(block + (at - begin) * width, load_block(task, base + offset, task->reduced.in[0], run, part),
            (size_t)(run * width));
   }
-  return sum_block(task->work, block, end - begin);
+  return fold_row(task, block, end - begin);
 }
 
-static accumulator sum_tree(const struct reduce_task *task, const char *base, int64_t begin, int64_t end) {
+static union reduce_value fold_tree(const struct reduce_task *task, const char *base, int64_t begin, int64_t end) {
   if (end - begin <= task->leaf) {
-    return sum_leaf(task, base, begin, end);
+    return fold_leaf(task, base, begin, end);
   }
   int64_t blocks = (end - begin + task->leaf - 1) / task->leaf, middle = begin + blocks / 2 * task->leaf;
-  return add_two(task->work, sum_tree(task, base, begin, middle), sum_tree(task, base, middle, end));
+  return join_two(task, fold_tree(task, base, begin, middle), fold_tree(task, base, middle, end));
 }
 
 static void locate_kept(const struct reduce_task *task, int64_t index, const char **in, char **out) {
   *in = task->in;
   *out = task->out;
+  if (task->kept.ndim == 1) {
+    *in += index * task->kept.in[0];
+    *out += index * task->kept.out[0];
+    return;
+  }
   for (int dim = 0; dim < task->kept.ndim; dim++) {
     *in += index % task->kept.sizes[dim] * task->kept.in[dim];
     *out += index % task->kept.sizes[dim] * task->kept.out[dim];
@@ -227,14 +200,14 @@ static void run_rows(void *context, int64_t begin, int64_t end) {
     const char *in;
     char *out;
     locate_kept(task, k, &in, &out);
-    accumulator sum = sum_tree(task, in, 0, task->reduced.numel);
+    union reduce_value sum = fold_tree(task, in, 0, task->reduced.numel);
     store_results(task, out, task->out_width, &sum, 1);
   }
 }
 
 struct chunk_task {
   const struct reduce_task *reduce;
-  accumulator *partial;  ///< [kept][chunks]
+  union reduce_value *partial;  ///< [kept][chunks]
 };
 
 static void run_row_chunks(void *context, int64_t begin, int64_t end) {
@@ -246,20 +219,21 @@ static void run_row_chunks(void *context, int64_t begin, int64_t end) {
     locate_kept(task, i / task->chunks, &in, &out);
     int64_t first = i % task->chunks * task->chunk, last = first + task->chunk;
     last = last < task->reduced.numel ? last : task->reduced.numel;
-    chunks->partial[i] = sum_tree(task, in, first, last);
+    chunks->partial[i] = fold_tree(task, in, first, last);
   }
 }
 
-static accumulator add_partials(int work, const accumulator *partial, int64_t count) {
+static union reduce_value join_partials(const struct reduce_task *task, const union reduce_value *partial,
+                                        int64_t count) {
   if (count == 1) {
     return partial[0];
   }
-  return add_two(work, add_partials(work, partial, count / 2),
-                 add_partials(work, partial + count / 2, count - count / 2));
+  return join_two(task, join_partials(task, partial, count / 2),
+                  join_partials(task, partial + count / 2, count - count / 2));
 }
 
 static void reduce_rows(struct reduce_task *task) {
-  accumulator partial[MAX_CHUNKS];
+  union reduce_value partial[MAX_CHUNKS];
   const int64_t kept = task->kept.numel, reduced = task->reduced.numel;
   if (task->chunks <= 1) {
     int64_t grain = NEST_GRAIN / reduced;
@@ -272,37 +246,45 @@ static void reduce_rows(struct reduce_task *task) {
     const char *in;
     char *out;
     locate_kept(task, k, &in, &out);
-    accumulator sum = add_partials(task->work, partial + k * task->chunks, task->chunks);
+    union reduce_value sum = join_partials(task, partial + k * task->chunks, task->chunks);
     store_results(task, out, task->out_width, &sum, 1);
   }
 }
 
 // ---- columns: a block of neighbouring results at a time
 
-/// Sum the rows [begin, end) of the reduced index over `width` neighbouring columns into `total` (work type).
-static void sum_columns(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
-                        char *total) {
+/// Fold the rows [begin, end) of the reduced index over `width` neighbouring columns into `total` (work type).
+static void fold_columns(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
+                         char *total) {
   _Alignas(64) char levels[COLUMN_LEVELS][COLUMN_BLOCK * 8], room[COLUMN_BLOCK * 8];
   const size_t bytes = (size_t)(columns * get_width(task->work));
   for (int level = 0; level < COLUMN_LEVELS; level++) {
-    memset(levels[level], 0, bytes);
+    fill_identity(task, levels[level], columns);
   }
+  const bool direct =
+      task->in_dtype == task->work && !task->convert_twice && (task->kept.in[0] == task->in_width || columns == 1);
   int64_t run = 0, offset = 0;
-  for (int64_t row = begin; row < end; row++) {
+  for (int64_t row = begin, rows; row < end; row += rows) {
     if (run == 0) {
       offset = locate(&task->reduced, row, &run);
     }
-    add_blocks(task->work, levels[0], load_block(task, base + offset, task->kept.in[0], columns, room), columns);
-    offset += task->reduced.in[0];
-    run--;
-    int64_t done = row - begin + 1;
+    rows = 1;
+    if (direct) {
+      const int64_t step = COLUMN_STEP - (row - begin) % COLUMN_STEP, left = end - row < run ? end - row : run;
+      rows = left < step ? left : step;
+    }
+    task->fold->column(levels[0], load_block(task, base + offset, task->kept.in[0], columns, room), columns, rows,
+                       task->reduced.in[0], task->parameter);
+    offset += rows * task->reduced.in[0];
+    run -= rows;
+    int64_t done = row - begin + rows;
     for (int level = 0; level + 1 < COLUMN_LEVELS && done % COLUMN_STEP == 0; level++, done /= COLUMN_STEP) {
-      add_blocks(task->work, levels[level + 1], levels[level], columns);
-      memset(levels[level], 0, bytes);
+      task->fold->merge(levels[level + 1], levels[level], columns);
+      fill_identity(task, levels[level], columns);
     }
   }
   for (int level = 0; level + 1 < COLUMN_LEVELS; level++) {
-    add_blocks(task->work, levels[level + 1], levels[level], columns);
+    task->fold->merge(levels[level + 1], levels[level], columns);
   }
   memcpy(total, levels[COLUMN_LEVELS - 1], bytes);
 }
@@ -329,7 +311,7 @@ static void run_columns(void *context, int64_t begin, int64_t end) {
     char *out;
     int64_t first, columns = get_columns(column, block, &first);
     locate_kept(task, first, &in, &out);
-    sum_columns(task, in, 0, task->reduced.numel, columns, total);
+    fold_columns(task, in, 0, task->reduced.numel, columns, total);
     store_results(task, out, task->kept.out[0], total, columns);
   }
 }
@@ -341,7 +323,7 @@ static void run_column_chunk(const struct column_task *column, int64_t chunk, in
   int64_t first, columns = get_columns(column, block, &first);
   int64_t begin = chunk * task->chunk, end = begin + task->chunk;
   locate_kept(task, first, &in, &out);
-  sum_columns(task, in, begin, end < task->reduced.numel ? end : task->reduced.numel, columns, total);
+  fold_columns(task, in, begin, end < task->reduced.numel ? end : task->reduced.numel, columns, total);
 }
 
 static void run_column_chunks(void *context, int64_t begin, int64_t end) {
@@ -366,7 +348,7 @@ static void finish_columns(const struct column_task *column, int64_t block) {
   const char *in;
   char *out;
   locate_kept(task, first, &in, &out);
-  memset(total, 0, sizeof(total));
+  fill_identity(task, total, columns);
   for (int64_t chunk = 0; chunk < task->chunks; chunk++) {
     const char *part = room;
     if (column->partial) {
@@ -374,7 +356,7 @@ static void finish_columns(const struct column_task *column, int64_t block) {
     } else {
       run_column_chunk(column, chunk, block, room);
     }
-    add_blocks(task->work, total, part, columns);
+    task->fold->merge(total, part, columns);
   }
   store_results(task, out, task->kept.out[0], total, columns);
 }
@@ -472,24 +454,59 @@ static void run_reduce(void *argument) {
   }
 }
 
-enum dit_status kernel_reduce(void *stream, enum dit_reduce_kind kind, const struct dit_tensor_view *out,
+/// The type to work in; -1 when the fold has none for this pair.
+static int find_work(enum reduce_kind kind, int out_dtype, int in_dtype) {
+  const bool small = out_dtype == DIT_DTYPE_F16 || out_dtype == DIT_DTYPE_BF16;
+  const bool logical = kind == REDUCE_ANY || kind == REDUCE_ALL;
+  int work = out_dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : small || out_dtype == DIT_DTYPE_F32 ? DIT_DTYPE_F32 : -1;
+  if (!cast_is_supported(out_dtype, in_dtype) || dit_dtype_get_size(out_dtype) > 8) {
+    return -1;
+  }
+  if (logical) {
+    return out_dtype == DIT_DTYPE_BOOL || out_dtype == DIT_DTYPE_U8 ? DIT_DTYPE_BOOL : -1;
+  }
+  if (dit_dtype_get_size(in_dtype) > 8) {
+    return -1;
+  }
+  if (work < 0) {
+    const enum dit_dtype_class class = dit_dtype_get_class(out_dtype);
+    const bool whole = class == DIT_DTYPE_CLASS_INT || out_dtype == DIT_DTYPE_U8 || out_dtype == DIT_DTYPE_BOOL;
+    work = whole && kind != REDUCE_MEAN ? DIT_DTYPE_I64 : -1;
+    const bool extreme = kind == REDUCE_MAX || kind == REDUCE_MIN;
+    work = work >= 0 && extreme && out_dtype == in_dtype && out_dtype != DIT_DTYPE_BOOL ? out_dtype : work;
+  }
+  return work;
+}
+
+static enum dit_status fill_empty(void *stream, const struct reduce_task *task, const struct dit_tensor_view *out,
+                                  struct dit_error *err) {
+  double value = 0;
+  if (task->kind == REDUCE_MEAN) {
+    value = NAN;
+  } else if (task->kind == REDUCE_ALL || task->kind == REDUCE_PROD) {
+    value = 1;
+  } else if (task->kind == REDUCE_MAX || task->kind == REDUCE_MIN || task->kind == REDUCE_NORM_MIN) {
+    return dit_error_set(err, DIT_ERR_INVALID, "a reduction over no elements has no value");
+  }
+  return kernel_fill(stream, out, (struct dit_scalar){DIT_SCALAR_DOUBLE, {.d = value}}, err);
+}
+
+enum dit_status reduce_launch(void *stream, enum reduce_kind kind, double parameter, const struct dit_tensor_view *out,
                               const struct dit_tensor_view *in, uint32_t mask, struct dit_error *err) {
   struct reduce_task task;
-  enum dit_dtype_class class = dit_dtype_get_class(out->dtype);
-  bool small = out->dtype == DIT_DTYPE_F16 || out->dtype == DIT_DTYPE_BF16;
-  bool wide = out->dtype == DIT_DTYPE_F32 || out->dtype == DIT_DTYPE_F64;
-  if ((!small && !wide && class != DIT_DTYPE_CLASS_INT && out->dtype != DIT_DTYPE_U8) ||
-      (kind == DIT_REDUCE_MEAN && !small && !wide) || !cast_is_supported(out->dtype, in->dtype) ||
-      dit_dtype_get_size(in->dtype) > 8) {
+  const bool logical = kind == REDUCE_ANY || kind == REDUCE_ALL;
+  task.work = find_work(kind, out->dtype, in->dtype);
+  task.fold = task.work < 0 ? NULL : reduce_find_fold(kind, task.work);
+  if (!task.fold) {
     return DIT_ERR_UNSUPPORTED;
   }
-  task.work = out->dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : small || wide ? DIT_DTYPE_F32 : DIT_DTYPE_I64;
   task.in_dtype = in->dtype;
   task.out_dtype = out->dtype;
   task.in_width = (int)dit_dtype_get_size(in->dtype);
   task.out_width = (int)dit_dtype_get_size(out->dtype);
-  task.convert_twice = task.work != out->dtype && in->dtype != out->dtype;
-  task.mean = kind == DIT_REDUCE_MEAN;
+  task.convert_twice = !logical && task.work != out->dtype && in->dtype != out->dtype;
+  task.kind = kind;
+  task.parameter = parameter;
   task.in = in->data;
   task.out = out->data;
   set_axes(&task, out, in, mask);
@@ -497,8 +514,7 @@ enum dit_status kernel_reduce(void *stream, enum dit_reduce_kind kind, const str
     return DIT_OK;
   }
   if (task.reduced.numel == 0) {
-    struct dit_scalar empty = {DIT_SCALAR_DOUBLE, {.d = task.mean ? NAN : 0.0}};
-    return kernel_fill(stream, out, empty, err);
+    return fill_empty(stream, &task, out, err);
   }
   task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 ||
               (task.reduced.numel > 1 && task.reduced.in[0] <= task.kept.in[0]);
@@ -507,4 +523,12 @@ enum dit_status kernel_reduce(void *stream, enum dit_reduce_kind kind, const str
   task.leaf = direct ? ROW_BLOCK_DIRECT : ROW_BLOCK;
   set_chunks(&task);
   return host_stream_launch(stream, run_reduce, &task, sizeof(task), err);
+}
+
+enum dit_status kernel_reduce(void *stream, enum dit_reduce_kind kind, const struct dit_tensor_view *out,
+                              const struct dit_tensor_view *in, uint32_t mask, struct dit_error *err) {
+  if (out->dtype == DIT_DTYPE_BOOL) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return reduce_launch(stream, kind == DIT_REDUCE_MEAN ? REDUCE_MEAN : REDUCE_SUM, 0, out, in, mask, err);
 }

@@ -58,17 +58,40 @@ diopiError_t frame_begin(struct frame *frame, const char *function, diopiContext
   return diopiSuccess;
 }
 
-static diopiError_t check_dims(struct frame *frame, const char *name, diopiSize_t sizes, diopiSize_t strides) {
-  if (sizes.len < 0 || sizes.len > DIT_MAX_DIMS || strides.len != sizes.len) {
+/// enum dit_dtype + 1 of each diopiDtype_t; 0: none.
+static const uint8_t own_dtypes[] = {
+    [diopi_dtype_int8] = 1 + DIT_DTYPE_I8,         [diopi_dtype_uint8] = 1 + DIT_DTYPE_U8,
+    [diopi_dtype_int16] = 1 + DIT_DTYPE_I16,       [diopi_dtype_uint16] = 1 + DIT_DTYPE_U16,
+    [diopi_dtype_int32] = 1 + DIT_DTYPE_I32,       [diopi_dtype_uint32] = 1 + DIT_DTYPE_U32,
+    [diopi_dtype_int64] = 1 + DIT_DTYPE_I64,       [diopi_dtype_uint64] = 1 + DIT_DTYPE_U64,
+    [diopi_dtype_float16] = 1 + DIT_DTYPE_F16,     [diopi_dtype_float32] = 1 + DIT_DTYPE_F32,
+    [diopi_dtype_float64] = 1 + DIT_DTYPE_F64,     [diopi_dtype_bool] = 1 + DIT_DTYPE_BOOL,
+    [diopi_dtype_bfloat16] = 1 + DIT_DTYPE_BF16,   [diopi_dtype_tfloat32] = 1 + DIT_DTYPE_F32,
+    [diopi_dtype_complex32] = 1 + DIT_DTYPE_C32,   [diopi_dtype_complex64] = 1 + DIT_DTYPE_C64,
+    [diopi_dtype_complex128] = 1 + DIT_DTYPE_C128,
+};
+
+/// Sizes and strides are sane; tells whether they are row-major (dimensions of size 1 do not count, nor do strides of
+/// an empty tensor).
+static diopiError_t check_dims(struct frame *frame, const char *name, diopiSize_t sizes, diopiSize_t strides,
+                               bool *contiguous) {
+  if (DIT_UNLIKELY(sizes.len < 0 || sizes.len > DIT_MAX_DIMS || strides.len != sizes.len)) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' has %lld dimensions; valid: 0 to %d", name, (long long)sizes.len,
                       DIT_MAX_DIMS);
   }
-  for (int64_t dim = 0; dim < sizes.len; dim++) {
-    if (sizes.data[dim] < 0 || strides.data[dim] < 0) {
+  int64_t expected = 1;
+  bool dense = true, empty = false;
+  for (int64_t dim = sizes.len - 1; dim >= 0; dim--) {
+    const int64_t size = sizes.data[dim], stride = strides.data[dim];
+    if (DIT_UNLIKELY(size < 0 || stride < 0)) {
       return frame_fail(frame, diopiErrorOccurred, "'%s' has size %lld and stride %lld in dimension %lld", name,
-                        (long long)sizes.data[dim], (long long)strides.data[dim], (long long)dim);
+                        (long long)size, (long long)stride, (long long)dim);
     }
+    dense = dense && (size == 1 || stride == expected);
+    empty = empty || size == 0;
+    expected = (int64_t)((uint64_t)expected * (uint64_t)size);
   }
+  *contiguous = dense || empty;
   return diopiSuccess;
 }
 
@@ -78,6 +101,7 @@ diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorH
   diopiDtype_t dtype;
   diopiDevice_t device = diopi_device;
   const void *data;
+  bool contiguous = false;
   if (DIT_UNLIKELY(!handle)) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' is NULL; it must be a tensor", name);
   }
@@ -87,12 +111,12 @@ diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorH
       diopiGetTensorDevice(handle, &device) != diopiSuccess) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' is no valid tensor handle", name);
   }
-  FRAME_TRY(check_dims(frame, name, sizes, strides));
-  if (device != diopi_device) {
+  FRAME_TRY(check_dims(frame, name, sizes, strides, &contiguous));
+  if (DIT_UNLIKELY(device != diopi_device)) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' is on the host; it must be on the device", name);
   }
-  const int own = dit_diopi_find_dtype(dtype);
-  if (own < 0) {
+  const int own = (size_t)dtype < sizeof own_dtypes ? own_dtypes[dtype] - 1 : -1;
+  if (DIT_UNLIKELY(own < 0)) {
     return frame_fail(frame, diopiDtypeNotSupported, "'%s' has dtype %d, which DIOPI does not have", name, (int)dtype);
   }
   view->data = (void *)data;
@@ -103,7 +127,6 @@ diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorH
   view->ndim = (int32_t)sizes.len;
   view->dtype = (int16_t)own;
   view->device_index = 0;
-  const bool contiguous = dit_shape_is_contiguous(view->ndim, sizes.data, strides.data);
   view->flags = DIT_TENSOR_ON_DEVICE | (contiguous ? DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE : 0);
   if (!contiguous && dit_shape_is_dense(view->ndim, sizes.data, strides.data)) {
     view->flags |= DIT_TENSOR_DENSE;
@@ -187,16 +210,25 @@ static bool is_same_elements(const struct dit_tensor_view *a, const struct dit_t
          (a->ndim == 0 || memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->ndim) == 0);
 }
 
+static void get_span(const struct dit_tensor_view *view, uintptr_t *low, uintptr_t *high) {
+  int64_t first = 0, end = 0;
+  if (view->flags & DIT_TENSOR_CONTIGUOUS) {
+    end = view->numel * (int64_t)dit_dtype_get_size(view->dtype);
+  } else {
+    dit_tensor_get_span(view, &first, &end);
+  }
+  *low = (uintptr_t)view->data + (uintptr_t)first;
+  *high = (uintptr_t)view->data + (uintptr_t)end;
+}
+
 static bool overlaps(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
-  int64_t a_low, a_high, b_low, b_high;
+  uintptr_t a_low, a_high, b_low, b_high;
   if (a->numel == 0 || b->numel == 0) {
     return false;
   }
-  dit_tensor_get_span(a, &a_low, &a_high);
-  dit_tensor_get_span(b, &b_low, &b_high);
-  const uintptr_t a_data = (uintptr_t)a->data, b_data = (uintptr_t)b->data;
-  return a_data + (uintptr_t)a_low < b_data + (uintptr_t)b_high &&
-         b_data + (uintptr_t)b_low < a_data + (uintptr_t)a_high;
+  get_span(a, &a_low, &a_high);
+  get_span(b, &b_low, &b_high);
+  return a_low < b_high && b_low < a_high;
 }
 
 diopiError_t frame_check_output(struct frame *frame, const char *name, const struct dit_tensor_view *out,

@@ -1,0 +1,261 @@
+// Controls over the operators of the device (options force_fallback, autocompare, dump_op_args, launch_blocking).
+//
+// The lists are regular expressions, by commas or lines, that match the whole name of an overload without "aten::"; a
+// file in the working directory adds to each. refresh_controls reads options and files anew, checks them, and publishes
+// a snapshot, which calls on other threads take up with their next operator. Lines go to stdout, as those of DIPU do.
+#include "Controls.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/library.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <mutex>
+#include <regex>
+#include <sstream>
+#include <unordered_map>
+
+#include "ControlsCompare.h"
+#include "Storage.h"
+#include "dit/diopi.h"
+#include "dit/options.h"
+#include "dit/runtime.h"
+
+namespace ditorch::controls {
+
+std::atomic<unsigned> active{0};
+
+namespace {
+
+using torch::jit::Stack;
+
+struct Snapshot {
+  std::vector<std::regex> fallback, compare;
+  int dump = -1;  // -1 off, 0 fallbacks alone, 1 functions, 2 arguments, 3 values
+  bool sync = false;
+  uint64_t number = 0;
+};
+
+std::mutex mutex;
+std::shared_ptr<const Snapshot> current = std::make_shared<Snapshot>();  // guarded by the mutex
+
+std::string readOption(const char *name) {
+  return dit_option_get_text(dit_option_find(name));
+}
+
+std::string readFile(const char *path) {
+  const std::ifstream file(path);
+  std::ostringstream text;
+  if (file) {
+    text << file.rdbuf();
+  }
+  return text.str();
+}
+
+void addPatterns(const std::string &origin, const std::string &text, std::vector<std::regex> &out) {
+  size_t begin = 0;
+  while (begin <= text.size()) {
+    const size_t end = std::min(text.find_first_of(",\n\r", begin), text.size());
+    const size_t first = text.find_first_not_of(" \t", begin);
+    if (first < end) {
+      const std::string pattern = text.substr(first, text.find_last_not_of(" \t", end - 1) + 1 - first);
+      try {
+        out.emplace_back(pattern);
+      } catch (const std::regex_error &error) {
+        TORCH_CHECK_VALUE(false, origin, ": '", pattern, "' is no regular expression (", error.what(),
+                          "); give patterns of whole operator names such as add.out or .*_backward, by commas");
+      }
+    }
+    begin = end + 1;
+  }
+}
+
+std::vector<std::regex> readPatterns(const char *option, const char *file) {
+  std::vector<std::regex> patterns;
+  addPatterns(std::string("option '") + option + "'", readOption(option), patterns);
+  addPatterns(file, readFile(file), patterns);
+  return patterns;
+}
+
+void refresh() {
+  auto fresh = std::make_shared<Snapshot>();
+  fresh->fallback = readPatterns("force_fallback", ".dipu_force_fallback_op_list.config");
+  fresh->compare = readPatterns("autocompare", ".specified_autocompare_op_list.config");
+  fresh->dump = static_cast<int>(dit_option_get_int(dit_option_find("dump_op_args")));
+  fresh->sync = dit_option_get_int(dit_option_find("launch_blocking")) != 0;
+  const unsigned flags = (fresh->fallback.empty() ? 0u : kFallback) | (fresh->compare.empty() ? 0u : kCompare) |
+                         (fresh->dump < 0 ? 0u : kDump) | (fresh->sync ? kSync : 0u);
+  const std::lock_guard<std::mutex> lock(mutex);
+  fresh->number = current->number + 1;
+  current = std::move(fresh);
+  active.store(flags, std::memory_order_relaxed);
+}
+
+bool matches(const std::vector<std::regex> &patterns, const char *name) {
+  for (const std::regex &pattern : patterns) {
+    if (std::regex_match(name, pattern)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What a thread knows: the snapshot it saw last, which lists each operator is on, and the call that it is in.
+struct Thread {
+  std::shared_ptr<const Snapshot> snapshot;
+  std::unordered_map<const Operator *, unsigned> lists;
+  const Operator *op = nullptr;
+  const c10::OperatorHandle *handle = nullptr;
+  const c10::IValue *args = nullptr;
+  bool shown = false;
+  bool comparing = false;
+};
+
+Thread &getThread() {
+  static thread_local Thread thread;
+  {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (thread.snapshot == current) {
+      return thread;
+    }
+    thread.snapshot = current;
+  }
+  thread.lists.clear();
+  return thread;
+}
+
+unsigned findLists(Thread &thread, const Operator &op) {
+  const auto [entry, fresh] = thread.lists.try_emplace(&op, 0u);
+  if (fresh) {
+    const char *name = op.name.c_str() + (op.name.rfind("aten::", 0) == 0 ? sizeof("aten::") - 1 : 0);
+    entry->second = (matches(thread.snapshot->fallback, name) ? kFallback : 0u) |
+                    (matches(thread.snapshot->compare, name) ? kCompare : 0u);
+  }
+  return entry->second;
+}
+
+const char *getFunctionName(int function) {
+  return function > 0 ? dit_diopi_get_functions(nullptr)[function].name : "a kernel of the device";
+}
+
+void showLine(Thread &thread, const std::string &line) {
+  std::string text = line + "\n";
+  if (thread.snapshot->dump >= 2) {
+    const auto &schema = thread.handle->schema();
+    for (size_t i = 0; i < thread.op->nargs; i++) {
+      text += describe(thread.op->name, schema.arguments()[i].name(), thread.args[i], thread.snapshot->dump >= 3);
+    }
+  }
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+  thread.shown = true;
+}
+
+void observeBefore(dit_call *, int function) {
+  Thread &thread = getThread();
+  if (thread.op != nullptr && thread.snapshot->dump >= 1) {
+    showLine(thread, "--[" + thread.op->name + "]: " + getFunctionName(function));
+  }
+}
+
+void observeAfter(dit_call *, int, int) {}
+
+const dit_call_observer observer = {observeBefore, observeAfter};
+
+// Gives back the outer call when operators run inside operators.
+class Call {
+ public:
+  Call(Thread &thread, const Operator &op, const c10::OperatorHandle &handle, const c10::IValue *args)
+      : thread_(thread), op_(thread.op), handle_(thread.handle), args_(thread.args), shown_(thread.shown) {
+    thread.op = &op;
+    thread.handle = &handle;
+    thread.args = args;
+    thread.shown = false;
+  }
+  ~Call() {
+    thread_.op = op_;
+    thread_.handle = handle_;
+    thread_.args = args_;
+    thread_.shown = shown_;
+  }
+
+ private:
+  Thread &thread_;
+  const Operator *op_;
+  const c10::OperatorHandle *handle_;
+  const c10::IValue *args_;
+  bool shown_;
+};
+
+void runFallbackShown(Thread &thread, const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+  if (thread.snapshot->dump >= 0) {
+    showLine(thread, "fallback to cpu, name=" + op.name);
+  }
+  runFallback(op, handle, stack);
+}
+
+// C first, without the composite form or the CPU; true when it ran.
+bool runInC(Thread &thread, const Operator &op, Stack *stack) {
+  if (op.c_op == nullptr || !runC(op, stack)) {
+    return false;
+  }
+  if (!thread.shown && thread.snapshot->dump >= 1) {
+    const std::string text = "--[" + op.name + "]: " + getFunctionName(op.c_op->function) + "\n";
+    std::fputs(text.c_str(), stdout);  // the arguments are gone from the stack
+    std::fflush(stdout);
+  }
+  return true;
+}
+
+bool runCompared(Thread &thread, const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+  if (op.c_op == nullptr || op.generator_arg >= 0 || op.hidden_randomness || thread.comparing) {
+    return runInC(thread, op, stack);
+  }
+  Comparison comparison(op, handle, stack->data() + (stack->size() - op.nargs));
+  if (!runInC(thread, op, stack)) {
+    return false;
+  }
+  thread.comparing = true;
+  const std::string report = comparison.finish(stack->data() + (stack->size() - op.nrets));
+  thread.comparing = false;
+  std::fputs(report.c_str(), stdout);
+  std::fflush(stdout);
+  return true;
+}
+
+}  // namespace
+
+const dit_call_observer *getObserver() {
+  return active.load(std::memory_order_relaxed) & kDump ? &observer : nullptr;
+}
+
+void run(const Operator &op, const c10::OperatorHandle &handle, Stack *stack, Runner plain) {
+  Thread &thread = getThread();
+  const std::shared_ptr<const Snapshot> snapshot = thread.snapshot;  // this call's, whatever comes meanwhile
+  const c10::IValue *args = stack->data() + (stack->size() - op.nargs);
+  const c10::DeviceIndex device = snapshot->sync ? findCommonDevice(op, args) : static_cast<c10::DeviceIndex>(-1);
+  const Call call(thread, op, handle, args);
+  const unsigned lists = findLists(thread, op);
+  const bool fell_back = lists & kFallback || (op.c_op == nullptr && !op.composite);
+  if (fell_back) {
+    runFallbackShown(thread, op, handle, stack);
+  } else if (!(lists & kCompare ? runCompared(thread, op, handle, stack) : runInC(thread, op, stack))) {
+    if (snapshot->dump >= 0 && !op.composite) {
+      showLine(thread, "fallback to cpu, name=" + op.name);
+    }
+    plain(op, handle, stack);
+  }
+  if (device >= 0) {
+    synchronizeCurrentStream(device);
+  }
+}
+
+namespace {
+
+TORCH_LIBRARY_FRAGMENT(ditorch, m) {
+  m.def("refresh_controls() -> ()", &refresh);
+}
+
+}  // namespace
+}  // namespace ditorch::controls

@@ -1,0 +1,176 @@
+"""The hot operators and what they are measured on: one list, name -> function that makes (call, bytes moved).
+
+A maker gets a device and a dtype and returns a call without arguments. The same seed gives both sides equal numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+
+Call = Callable[[], object]
+Maker = Callable[[str, torch.dtype], Call]
+
+N = 1 << 20
+ROWS, COLUMNS = 1024, 1024
+
+
+def _random(device: str, dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(*shape, generator=generator).add_(0.1).to(dtype).to(device)
+
+
+def _unary(function: Callable[[torch.Tensor], object], shape: tuple[int, ...] = (N,)) -> Maker:
+    def make(device: str, dtype: torch.dtype) -> Call:
+        x = _random(device, dtype, *shape)
+        return lambda: function(x)
+
+    return make
+
+
+def _binary(function: Callable[..., object], *shapes: tuple[int, ...]) -> Maker:
+    def make(device: str, dtype: torch.dtype) -> Call:
+        tensors = [_random(device, dtype, *shape, seed=i) for i, shape in enumerate(shapes)]
+        return lambda: function(*tensors)
+
+    return make
+
+
+def _backward(function: Callable[..., torch.Tensor], *shapes: tuple[int, ...]) -> Maker:
+    """Forward and backward together, as training does them."""
+
+    def make(device: str, dtype: torch.dtype) -> Call:
+        tensors = [_random(device, dtype, *shape, seed=i).requires_grad_() for i, shape in enumerate(shapes)]
+        gradient = _random(device, dtype, *function(*tensors).shape, seed=99)
+
+        def call() -> None:
+            torch.autograd.grad(function(*tensors), tensors, gradient)
+
+        return call
+
+    return make
+
+
+def _indexed(function: Callable[[torch.Tensor, torch.Tensor], object], rows: int, count: int) -> Maker:
+    def make(device: str, dtype: torch.dtype) -> Call:
+        table = _random(device, dtype, rows, 256)
+        index = torch.randint(rows, (count,), generator=torch.Generator().manual_seed(1)).to(device)
+        return lambda: function(table, index)
+
+    return make
+
+
+def _cross_entropy(device: str, dtype: torch.dtype) -> Call:
+    logits = _random(device, dtype, 512, 4096).requires_grad_()
+    target = torch.randint(4096, (512,), generator=torch.Generator().manual_seed(1)).to(device)
+    return lambda: torch.autograd.grad(F.cross_entropy(logits, target), logits)
+
+
+def _adamw(device: str, dtype: torch.dtype) -> Call:
+    parameters = [torch.nn.Parameter(_random(device, dtype, 512, 512, seed=i)) for i in range(4)]
+    for parameter in parameters:
+        parameter.grad = torch.full_like(parameter, 0.01)
+    optimizer = torch.optim.AdamW(parameters, lr=1e-4)
+    return lambda: optimizer.step()
+
+
+SQUARE = (ROWS, COLUMNS)
+IMAGE = (8, 64, 56, 56)
+
+MEMORY_BOUND: dict[str, tuple[Maker, int]] = {
+    "add (16M)": (_binary(torch.add, (16 * N,), (16 * N,)), 3 * 16 * N * 4),
+    "mul (16M)": (_binary(torch.mul, (16 * N,), (16 * N,)), 3 * 16 * N * 4),
+    "relu (16M)": (_unary(torch.relu, (16 * N,)), 2 * 16 * N * 4),
+    "neg (16M)": (_unary(torch.neg, (16 * N,)), 2 * 16 * N * 4),
+    "sum (16M)": (_unary(torch.sum, (16 * N,)), 16 * N * 4),
+    "where (16M)": (
+        lambda device, dtype: (lambda x, y, m: lambda: torch.where(m, x, y))(
+            _random(device, dtype, 16 * N), _random(device, dtype, 16 * N), _random(device, dtype, 16 * N) > 0.5
+        ),
+        3 * 16 * N * 4 + 16 * N,
+    ),
+    "fill_ (16M)": (_unary(lambda x: x.fill_(1.0), (16 * N,)), 16 * N * 4),
+}
+"""Large tensors: bytes that must be moved, read and written."""
+
+HOT: dict[str, Maker] = {
+    "add": _binary(torch.add, (N,), (N,)),
+    "add broadcast row": _binary(torch.add, SQUARE, (COLUMNS,)),
+    "add transposed": _binary(lambda a, b: a + b.t(), SQUARE, SQUARE),
+    "mul": _binary(torch.mul, (N,), (N,)),
+    "mul number": _unary(lambda x: x * 1.5),
+    "div": _binary(torch.div, (N,), (N,)),
+    "pow 2": _unary(lambda x: x.pow(2)),
+    "pow 2.5": _unary(lambda x: x.pow(2.5)),
+    "maximum": _binary(torch.maximum, (N,), (N,)),
+    "neg": _unary(torch.neg),
+    "abs": _unary(torch.abs),
+    "exp": _unary(torch.exp),
+    "log": _unary(torch.log),
+    "sqrt": _unary(torch.sqrt),
+    "rsqrt": _unary(torch.rsqrt),
+    "sin": _unary(torch.sin),
+    "tanh": _unary(torch.tanh),
+    "sigmoid": _unary(torch.sigmoid),
+    "erf": _unary(torch.erf),
+    "relu": _unary(torch.relu),
+    "gelu": _unary(F.gelu),
+    "gelu tanh": _unary(lambda x: F.gelu(x, approximate="tanh")),
+    "silu": _unary(F.silu),
+    "gelu backward": _backward(F.gelu, (N,)),
+    "silu backward": _backward(F.silu, (N,)),
+    "clamp": _unary(lambda x: x.clamp(0.2, 0.8)),
+    "eq": _binary(torch.eq, (N,), (N,)),
+    "lt number": _unary(lambda x: x < 0.5),
+    "addcmul": _binary(torch.addcmul, (N,), (N,), (N,)),
+    "lerp": _binary(lambda a, b: torch.lerp(a, b, 0.3), (N,), (N,)),
+    "sum": _unary(torch.sum),
+    "sum last": _unary(lambda x: x.sum(1), SQUARE),
+    "sum first": _unary(lambda x: x.sum(0), SQUARE),
+    "mean last": _unary(lambda x: x.mean(1), SQUARE),
+    "max last": _unary(lambda x: x.max(1), SQUARE),
+    "argmax last": _unary(lambda x: x.argmax(1), SQUARE),
+    "norm": _unary(lambda x: torch.linalg.vector_norm(x)),
+    "cumsum": _unary(lambda x: x.cumsum(1), SQUARE),
+    "softmax": _unary(lambda x: x.softmax(1), SQUARE),
+    "softmax backward": _backward(lambda x: x.softmax(1), SQUARE),
+    "log_softmax": _unary(lambda x: x.log_softmax(1), SQUARE),
+    "layer_norm": _unary(lambda x: F.layer_norm(x, (COLUMNS,)), SQUARE),
+    "layer_norm backward": _backward(lambda x, w, b: F.layer_norm(x, (COLUMNS,), w, b), SQUARE, (COLUMNS,), (COLUMNS,)),
+    "batch_norm backward": _backward(
+        lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), IMAGE, (64,), (64,)
+    ),
+    "group_norm": _unary(lambda x: F.group_norm(x, 8), IMAGE),
+    "mm 512": _binary(torch.mm, (512, 512), (512, 512)),
+    "mm skinny": _binary(torch.mm, (8, 1024), (1024, 1024)),
+    "mm transposed": _binary(lambda a, b: a @ b.t(), (512, 512), (512, 512)),
+    "addmm 512": _binary(torch.addmm, (512,), (512, 512), (512, 512)),
+    "bmm": _binary(torch.bmm, (64, 64, 64), (64, 64, 64)),
+    "linear backward": _backward(F.linear, (512, 512), (512, 512), (512,)),
+    "conv2d 3x3": _binary(lambda x, w: F.conv2d(x, w, padding=1), IMAGE, (64, 64, 3, 3)),
+    "conv2d 1x1": _binary(F.conv2d, IMAGE, (64, 64, 1, 1)),
+    "conv2d 3x3 backward": _backward(lambda x, w: F.conv2d(x, w, padding=1), IMAGE, (64, 64, 3, 3)),
+    "max_pool2d": _unary(lambda x: F.max_pool2d(x, 2), IMAGE),
+    "avg_pool2d": _unary(lambda x: F.avg_pool2d(x, 2), IMAGE),
+    "adaptive_avg_pool2d": _unary(lambda x: F.adaptive_avg_pool2d(x, 1), IMAGE),
+    "attention": _binary(
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), *([(2, 8, 256, 64)] * 3)
+    ),
+    "embedding": _indexed(lambda t, i: F.embedding(i, t), 10000, 4096),
+    "index_select": _indexed(lambda t, i: t.index_select(0, i), 10000, 4096),
+    "gather": _binary(lambda x: x.gather(1, torch.zeros(ROWS, COLUMNS, dtype=torch.int64, device=x.device)), SQUARE),
+    "cat": _binary(lambda a, b: torch.cat([a, b], 1), SQUARE, SQUARE),
+    "transpose copy": _unary(lambda x: x.t().contiguous(), SQUARE),
+    "masked_fill": _unary(lambda x: x.masked_fill(x > 0.5, 0.0)),
+    "tril": _unary(torch.tril, SQUARE),
+    "sort last": _unary(lambda x: x.sort(1), SQUARE),
+    "topk": _unary(lambda x: x.topk(10, 1), SQUARE),
+    "cross_entropy backward": _cross_entropy,
+    "dropout": _unary(lambda x: F.dropout(x, 0.1)),
+    "AdamW step": _adamw,
+}
+
+WITH_DNN = ("mm 512", "addmm 512", "bmm", "linear backward", "conv2d 3x3", "conv2d 1x1", "conv2d 3x3 backward")
+"""Operators for which ATen's own figure depends on oneDNN."""

@@ -1,0 +1,176 @@
+"""The device's operators against ATen on the CPU: speed (ATen's time over the device's, above 1 is faster), in turns.
+
+    python bench/ops/run.py [--threads 1] [--only GLOB] [--dtype float32 ...] [--rounds N] [--json FILE]
+
+Both sides have the same number of threads. For matrix products and convolutions ATen runs with and without oneDNN.
+Memory-bound operators are also given as a share of the bandwidth of a plain copy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import math
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+import cases
+import common
+
+SLOWEST, MEAN, BANDWIDTH = 0.3, 0.8, 0.7
+
+
+def measure(make, dtype, rounds, seconds=0.02):
+    """Median speed, quartiles, and how the device ran it: "C" or the operators that fell back."""
+    import ditorch
+    import torch
+
+    sides = {"device": make("cuda", dtype), "cpu": make("cpu", dtype)}
+    ditorch.reset_counters()
+    sides["device"]()
+    torch.cuda.synchronize()
+    fallen = sorted(row["operator"] for row in ditorch.fallbacks())
+    once = max(common.per_call(sides["cpu"], 1), 1e-7)
+    times = common.interleave(sides, rounds, max(1, int(seconds / once)), warm=1)
+    speed = common.summary([b / a for a, b in zip(times["device"], times["cpu"], strict=True)])
+    return speed, fallen, common.summary(times["device"])[0]
+
+
+def copy_bandwidth(rounds):
+    """Bytes per second of the fastest of a few copies of a large buffer, read and written, on this many threads."""
+    import torch
+
+    source = torch.rand(16 * cases.N)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / min(common.per_call(lambda: target.copy_(source), 2) for _ in range(rounds))
+
+
+def run_hot(options, dtype, results):
+    import torch
+
+    for name, make in cases.HOT.items():
+        if not fnmatch.fnmatch(name, options.only):
+            continue
+        variants = {"": True}
+        if name in cases.WITH_DNN:
+            variants = {"": True, " (ATen without oneDNN)": False}
+        for label, with_dnn in variants.items():
+            with torch.backends.mkldnn.flags(enabled=with_dnn):
+                (middle, low, high), fallen, seconds = measure(make, dtype, options.rounds)
+            results.append(
+                {
+                    "name": name + label,
+                    "dtype": str(dtype).removeprefix("torch."),
+                    "speed": middle,
+                    "quartiles": [low, high],
+                    "device_us": seconds * 1e6,
+                    "fallbacks": fallen,
+                    "counts": with_dnn,
+                }
+            )
+            row = results[-1]
+            print(
+                f"{row['dtype']:>9} {row['name']:<42} {middle:6.2f}x ({low:.2f}-{high:.2f}) {seconds * 1e6:10.1f} us "
+                f"{'fallback ' + ' '.join(fallen) if fallen else ''}",
+                file=sys.stderr,
+            )
+
+
+def run_memory_bound(options):
+    import torch
+
+    best = copy_bandwidth(options.rounds)
+    rows = []
+    for name, (make, size) in cases.MEMORY_BOUND.items():
+        if not fnmatch.fnmatch(name, options.only):
+            continue
+        call = make("cuda", torch.float32)
+        call()
+        share = size / min(common.per_call(call, 2) for _ in range(options.rounds)) / best
+        rows.append({"name": name, "share": share})
+        print(f"{name:<52} {share:6.0%} of copy bandwidth ({best / 1e9:.1f} GB/s)", file=sys.stderr)
+    return rows
+
+
+def mean_of(results):
+    return math.exp(sum(math.log(row["speed"]) for row in results) / len(results))
+
+
+def summarise(results, memory):
+    rows = []
+    for dtype in dict.fromkeys(row["dtype"] for row in results):
+        own = [row for row in results if row["dtype"] == dtype and row["counts"]]
+        worst = min(own, key=lambda row: row["speed"])
+        judged = dtype == "float32"
+        rows += [
+            {
+                "what": f"{dtype}: geometric mean of {len(own)} operators",
+                "figure": f"{mean_of(own):.2f}x",
+                "goal": f"at least {MEAN}x (1.0x wanted)" if judged else "",
+                "met": common.verdict(mean_of(own) >= MEAN) if judged else "",
+            },
+            {
+                "what": f"{dtype}: slowest",
+                "figure": f"{worst['name']} {worst['speed']:.2f}x",
+                "goal": f"none below {SLOWEST}x" if judged else "",
+                "met": common.verdict(worst["speed"] >= SLOWEST) if judged else "",
+            },
+            {
+                "what": f"{dtype}: run by fallback",
+                "figure": str(sum(bool(row["fallbacks"]) for row in own)),
+                "goal": "0" if judged else "",
+                "met": common.verdict(not any(row["fallbacks"] for row in own)) if judged else "",
+            },
+        ]
+        for row in results:
+            if row["dtype"] == dtype and (not row["counts"] or row["speed"] < 0.8 or row["name"] in cases.WITH_DNN):
+                low, high = row["quartiles"]
+                figure = f"{row['speed']:.2f}x ({low:.2f}-{high:.2f})"
+                rows.append({"what": f"{dtype}: {row['name']}", "figure": figure, "goal": "", "met": ""})
+    for row in memory:
+        met = common.verdict(row["share"] >= BANDWIDTH)
+        rows.append(
+            {
+                "what": row["name"],
+                "figure": f"{row['share']:.0%} of copy",
+                "goal": f"at least {BANDWIDTH:.0%}",
+                "met": met,
+            }
+        )
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = os.environ["DITORCH_NUM_THREADS"] = str(options.threads)
+    os.environ.setdefault("DITORCH_BANNER", "0")
+    import ditorch  # noqa: F401
+    import torch
+
+    torch.set_num_threads(options.threads)
+    results, memory = [], run_memory_bound(options)
+    for dtype in options.dtype:
+        run_hot(options, getattr(torch, dtype), results)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump({"machine": common.machine(), "operators": results, "memory": memory}, file, indent=1)
+    common.report(
+        "Operators against ATen CPU",
+        f"python bench/ops/run.py --threads {options.threads}",
+        summarise(results, memory) if results else [],
+        f"Speed: ATen's time over the device's; {options.threads} thread(s) on both sides. Operators below 0.8x are "
+        "listed, and those that oneDNN matters for; the rest is faster than that.",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+/// One case on one library: arguments made from the case, the call, and its judgement.
+#ifndef DIT_CONFORM_CALL_H
+#define DIT_CONFORM_CALL_H
+
+#include "judge.h"
+#include "machine.h"
+
+/// The arguments of a call, made from a case.
+struct call {
+  const struct pack_case *item;
+  size_t *places;                 ///< per storage: where it begins in the machine's piece
+  size_t size;                    ///< bytes of the piece that the case uses
+  struct diopiTensor *handles;    ///< per tensor
+  union dit_diopi_value *values;  ///< the context, then one per argument
+  unsigned char *memory;          ///< what values point to
+  size_t memory_size;
+};
+
+DIT_NODISCARD enum dit_status call_init(struct call *call, const struct pack_case *item, struct machine *machine,
+                                        struct dit_error *err);
+void call_reset(struct call *call);
+/// Put the inputs into the machine's memory, everything else filled with `pattern`.
+DIT_NODISCARD enum dit_status call_fill(struct call *call, struct machine *machine, unsigned char pattern,
+                                        struct dit_error *err);
+/// Make the values anew (results empty, generators at their start).
+void call_make_values(struct call *call, struct diopiContext *context, unsigned char pattern);
+/// Elements of a tensor in row-major order, from memory that begins at `base`, and back into it.
+void call_gather(const struct pack_tensor *tensor, const unsigned char *base, unsigned char *out);
+void call_scatter(const struct pack_tensor *tensor, const unsigned char *in, unsigned char *base);
+
+struct run_options {
+  int repeat;        ///< runs of each case
+  bool side_stream;  ///< one more, on another stream than the default
+  double tolerance;  ///< factor
+};
+
+/// Run a case as often as the options say and judge every run. DIT_OK when there is an outcome; an error is one of the
+/// device or of memory.
+DIT_NODISCARD enum dit_status run_case(struct machine *machine, const struct dit_diopi_library *library,
+                                       const struct pack_case *item, const struct run_options *options,
+                                       struct outcome *outcome, struct dit_error *err);
+
+#endif

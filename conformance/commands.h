@@ -1,0 +1,40 @@
+/// The commands of dit_conform. Each returns the exit status: 0 all is well, 1 something failed, 2 bad use or bad file.
+#ifndef DIT_CONFORM_COMMANDS_H
+#define DIT_CONFORM_COMMANDS_H
+
+#include "call.h"
+#include "report.h"
+
+enum { EXIT_PASS = 0, EXIT_FAIL = 1, EXIT_USAGE = 2 };
+
+struct command_options {
+  const char *library, *against, *vendor, *pack, *out;
+  struct rules rules;
+  int64_t from, to;  ///< numbers of cases; to -1: to the end
+  int64_t repeat;    ///< 0: the command's own number
+  double tolerance;
+  bool side_stream, announce;
+};
+
+int command_run(const struct command_options *options);
+int command_list(const struct command_options *options);
+int command_perf(const struct command_options *options);
+int command_device(const struct command_options *options);
+
+/// What most commands work with, opened; `library` and `against` only when options name them.
+struct session {
+  struct pack pack;
+  struct machine machine;
+  struct dit_diopi_library *library, *against;
+  FILE *out;
+};
+/// Prints what is wrong to stderr and returns false.
+bool session_open(struct session *session, const struct command_options *options);
+void session_close(struct session *session);
+/// One past the last case that was asked for.
+int64_t session_get_end(const struct session *session, const struct command_options *options);
+/// Read case `number`; false, with a message, when the file is damaged.
+bool session_read(struct session *session, const struct command_options *options, int64_t number,
+                  struct pack_case *item);
+
+#endif

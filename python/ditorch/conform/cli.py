@@ -1,0 +1,287 @@
+"""`ditorch conform`: is an operator library right? run, list, show, pack, mutate, device.
+
+Exit status: 0 no case failed, 1 one did (with --require also when a function is missing), 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from .. import diopi
+from . import pack, report, runner, selection, suite
+from .names import DTYPE_NAMES, LAYOUTS
+
+_LAYOUTS = (*LAYOUTS, "inplace", "error")
+Row = dict[str, Any]
+
+
+class UsageError(Exception):
+    """Wrong use of the command line."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> Any:
+        raise UsageError(f"{self.prog}: {message}")
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number above 0, up to 1")
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r}: a number from 1")
+    return value
+
+
+def _add_choice(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--function", nargs="+", default=[], metavar="GLOB", help="functions, with or without diopi: Add* diopiSort")
+    add("--dtype", nargs="+", default=[], choices=DTYPE_NAMES, metavar="DTYPE", help=f"of {', '.join(DTYPE_NAMES)}")
+    add("--layout", nargs="+", default=[], choices=_LAYOUTS, metavar="LAYOUT", help=f"of {', '.join(_LAYOUTS)}")
+    add("--family", nargs="+", default=[], metavar="GLOB", help="families: pointwise_* loss")
+    add("--case", nargs="+", default=[], metavar="GLOB", help="ids: 'diopiAdd/*/float32/strided/*'")
+    add("--share", type=_share, default=1.0, help="part of the cases, the same every time (0.1: a tenth)")
+    add("--seed", type=int, default=0, help="other values in the same cases (default 0)")
+
+
+def _make_parser() -> _Parser:
+    parser = _Parser(prog="ditorch conform", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(
+        dest="verb", required=True, metavar="run|list|show|pack|mutate|device", parser_class=_Parser
+    )
+    run = verbs.add_parser("run", help="run cases on a library")
+    _add_choice(run)
+    add = run.add_argument
+    add("--library", default="host", metavar="NAME|PATH", help="operator library (default host)")
+    add("--vendor", metavar="NAME|PATH", help="device functions; without it the device is host memory")
+    add("--pack", metavar="FILE", help="run a pack instead (needs no torch)")
+    add("--skip", metavar="FILE", help="JSON: cases to leave out, with reasons")
+    add("--tolerance", metavar="FILE", help="JSON: factors on tolerances, with reasons")
+    add("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
+    add("--timeout", type=float, default=60.0, metavar="S", help="seconds per case (default 60)")
+    add("--json", metavar="FILE", help="write all results as JSON")
+    add("--junit", metavar="FILE", help="write all results as JUnit XML")
+    add("--journal", metavar="FILE", help="keep results in FILE as they come")
+    add("--resume", action="store_true", help="go on where the journal ends")
+    add("--require", action="store_true", help="a missing function makes the run fail")
+    add("--perf", metavar="OTHER", help="time the calls of two libraries: the ratio per function")
+    add("--failures", type=int, default=3, metavar="N", help="cases to print per function that fails; 0: all")
+    add("--quiet", action="store_true", help="no table: totals and failures")
+    listing = verbs.add_parser("list", help="functions and numbers of cases")
+    _add_choice(listing)
+    listing.add_argument("--ids", action="store_true", help="print the ids")
+    show = verbs.add_parser("show", help="print a case: the call, its inputs, what must come out")
+    show.add_argument("id")
+    show.add_argument("--seed", type=int, default=0)
+    packing = verbs.add_parser("pack", help="write cases for a machine without torch")
+    _add_choice(packing)
+    packing.add_argument("--out", required=True, metavar="FILE")
+    mutate = verbs.add_parser("mutate", help="break every function on purpose: does the suite notice?")
+    _add_choice(mutate)
+    mutate.add_argument("--library", default="host", metavar="NAME|PATH", help="the sound library (default host)")
+    mutate.add_argument("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
+    mutate.add_argument("--json", metavar="FILE", help="write all results as JSON")
+    device = verbs.add_parser("device", help="test device, streams and error texts")
+    device.add_argument("--library", default="host", metavar="NAME|PATH")
+    device.add_argument("--vendor", metavar="NAME|PATH")
+    return parser
+
+
+def _choose(options: argparse.Namespace) -> list[Any]:
+    from . import expand, schema
+
+    chosen = selection.Selection(
+        tuple(options.function),
+        tuple(options.dtype),
+        tuple(options.layout),
+        tuple(options.family),
+        tuple(options.case),
+        options.share,
+    )
+    return chosen.choose(expand.list_cases(schema.read_all()))
+
+
+# ---- run
+
+
+def _show_progress(done: int, total: int, what: str = "cases") -> None:
+    if sys.stderr.isatty():
+        print(f"\r{done} of {total} {what}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def _describe(options: argparse.Namespace) -> Row:
+    """What this run is, for the journal and the reports."""
+    import ditorch
+
+    return {
+        "ditorch": ditorch.__version__,
+        "library": options.library,
+        "vendor": options.vendor or "",
+        "seed": options.seed,
+        "pack": options.pack or "",
+    }
+
+
+def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]:
+    work = suite.Work(
+        options.library,
+        options.seed,
+        options.vendor,
+        options.perf,
+        rules.to_lines(),
+        bool(options.perf),
+        options.timeout,
+    )
+    if options.pack:
+        return suite.run_pack(options.pack, work, options.jobs, progress=lambda n, total, _: _show_progress(n, total))
+    cases = _choose(options)
+    diopi.Library(options.library).close()  # a library that cannot be opened is told before cases are made
+    journal = suite.Journal(options.journal, _describe(options), options.resume)
+    return suite.run(cases, work, options.jobs, journal, _show_progress)
+
+
+def _add_reasons(rows: list[Row], rules: selection.Rules) -> None:
+    for row in rows:
+        rules.note_tolerance(row["id"])
+        rule = rules.find_skip(row["id"])
+        if row["verdict"] == "skipped" and rule is not None:
+            row["reason"] = rule.reason
+
+
+def _print_speed(rows: list[Row], options: argparse.Namespace) -> int:
+    from ..table import format_table
+
+    speeds = runner.compare_speed(rows)
+    if not speeds:
+        print("nothing was timed: no case passes in both libraries", file=sys.stderr)
+        return 1
+    columns = ("function", "cases", options.library, options.perf, "ratio", "worst", "worst case")
+    table = [
+        (s.function, s.cases, f"{s.seconds * 1e6:.1f} us", f"{s.against * 1e6:.1f} us", s.ratio, s.worst, s.worst_id)
+        for s in speeds
+    ]
+    print(format_table(columns, table))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    rules = selection.read_rules(options.skip, options.tolerance)
+    rows = _run_cases(options, rules)
+    _add_reasons(rows, rules)
+    about = _describe(options)
+    if options.json:
+        report.write_json(options.json, about, rows)
+    if options.junit:
+        report.write_junit(options.junit, about, rows)
+    if options.perf:
+        return _print_speed(rows, options)
+    lines = report.summarize(rows)
+    if not options.quiet:
+        print(report.format_lines(lines))
+    failures = report.format_failures(rows, options.failures)
+    if failures:
+        print(f"\n{failures}")
+    for pattern in rules.list_unused():
+        print(f"rule {pattern!r} matches no case of this run", file=sys.stderr)
+    print(f"\n{report.format_totals(lines)}")
+    totals = report.count(lines)
+    if not rows:
+        print("no case ran", file=sys.stderr)
+        return 1
+    missing = totals["functions"]["missing"]
+    if missing and options.require:
+        print(f"--require: {missing} functions are missing", file=sys.stderr)
+    return 1 if totals["cases"]["fail"] or (missing and options.require) else 0
+
+
+# ---- list, show, pack, device
+
+
+def _list(options: argparse.Namespace) -> int:
+    cases = _choose(options)
+    if options.ids:
+        print("\n".join(str(case) for case in cases))
+        return 0
+    from ..table import format_table
+
+    counts: dict[tuple[str, str], int] = {}
+    for case in cases:
+        key = (case.function, case.entry.family)
+        counts[key] = counts.get(key, 0) + 1
+    print(format_table(("function", "family", "cases"), [(*key, number) for key, number in counts.items()]))
+    print(f"\n{len(cases)} cases of {len(counts)} functions")
+    return 0
+
+
+def _pack(options: argparse.Namespace) -> int:
+    from . import expand
+
+    cases = _choose(options)
+    number = pack.write(options.out, (expand.build(case, options.seed) for case in cases))
+    print(f"{options.out}: {number} cases, {os.path.getsize(options.out)} bytes")
+    return 0
+
+
+def _device(options: argparse.Namespace) -> int:
+    rows = runner.run_device(options.library, vendor=options.vendor)
+    for row in rows:
+        print(f"{row['verdict']:12s}{row['id']}{': ' + row['reason'] if row['reason'] else ''}")
+    return 1 if any(row["verdict"] in runner.BAD for row in rows) else 0
+
+
+def _mutate(options: argparse.Namespace) -> int:
+    import json
+
+    from . import mutation
+
+    rules = mutation.read_rules()
+    tasks = mutation.make_tasks(options.library, _choose(options), rules)
+    answers = []
+    for answer in mutation.run(tasks, options.jobs):
+        answers.append(answer)
+        _show_progress(len(answers), len(tasks), "functions")
+    summary = mutation.summarise(answers, rules)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as stream:
+            json.dump({**_describe_library(options), "summary": summary, "functions": answers}, stream, indent=1)
+    print(mutation.format_summary(summary))
+    return 0 if summary["score"] >= mutation.GOAL and not summary["problems"] else 1
+
+
+def _describe_library(options: argparse.Namespace) -> Row:
+    import ditorch
+
+    return {"ditorch": ditorch.__version__, "library": options.library}
+
+
+def _show(options: argparse.Namespace) -> int:
+    from . import expand, schema, show
+
+    print(show.format_case(expand.build(expand.find_case(schema.read_all(), options.id), options.seed)))
+    return 0
+
+
+_VERBS = {"run": _run, "list": _list, "show": _show, "pack": _pack, "mutate": _mutate, "device": _device}
+
+
+def main(words: list[str]) -> int:
+    """Entry point of the verb; returns the exit status."""
+    try:
+        options = _make_parser().parse_args(words)
+        return _VERBS[options.verb](options)
+    except UsageError as error:
+        print(f"{error}\n(ditorch conform --help)", file=sys.stderr)
+        return 2
+    except (ValueError, OSError, runner.ConformError) as error:
+        print(f"ditorch conform: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        return 1

@@ -1,0 +1,149 @@
+"""Results as a table per function, as JSON and as JUnit XML.
+
+Verdict of a function: fail when one of its cases fails, crashes or takes too long; else pass when one passes; else
+missing or unsupported (no dtype of its cases). Depends on runner.py's rows.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from xml.etree import ElementTree
+
+from ..table import format_table
+from .runner import BAD, judge_functions
+
+COLUMNS = ("pass", "fail", "missing", "unsupported", "skipped")
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+Row = dict[str, Any]
+
+
+class Line(NamedTuple):
+    """A function in the table."""
+
+    function: str
+    verdict: str
+    counts: dict[str, int]
+    dtypes: list[str]
+    """Dtypes that the library does not have."""
+
+
+def _get_dtype(row: Row) -> str:
+    parts = row["id"].split("/")
+    return parts[2] if len(parts) > 2 else ""
+
+
+def summarize(rows: Iterable[Row]) -> list[Line]:
+    """A line per function, in the order of the rows."""
+    rows = list(rows)
+    verdicts = judge_functions(rows)
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["function"], []).append(row)
+    lines = []
+    for function, members in groups.items():
+        counts = dict.fromkeys(COLUMNS, 0)
+        for row in members:
+            counts["fail" if row["verdict"] in BAD else row["verdict"]] += 1
+        without = {_get_dtype(row) for row in members if row["verdict"] == "unsupported"}
+        verdict = "fail" if verdicts[function] in BAD else verdicts[function]
+        lines.append(Line(function, verdict, counts, sorted(without)))
+    return lines
+
+
+def count(lines: Iterable[Line]) -> dict[str, dict[str, int]]:
+    """Totals of cases and of functions by verdict."""
+    lines = list(lines)
+    return {
+        "cases": {name: sum(line.counts[name] for line in lines) for name in COLUMNS},
+        "functions": {name: sum(line.verdict == name for line in lines) for name in COLUMNS},
+    }
+
+
+def format_lines(lines: list[Line]) -> str:
+    """The table, and a line of totals below it."""
+    rows = []
+    for line in lines:
+        note = f"without {', '.join(line.dtypes)}" if line.dtypes else ""
+        rows.append([line.function, line.verdict, *(line.counts[name] for name in COLUMNS), note])
+    return format_table(["function", "verdict", *COLUMNS, "dtypes"], rows)
+
+
+def format_totals(lines: list[Line]) -> str:
+    totals = count(lines)
+    texts = []
+    for name in ("functions", "cases"):
+        parts = [f"{number} {verdict}" for verdict, number in totals[name].items() if number]
+        texts.append(f"{sum(totals[name].values())} {name}: {', '.join(parts) or 'none'}")
+    return "\n".join(texts)
+
+
+def format_failures(rows: Iterable[Row], limit: int) -> str:
+    """What is wrong, the first cases of each function; `limit` per function, 0: all."""
+    seen: dict[str, int] = {}
+    texts = []
+    for row in rows:
+        if row["verdict"] not in BAD:
+            continue
+        seen[row["function"]] = seen.get(row["function"], 0) + 1
+        if limit and seen[row["function"]] > limit:
+            continue
+        text = f" [{row['text']}]" if row.get("text") and row["text"] not in row["reason"] else ""
+        texts.append(f"{row['verdict']:8s}{row['id']}: {row['reason']}{text}")
+    hidden = sum(max(number - limit, 0) for number in seen.values()) if limit else 0
+    if hidden:
+        texts.append(f"... and {hidden} more; --json FILE has them all")
+    return "\n".join(texts)
+
+
+def write_json(path: str, about: Row, rows: list[Row]) -> None:
+    lines = summarize(rows)
+    functions = {line.function: {"verdict": line.verdict, **line.counts, "without": line.dtypes} for line in lines}
+    with open(path, "w", encoding="utf-8") as stream:
+        json.dump({"about": about, "totals": count(lines), "functions": functions, "cases": rows}, stream, indent=1)
+        stream.write("\n")
+
+
+def write_junit(path: str, about: Row, rows: list[Row]) -> None:
+    """A suite per function, a test per case."""
+    root = ElementTree.Element("testsuites", name="ditorch conform")
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(row["function"], []).append(row)
+    for function, members in groups.items():
+        suite = ElementTree.SubElement(root, "testsuite", name=function)
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, value in about.items():
+            ElementTree.SubElement(properties, "property", name=name, value=_clean(str(value)))
+        kinds = [_add_case(suite, row) for row in members]
+        suite.set("tests", str(len(members)))
+        for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+            suite.set(name, str(kinds.count(kind)))
+        suite.set("time", f"{sum(row['seconds'] for row in members):.3f}")
+    for name in ("tests", "failures", "errors", "skipped"):
+        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
+    ElementTree.indent(root)
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write('<?xml version="1.0" encoding="utf-8"?>\n')
+        stream.write(ElementTree.tostring(root, encoding="unicode") + "\n")
+
+
+def _add_case(suite: Any, row: Row) -> str:
+    names = {"classname": row["function"], "name": row["id"], "time": f"{row['seconds']:.6f}"}
+    case = ElementTree.SubElement(suite, "testcase", names)
+    if row["verdict"] == "pass":
+        return ""
+    text = _clean(f"{row.get('reason', '')} {row.get('text', '')}".strip())
+    if row["verdict"] in BAD:
+        kind = "failure" if row["verdict"] == "fail" else "error"
+        ElementTree.SubElement(case, kind, message=text[:300], type=row.get("kind", "")).text = text
+        return kind
+    ElementTree.SubElement(case, "skipped", message=f"{row['verdict']}: {text}"[:300])
+    return "skipped"
+
+
+def _clean(text: str) -> str:
+    return _NOT_XML.sub("\ufffd", text)

@@ -1,0 +1,143 @@
+/// Matrix products that BLAS does badly or not at all: a few rows against rows of b (thin), and integers.
+#include <string.h>
+
+#include "dit/alloc.h"
+#include "dit/parallel.h"
+#include "gemm_builtin.h"
+#include "simd.h"
+
+// ---- thin: c[i][j] = a_i . b_j with b_j contiguous, a handful of a_i
+
+#define THIN_ROWS 8
+#define THIN_STEP 4  // rows of a that share a load of b
+
+bool gemm_is_thin(const struct gemm_problem *p) {
+  // BLAS is quick for one row against a matrix that fits the second-level cache
+  const bool pays = p->m > 1 || (double)p->n * (double)p->k > 262144.0;
+  return p->m <= THIN_ROWS && p->b_strides[0] == 1 && p->k >= 128 && p->n >= 4 && pays;
+}
+
+struct thin_task {
+  const struct gemm_problem *problem;
+  const void *a;  ///< dense rows
+};
+
+/// Columns [begin, end) of c.
+#define THIN_BODY(name, type, lanes)                                                                          \
+  KERNEL_INLINE void name##_body(const struct thin_task *task, int64_t begin, int64_t end) {                  \
+    typedef type vector __attribute__((vector_size(lanes * sizeof(type)), aligned(sizeof(type)), may_alias)); \
+    const struct gemm_problem *p = task->problem;                                                             \
+    const type alpha = (type)p->alpha, beta = (type)p->beta;                                                  \
+    for (int64_t j = begin; j < end; j++) {                                                                   \
+      const type *b = (const type *)p->b + j * p->b_strides[1];                                               \
+      for (int64_t first = 0; first < p->m; first += THIN_STEP) {                                             \
+        const int64_t rows = p->m - first < THIN_STEP ? p->m - first : THIN_STEP;                             \
+        const type *a0 = (const type *)task->a + first * p->k, *a1 = rows > 1 ? a0 + p->k : a0;               \
+        const type *a2 = rows > 2 ? a1 + p->k : a0, *a3 = rows > 3 ? a2 + p->k : a0;                          \
+        vector s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0};                                                        \
+        type sums[THIN_STEP] = {0};                                                                           \
+        int64_t i = 0;                                                                                        \
+        for (; i + lanes <= p->k; i += lanes) {                                                               \
+          const vector x = *(const vector *)(b + i);                                                          \
+          s0 += *(const vector *)(a0 + i) * x;                                                                \
+          s1 += *(const vector *)(a1 + i) * x;                                                                \
+          s2 += *(const vector *)(a2 + i) * x;                                                                \
+          s3 += *(const vector *)(a3 + i) * x;                                                                \
+        }                                                                                                     \
+        for (; i < p->k; i++) {                                                                               \
+          sums[0] += a0[i] * b[i];                                                                            \
+          sums[1] += a1[i] * b[i];                                                                            \
+          sums[2] += a2[i] * b[i];                                                                            \
+          sums[3] += a3[i] * b[i];                                                                            \
+        }                                                                                                     \
+        for (int l = 0; l < lanes; l++) {                                                                     \
+          sums[0] += s0[l];                                                                                   \
+          sums[1] += s1[l];                                                                                   \
+          sums[2] += s2[l];                                                                                   \
+          sums[3] += s3[l];                                                                                   \
+        }                                                                                                     \
+        for (int64_t r = 0; r < rows; r++) {                                                                  \
+          type *c = (type *)p->c + (first + r) * p->c_strides[0] + j * p->c_strides[1];                       \
+          *c = beta == 0 ? alpha * sums[r] : beta * *c + alpha * sums[r];                                     \
+        }                                                                                                     \
+      }                                                                                                       \
+    }                                                                                                         \
+  }                                                                                                           \
+  KERNEL_MULTI(static, name, (const struct thin_task *task, int64_t begin, int64_t end), (task, begin, end))
+THIN_BODY(thin_f32, float, 16)
+THIN_BODY(thin_f64, double, 8)
+
+static void run_thin(void *context, int64_t begin, int64_t end) {
+  const struct thin_task *task = context;
+  if (task->problem->wide) {
+    thin_f64(task, begin, end);
+  } else {
+    thin_f32(task, begin, end);
+  }
+}
+
+bool gemm_thin(const struct gemm_problem *p) {
+  const size_t size = p->wide ? 8 : 4;
+  void *room = NULL;
+  struct thin_task task = {p, p->a};
+  if (p->a_strides[1] != 1 || (p->m > 1 && p->a_strides[0] != p->k)) {
+    room = dit_malloc((size_t)(p->m * p->k) * size);
+    if (!room) {
+      return false;
+    }
+    for (int64_t i = 0; i < p->m * p->k; i++) {
+      const int64_t at = i / p->k * p->a_strides[0] + i % p->k * p->a_strides[1];
+      memcpy((char *)room + (size_t)i * size, (const char *)p->a + at * (int64_t)size, size);
+    }
+    task.a = room;
+  }
+  dit_parallel_for(0, p->n, 131072 / (p->m * p->k + 1) + 1, run_thin, &task);
+  dit_free(room);
+  return true;
+}
+
+// ---- integers: arithmetic modulo 2^32 or 2^64
+
+#define INTEGER_BODY(name, type)                                                                           \
+  KERNEL_INLINE void name##_body(const struct gemm_integers *p, int64_t begin, int64_t end) {              \
+    const int64_t n = p->n, depth = p->k;                                                                  \
+    const type alpha = (type)p->alpha, beta = (type)p->beta;                                               \
+    for (int64_t i = begin; i < end; i++) {                                                                \
+      type *restrict c = (type *)p->c + i * n;                                                             \
+      const type *restrict a = (const type *)p->a + i * depth;                                             \
+      for (int64_t j = 0; j < n; j++) {                                                                    \
+        c[j] *= beta;                                                                                      \
+      }                                                                                                    \
+      int64_t k = 0;                                                                                       \
+      for (; k + 4 <= depth; k += 4) {                                                                     \
+        const type f0 = alpha * a[k], f1 = alpha * a[k + 1], f2 = alpha * a[k + 2], f3 = alpha * a[k + 3]; \
+        const type *restrict b = (const type *)p->b + k * n;                                               \
+        KERNEL_LANES                                                                                       \
+        for (int64_t j = 0; j < n; j++) {                                                                  \
+          c[j] += f0 * b[j] + f1 * b[j + n] + f2 * b[j + 2 * n] + f3 * b[j + 3 * n];                       \
+        }                                                                                                  \
+      }                                                                                                    \
+      for (; k < depth; k++) {                                                                             \
+        const type factor = alpha * a[k], *restrict b = (const type *)p->b + k * n;                        \
+        for (int64_t j = 0; j < n; j++) {                                                                  \
+          c[j] += factor * b[j];                                                                           \
+        }                                                                                                  \
+      }                                                                                                    \
+    }                                                                                                      \
+  }                                                                                                        \
+  KERNEL_MULTI(static, name, (const struct gemm_integers *p, int64_t begin, int64_t end), (p, begin, end))
+INTEGER_BODY(integer_u32, uint32_t)
+INTEGER_BODY(integer_u64, uint64_t)
+
+static void run_integers(void *context, int64_t begin, int64_t end) {
+  const struct gemm_integers *p = context;
+  if (p->wide) {
+    integer_u64(p, begin, end);
+  } else {
+    integer_u32(p, begin, end);
+  }
+}
+
+void gemm_multiply_integers(struct gemm_integers *product) {
+  dit_parallel_for(0, product->m, 65536 / (product->n * product->k + 1) + 1, run_integers, product);
+}

@@ -1,0 +1,437 @@
+/// Flash attention: out = softmax(scale q k^T) v without the matrix of scores, and its gradients.
+///
+/// q (B, Sq, H, D), k and v (B, Sk, Hk, D) with H a multiple of Hk (each head of k serves H / Hk of q); out like q;
+/// softmax_lse (B, H, Sq), float32 or q's accumulation type: the logarithm of each row's sum, -inf where a query sees
+/// no key (its out is 0). Causal: query i sees keys up to i + Sk - Sq. Window sizes limit the keys before and after
+/// that position; -1 is no limit. alibi_slopes (H) or (B, H), float32: -slope * distance is added to the scores.
+/// Dropout takes B H Sq Sk numbers from the generator; the backward call needs it as it was before the forward one and
+/// leaves it. VarLen: q (T, H, D) and so on hold all sequences, cum_seq (B + 1, int32 or int64) where each begins and
+/// ends; softmax_lse (B, H, max_seqlen_q). Floating dtypes, one for all; half types are computed in float.
+#include "engine/attention.h"
+
+#include <math.h>
+
+#include "dense.h"
+#include "dit/alloc.h"
+#include "flash.h"
+
+#define MAX_TENSORS 8
+
+struct attention_call {
+  struct frame *frame;
+  struct attention_shape shape;
+  struct dit_tensor_view q, k, v, out, lse, slopes, cum_q, cum_k;
+  struct dit_tensor_view grad, grad_q, grad_k, grad_v;
+  const struct flash_names *names;
+  diopiGeneratorHandle_t generator;
+  int work;
+  bool packed;
+};
+
+static diopiError_t check_tensors(struct attention_call *call, int ndim) {
+  struct frame *frame = call->frame;
+  const struct dit_tensor_view *q = &call->q, *k = &call->k, *v = &call->v;
+  FRAME_CHECK(frame, q->ndim == ndim, "'q' has %d dimensions; valid: %d", (int)q->ndim, ndim);
+  FRAME_CHECK(frame, k->ndim == ndim, "'k' has %d dimensions; valid: %d", (int)k->ndim, ndim);
+  FRAME_CHECK(frame, frame_is_same_shape(k, v), "'v' has another shape than 'k'");
+  FRAME_CHECK(frame, ndim == 3 || q->sizes[0] == k->sizes[0], "'q' has %lld sequences and 'k' %lld",
+              (long long)q->sizes[0], (long long)k->sizes[0]);
+  FRAME_CHECK(frame, q->sizes[ndim - 1] == k->sizes[ndim - 1], "heads of 'q' have %lld elements, those of 'k' %lld",
+              (long long)q->sizes[ndim - 1], (long long)k->sizes[ndim - 1]);
+  const int64_t heads = q->sizes[ndim - 2], key_heads = k->sizes[ndim - 2];
+  FRAME_CHECK(frame, key_heads > 0 ? heads % key_heads == 0 : heads == 0,
+              "'q' has %lld heads, which is no multiple of the %lld of 'k'", (long long)heads, (long long)key_heads);
+  FRAME_CHECK(frame, q->dtype == k->dtype && q->dtype == v->dtype, "'q' is %s, 'k' %s and 'v' %s; valid: one dtype",
+              dit_dtype_get_name(q->dtype), dit_dtype_get_name(k->dtype), dit_dtype_get_name(v->dtype));
+  return frame_has_dtype(DTYPES_FLOAT, q->dtype) ? diopiSuccess : frame_fail_dtype(frame, "q", q->dtype);
+}
+
+static diopiError_t check_slopes(struct attention_call *call) {
+  struct attention_shape *s = &call->shape;
+  const struct dit_tensor_view *slopes = &call->slopes;
+  if (!slopes->handle) {
+    return diopiSuccess;
+  }
+  const bool fits = slopes->ndim == 1
+                        ? slopes->sizes[0] == s->heads
+                        : slopes->ndim == 2 && slopes->sizes[0] == s->sequences && slopes->sizes[1] == s->heads;
+  FRAME_CHECK(call->frame, fits && slopes->dtype == DIT_DTYPE_F32,
+              "'alibi_slopes' must be float32 with one number per head, or per sequence and head");
+  s->slopes = slopes->data;
+  s->slope_head = slopes->strides[slopes->ndim - 1];
+  s->slope_sequence = slopes->ndim == 2 ? slopes->strides[0] : 0;
+  return diopiSuccess;
+}
+
+static diopiError_t check_ends(struct attention_call *call, const char *name, const struct dit_tensor_view *ends) {
+  FRAME_CHECK(call->frame, ends->ndim == 1 && ends->sizes[0] == call->shape.sequences + 1,
+              "'%s' must have one dimension of size %lld", name, (long long)(call->shape.sequences + 1));
+  FRAME_CHECK(call->frame, ends->dtype == DIT_DTYPE_I32 || ends->dtype == DIT_DTYPE_I64,
+              "'%s' is %s; valid: int32, int64", name, dit_dtype_get_name(ends->dtype));
+  return diopiSuccess;
+}
+
+static diopiError_t take_call(struct attention_call *call, const struct flash_arguments *a) {
+  struct frame *frame = call->frame;
+  struct attention_shape *s = &call->shape;
+  FRAME_TRY(frame_take(frame, "q", a->q, &call->q));
+  FRAME_TRY(frame_take(frame, "k", a->k, &call->k));
+  FRAME_TRY(frame_take(frame, "v", a->v, &call->v));
+  FRAME_TRY(frame_take_optional(frame, "alibi_slopes", a->alibi_slopes, &call->slopes));
+  const int ndim = a->packed ? 3 : 4;
+  FRAME_TRY(check_tensors(call, ndim));
+  FRAME_CHECK(frame, a->dropout >= 0 && a->dropout < 1, "'p_dropout' is %g; valid: 0 to below 1", a->dropout);
+  FRAME_CHECK(frame, a->dropout == 0 || a->generator, "'gen' is NULL; dropout needs a generator");
+  *s = (struct attention_shape){.sequences = call->q.sizes[0],
+                                .heads = call->q.sizes[ndim - 2],
+                                .key_heads = call->k.sizes[ndim - 2],
+                                .width = call->q.sizes[ndim - 1],
+                                .queries = a->packed ? a->max_q : call->q.sizes[1],
+                                .keys = a->packed ? a->max_k : call->k.sizes[1],
+                                .scale = a->scale,
+                                .left = a->left < 0 ? -1 : a->left,
+                                .right = a->causal      ? 0
+                                         : a->right < 0 ? -1
+                                                        : a->right,
+                                .dropout = a->dropout,
+                                .wide = call->q.dtype == DIT_DTYPE_F64};
+  if (a->packed) {
+    FRAME_TRY(frame_take(frame, "cum_seq_q", a->cum_q, &call->cum_q));
+    FRAME_TRY(frame_take(frame, a->names->key_ends, a->cum_k, &call->cum_k));
+    FRAME_CHECK(frame, call->cum_q.ndim == 1 && call->cum_q.sizes[0] >= 1, "'cum_seq_q' must have one dimension");
+    s->sequences = call->cum_q.sizes[0] - 1;
+    FRAME_TRY(check_ends(call, "cum_seq_q", &call->cum_q));
+    FRAME_TRY(check_ends(call, a->names->key_ends, &call->cum_k));
+    FRAME_CHECK(frame, a->max_q >= 0 && a->max_k >= 0, "'max_seqlen_q' is %lld and 'max_seqlen_kv' %lld",
+                (long long)a->max_q, (long long)a->max_k);
+  }
+  FRAME_TRY(check_slopes(call));
+  call->names = a->names;
+  call->generator = a->generator;
+  call->packed = a->packed;
+  call->work = dense_get_work(call->q.dtype);
+  return diopiSuccess;
+}
+
+static diopiError_t check_lse(struct attention_call *call) {
+  const struct attention_shape *s = &call->shape;
+  const struct dit_tensor_view *lse = &call->lse;
+  FRAME_CHECK(
+      call->frame,
+      lse->ndim == 3 && lse->sizes[0] == s->sequences && lse->sizes[1] == s->heads && lse->sizes[2] == s->queries,
+      "'softmax_lse' must be %lld x %lld x %lld", (long long)s->sequences, (long long)s->heads, (long long)s->queries);
+  FRAME_CHECK(call->frame, lse->dtype == DIT_DTYPE_F32 || lse->dtype == call->work, "'softmax_lse' is %s; valid: %s",
+              dit_dtype_get_name(lse->dtype), dit_dtype_get_name(call->work));
+  return diopiSuccess;
+}
+
+static diopiError_t check_like(struct attention_call *call, const char *name, const struct dit_tensor_view *view,
+                               const char *other, const struct dit_tensor_view *like) {
+  FRAME_CHECK(call->frame, frame_is_same_shape(view, like) && view->dtype == like->dtype,
+              "'%s' has another shape or dtype than '%s'", name, other);
+  return diopiSuccess;
+}
+
+// ---- run time: rows of neighbouring elements, sequence ends
+
+struct attention_room {
+  struct dense dense[MAX_TENSORS];
+  int count;
+  int64_t *ends[2];
+};
+
+/// A tensor as the engine takes it: in place where its rows allow it, else as a copy.
+static bool open_tensor(struct attention_call *call, struct attention_room *room, const struct dit_tensor_view *view,
+                        bool write, struct attention_tensor *out) {
+  const int lead = call->packed ? 0 : 1;  // dimension of rows
+  const bool rows = view->dtype == call->work && (view->strides[lead + 2] == 1 || view->sizes[lead + 2] <= 1);
+  if (rows) {
+    *out = (struct attention_tensor){view->data, lead ? view->strides[0] : 0, view->strides[lead],
+                                     view->strides[lead + 1]};
+    return true;
+  }
+  struct dense *dense = &room->dense[room->count];
+  if (!(write ? dense_reserve(dense, view, call->work) : dense_read(dense, view, call->work))) {
+    return false;
+  }
+  room->count++;
+  const int64_t *sizes = view->sizes + lead, row = sizes[1] * sizes[2];
+  *out = (struct attention_tensor){dense->data, lead ? sizes[0] * row : 0, row, sizes[2]};
+  return true;
+}
+
+static void close_room(struct attention_room *room) {
+  for (int i = 0; i < room->count; i++) {
+    dense_close(&room->dense[i]);
+  }
+  dit_free(room->ends[0]);
+  dit_free(room->ends[1]);
+}
+
+/// Where sequences begin and end, checked: growing from 0 to the number of rows, none longer than the maximum.
+static diopiError_t read_ends(struct attention_call *call, const char *name, const struct dit_tensor_view *view,
+                              int64_t rows, int64_t longest, int64_t **out) {
+  struct dense dense = {0};
+  const int64_t count = call->shape.sequences;
+  *out = dit_malloc(sizeof(int64_t) * (size_t)(count + 1));
+  if (!*out || !dense_read(&dense, view, DIT_DTYPE_I64)) {
+    return frame_fail(call->frame, diopiErrorOccurred, "no memory for '%s'", name);
+  }
+  bool valid = true;
+  for (int64_t i = 0; i <= count; i++) {
+    (*out)[i] = ((const int64_t *)dense.data)[i];
+    const int64_t length = i ? (*out)[i] - (*out)[i - 1] : 0;
+    valid = valid && (i || (*out)[0] == 0) && length >= 0 && length <= longest;
+  }
+  dense_close(&dense);
+  FRAME_CHECK(call->frame, valid && (*out)[count] == rows,
+              "'%s' must grow from 0 to %lld in steps of at most %lld (the longest sequence)", name, (long long)rows,
+              (long long)longest);
+  return diopiSuccess;
+}
+
+static diopiError_t open_ends(struct attention_call *call, struct attention_room *room) {
+  struct attention_shape *s = &call->shape;
+  if (call->packed) {
+    FRAME_TRY(read_ends(call, "cum_seq_q", &call->cum_q, call->q.sizes[0], s->queries, &room->ends[0]));
+    FRAME_TRY(read_ends(call, call->names->key_ends, &call->cum_k, call->k.sizes[0], s->keys, &room->ends[1]));
+    s->query_ends = room->ends[0];
+    s->key_ends = room->ends[1];
+  }
+  return diopiSuccess;
+}
+
+static diopiError_t fail_memory(struct attention_call *call) {
+  return frame_fail(call->frame, diopiErrorOccurred, "no memory for a copy of the tensors");
+}
+
+/// Seed and offset for dropout; `draw` moves the generator on.
+static diopiError_t read_generator(struct attention_call *call, bool draw) {
+  struct attention_shape *s = &call->shape;
+  if (s->dropout > 0) {
+    FRAME_CHECK(call->frame, diopiGeneratorGetSeedAndOffset(call->generator, &s->seed, &s->offset) == diopiSuccess,
+                "'gen' has no seed and offset");
+    const uint64_t numbers = (uint64_t)(s->sequences * s->heads * s->queries * s->keys);
+    FRAME_CHECK(call->frame,
+                !draw || diopiGeneratorSetSeedAndOffset(call->generator, s->seed, s->offset + (numbers + 3) / 4) ==
+                             diopiSuccess,
+                "'gen' takes no offset");
+  }
+  return diopiSuccess;
+}
+
+// ---- forward
+
+static diopiError_t work_forward(void *context) {
+  struct attention_call *call = context;
+  struct attention_room room = {.count = 0};
+  struct attention_tensor q, k, v, out;
+  struct dense lse = {0};
+  diopiError_t code = open_ends(call, &room);
+  if (code == diopiSuccess) {
+    const bool done = open_tensor(call, &room, &call->q, false, &q) && open_tensor(call, &room, &call->k, false, &k) &&
+                      open_tensor(call, &room, &call->v, false, &v) && dense_reserve(&lse, &call->lse, call->work);
+    const int inputs = room.count;
+    code = done && open_tensor(call, &room, &call->out, true, &out) ? read_generator(call, true) : fail_memory(call);
+    for (int64_t i = 0; call->packed && code == diopiSuccess && i < call->lse.numel; i++) {
+      if (call->work == DIT_DTYPE_F64) {
+        ((double *)lse.data)[i] = -(double)INFINITY;
+      } else {
+        ((float *)lse.data)[i] = -INFINITY;
+      }
+    }
+    if (code == diopiSuccess && !attention_forward(&call->shape, &out, lse.data, &q, &k, &v)) {
+      code = fail_memory(call);
+    }
+    for (int i = inputs; i < room.count && code == diopiSuccess; i++) {
+      dense_store(&room.dense[i]);
+    }
+    if (code == diopiSuccess) {
+      dense_store(&lse);
+    }
+  }
+  dense_close(&lse);
+  close_room(&room);
+  return code;
+}
+
+diopiError_t flash_forward(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,
+                           diopiTensorHandle_t lse, const struct flash_arguments *arguments) {
+  struct frame frame;
+  struct attention_call call = {.frame = &frame};
+  FRAME_TRY(frame_begin(&frame, function, ctx));
+  FRAME_TRY(frame_take(&frame, arguments->names->out, out, &call.out));
+  FRAME_TRY(frame_take(&frame, "softmax_lse", lse, &call.lse));
+  FRAME_TRY(take_call(&call, arguments));
+  FRAME_TRY(check_like(&call, arguments->names->out, &call.out, "q", &call.q));
+  FRAME_TRY(check_lse(&call));
+  const struct dit_tensor_view *inputs[] = {&call.q, &call.k, &call.v, &call.slopes, &call.out};
+  FRAME_TRY(frame_check_output(&frame, arguments->names->out, &call.out, inputs, 4, false));
+  FRAME_TRY(frame_check_output(&frame, "softmax_lse", &call.lse, inputs, 5, false));
+  return call.lse.numel == 0 || call.q.numel == 0 ? diopiSuccess : frame_run(&frame, work_forward, &call);
+}
+
+// ---- backward
+
+static diopiError_t work_backward(void *context) {
+  struct attention_call *call = context;
+  struct attention_room room = {.count = 0};
+  struct attention_tensor q, k, v, out, grad, grad_q, grad_k, grad_v;
+  struct dense lse = {0};
+  diopiError_t code = open_ends(call, &room);
+  if (code == diopiSuccess) {
+    const bool done = open_tensor(call, &room, &call->q, false, &q) && open_tensor(call, &room, &call->k, false, &k) &&
+                      open_tensor(call, &room, &call->v, false, &v) &&
+                      open_tensor(call, &room, &call->out, false, &out) &&
+                      open_tensor(call, &room, &call->grad, false, &grad) && dense_read(&lse, &call->lse, call->work);
+    const int inputs = room.count;
+    code = done && open_tensor(call, &room, &call->grad_q, true, &grad_q) &&
+                   open_tensor(call, &room, &call->grad_k, true, &grad_k) &&
+                   open_tensor(call, &room, &call->grad_v, true, &grad_v)
+               ? read_generator(call, false)
+               : fail_memory(call);
+    if (code == diopiSuccess &&
+        !attention_backward(&call->shape, &grad_q, &grad_k, &grad_v, &grad, &q, &k, &v, &out, lse.data)) {
+      code = fail_memory(call);
+    }
+    for (int i = inputs; i < room.count && code == diopiSuccess; i++) {
+      dense_store(&room.dense[i]);
+    }
+  }
+  dense_close(&lse);
+  close_room(&room);
+  return code;
+}
+
+diopiError_t flash_backward(const char *function, diopiContextHandle_t ctx, const struct flash_gradients *g,
+                            const struct flash_arguments *arguments) {
+  struct frame frame;
+  struct attention_call call = {.frame = &frame};
+  FRAME_TRY(frame_begin(&frame, function, ctx));
+  FRAME_TRY(frame_take(&frame, "grad_q", g->grad_q, &call.grad_q));
+  FRAME_TRY(frame_take(&frame, "grad_k", g->grad_k, &call.grad_k));
+  FRAME_TRY(frame_take(&frame, "grad_v", g->grad_v, &call.grad_v));
+  FRAME_TRY(frame_take(&frame, arguments->names->grad, g->grad_output, &call.grad));
+  FRAME_TRY(frame_take(&frame, arguments->names->out, g->out, &call.out));
+  FRAME_TRY(frame_take(&frame, "softmax_lse", g->lse, &call.lse));
+  FRAME_TRY(take_call(&call, arguments));
+  FRAME_TRY(check_like(&call, arguments->names->out, &call.out, "q", &call.q));
+  FRAME_TRY(check_like(&call, arguments->names->grad, &call.grad, "q", &call.q));
+  FRAME_TRY(check_like(&call, "grad_q", &call.grad_q, "q", &call.q));
+  FRAME_TRY(check_like(&call, "grad_k", &call.grad_k, "k", &call.k));
+  FRAME_TRY(check_like(&call, "grad_v", &call.grad_v, "v", &call.v));
+  FRAME_TRY(check_lse(&call));
+  const struct dit_tensor_view *inputs[] = {&call.q,   &call.k,   &call.v,      &call.slopes, &call.grad,
+                                            &call.out, &call.lse, &call.grad_q, &call.grad_k};
+  FRAME_TRY(frame_check_output(&frame, "grad_q", &call.grad_q, inputs, 7, false));
+  FRAME_TRY(frame_check_output(&frame, "grad_k", &call.grad_k, inputs, 7, false));
+  FRAME_TRY(frame_check_output(&frame, "grad_v", &call.grad_v, inputs, 7, false));
+  // the three may be slices of one tensor, whose spans meet
+  const void *starts[] = {call.grad_q.data, call.grad_k.data, call.grad_v.data};
+  const bool shared =
+      (starts[0] && (starts[0] == starts[1] || starts[0] == starts[2])) || (starts[1] && starts[1] == starts[2]);
+  FRAME_CHECK(&frame, !shared, "'grad_q', 'grad_k' and 'grad_v' share memory");
+  FRAME_TRY(frame_check_output(&frame, "grad_k", &call.grad_k, inputs + 7, 1, true));
+  FRAME_TRY(frame_check_output(&frame, "grad_v", &call.grad_v, inputs + 7, 2, true));
+  return call.q.numel == 0 && call.k.numel == 0 ? diopiSuccess : frame_run(&frame, work_backward, &call);
+}
+
+// ---- the functions
+
+static const struct flash_names names = {"attention_out", "grad_output", "cum_seq_kv"};
+
+diopiError_t diopiFlashAttention(diopiContextHandle_t ctx, diopiTensorHandle_t attention_out,
+                                 diopiTensorHandle_t softmax_lse, diopiGeneratorHandle_t gen,
+                                 diopiConstTensorHandle_t q, diopiConstTensorHandle_t k, diopiConstTensorHandle_t v,
+                                 diopiConstTensorHandle_t alibi_slopes, float p_dropout, float softmax_scale,
+                                 bool is_causal, int32_t window_size_left, int32_t window_size_right) {
+  const struct flash_arguments arguments = {.names = &names,
+                                            .q = q,
+                                            .k = k,
+                                            .v = v,
+                                            .alibi_slopes = alibi_slopes,
+                                            .generator = gen,
+                                            .dropout = (double)p_dropout,
+                                            .scale = (double)softmax_scale,
+                                            .causal = is_causal,
+                                            .left = window_size_left,
+                                            .right = window_size_right};
+  return flash_forward(__func__, ctx, attention_out, softmax_lse, &arguments);
+}
+
+diopiError_t diopiFlashAttentionBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_q,
+                                         diopiTensorHandle_t grad_k, diopiTensorHandle_t grad_v,
+                                         diopiConstTensorHandle_t grad_output, diopiGeneratorHandle_t gen,
+                                         diopiConstTensorHandle_t q, diopiConstTensorHandle_t k,
+                                         diopiConstTensorHandle_t v, diopiConstTensorHandle_t alibi_slopes,
+                                         diopiConstTensorHandle_t attention_out, diopiConstTensorHandle_t softmax_lse,
+                                         float p_dropout, float softmax_scale, bool is_causal, int32_t window_size_left,
+                                         int32_t window_size_right) {
+  const struct flash_arguments arguments = {.names = &names,
+                                            .q = q,
+                                            .k = k,
+                                            .v = v,
+                                            .alibi_slopes = alibi_slopes,
+                                            .generator = gen,
+                                            .dropout = (double)p_dropout,
+                                            .scale = (double)softmax_scale,
+                                            .causal = is_causal,
+                                            .left = window_size_left,
+                                            .right = window_size_right};
+  const struct flash_gradients gradients = {grad_q, grad_k, grad_v, grad_output, attention_out, softmax_lse};
+  return flash_backward(__func__, ctx, &gradients, &arguments);
+}
+
+diopiError_t diopiFlashAttentionVarLen(diopiContextHandle_t ctx, diopiTensorHandle_t attention_out,
+                                       diopiTensorHandle_t softmax_lse, diopiGeneratorHandle_t gen,
+                                       diopiConstTensorHandle_t q, diopiConstTensorHandle_t k,
+                                       diopiConstTensorHandle_t v, diopiConstTensorHandle_t cum_seq_q,
+                                       diopiConstTensorHandle_t cum_seq_kv, diopiConstTensorHandle_t alibi_slopes,
+                                       int32_t max_seqlen_q, int32_t max_seqlen_kv, float p_dropout,
+                                       float softmax_scale, bool is_causal, int32_t window_size_left,
+                                       int32_t window_size_right) {
+  const struct flash_arguments arguments = {.names = &names,
+                                            .q = q,
+                                            .k = k,
+                                            .v = v,
+                                            .alibi_slopes = alibi_slopes,
+                                            .cum_q = cum_seq_q,
+                                            .cum_k = cum_seq_kv,
+                                            .generator = gen,
+                                            .dropout = (double)p_dropout,
+                                            .scale = (double)softmax_scale,
+                                            .max_q = max_seqlen_q,
+                                            .max_k = max_seqlen_kv,
+                                            .causal = is_causal,
+                                            .packed = true,
+                                            .left = window_size_left,
+                                            .right = window_size_right};
+  return flash_forward(__func__, ctx, attention_out, softmax_lse, &arguments);
+}
+
+diopiError_t diopiFlashAttentionVarLenBackward(
+    diopiContextHandle_t ctx, diopiTensorHandle_t grad_q, diopiTensorHandle_t grad_k, diopiTensorHandle_t grad_v,
+    diopiConstTensorHandle_t grad_output, diopiGeneratorHandle_t gen, diopiConstTensorHandle_t q,
+    diopiConstTensorHandle_t k, diopiConstTensorHandle_t v, diopiConstTensorHandle_t cum_seq_q,
+    diopiConstTensorHandle_t cum_seq_kv, diopiConstTensorHandle_t alibi_slopes, diopiConstTensorHandle_t attention_out,
+    diopiConstTensorHandle_t softmax_lse, int32_t max_seqlen_q, int32_t max_seqlen_kv, float p_dropout,
+    float softmax_scale, bool is_causal, int32_t window_size_left, int32_t window_size_right) {
+  const struct flash_arguments arguments = {.names = &names,
+                                            .q = q,
+                                            .k = k,
+                                            .v = v,
+                                            .alibi_slopes = alibi_slopes,
+                                            .cum_q = cum_seq_q,
+                                            .cum_k = cum_seq_kv,
+                                            .generator = gen,
+                                            .dropout = (double)p_dropout,
+                                            .scale = (double)softmax_scale,
+                                            .max_q = max_seqlen_q,
+                                            .max_k = max_seqlen_kv,
+                                            .causal = is_causal,
+                                            .packed = true,
+                                            .left = window_size_left,
+                                            .right = window_size_right};
+  const struct flash_gradients gradients = {grad_q, grad_k, grad_v, grad_output, attention_out, softmax_lse};
+  return flash_backward(__func__, ctx, &gradients, &arguments);
+}

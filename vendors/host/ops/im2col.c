@@ -1,0 +1,140 @@
+/// Unfold and fold: sliding windows of an image as columns, and columns added back into an image.
+///
+/// Im2Col: input (N, C, H, W) or (C, H, W), out (N, C kh kw, L) with L the number of window positions. Col2Im: the way
+/// back, out[...] is the sum of all elements that came from there. Floating dtypes; half types are added up in float.
+/// Outputs overlap nothing.
+#include "dense.h"
+#include "dit/parallel.h"
+#include "engine/conv.h"
+#include "window.h"
+
+struct column_call {
+  struct frame *frame;
+  struct conv_shape shape;
+  struct dit_tensor_view out, x;
+  int64_t channels;
+  bool fold;
+};
+
+struct column_planes {
+  const struct column_call *call;
+  char *out;
+  const char *x;
+  int64_t image, column;  ///< bytes of one channel's image and columns
+};
+
+/// One channel of one image after the other.
+static void run_planes(void *context, int64_t begin, int64_t end) {
+  const struct column_planes *planes = context;
+  const struct conv_shape *shape = &planes->call->shape;
+  for (int64_t i = begin; i < end; i++) {
+    if (planes->call->fold) {
+      conv_scatter(shape, 1, planes->out + i * planes->image, planes->x + i * planes->column);
+    } else {
+      conv_gather(shape, 1, planes->out + i * planes->column, planes->x + i * planes->image);
+    }
+  }
+}
+
+static diopiError_t run_columns(void *context) {
+  struct column_call *call = context;
+  const struct conv_shape *s = &call->shape;
+  struct dense out = {0}, x = {0};
+  const int work = dense_get_work(call->x.dtype);
+  const bool done = dense_read(&x, &call->x, work) && dense_reserve(&out, &call->out, work);
+  if (done) {
+    const int64_t size = s->wide ? 8 : 4, column = s->kernel[1] * s->kernel[2] * s->out[1] * s->out[2];
+    struct column_planes planes = {call, out.data, x.data, s->in[1] * s->in[2] * size, column * size};
+    dit_parallel_for(0, s->batch * call->channels, 16384 / (column + 1) + 1, run_planes, &planes);
+    dense_store(&out);
+  }
+  dense_close(&out);
+  dense_close(&x);
+  return done ? diopiSuccess : frame_fail(call->frame, diopiErrorOccurred, "no memory for a copy of the tensors");
+}
+
+/// Window positions from the image's sizes in shape->in; every one must be at least 1.
+static diopiError_t set_positions(struct frame *frame, struct conv_shape *s) {
+  s->kernel[0] = s->stride[0] = s->dilation[0] = s->in[0] = s->out[0] = 1;
+  for (int i = 1; i < 3; i++) {
+    const int64_t room = s->in[i] + 2 * s->padding[i] - s->dilation[i] * (s->kernel[i] - 1) - 1;
+    FRAME_CHECK(frame, room >= 0, "an image of size %lld in dimension %d has no room for a window of %lld",
+                (long long)s->in[i], i - 1, (long long)s->kernel[i]);
+    s->out[i] = room / s->stride[i] + 1;
+  }
+  return diopiSuccess;
+}
+
+/// `columns` is (N, C kh kw, L), or without N.
+static diopiError_t check_columns(struct frame *frame, const char *name, const struct dit_tensor_view *columns,
+                                  bool has_batch, const struct conv_shape *s, int64_t channels) {
+  const int64_t sizes[3] = {s->batch, channels * s->kernel[1] * s->kernel[2], s->out[1] * s->out[2]};
+  FRAME_CHECK(frame, columns->ndim == 2 + has_batch, "'%s' has %d dimensions; valid: %d", name, (int)columns->ndim,
+              2 + has_batch);
+  for (int dim = 0; dim < columns->ndim; dim++) {
+    const int64_t size = sizes[dim + !has_batch];
+    FRAME_CHECK(frame, columns->sizes[dim] == size, "'%s' has size %lld in dimension %d; it must be %lld", name,
+                (long long)columns->sizes[dim], dim, (long long)size);
+  }
+  return diopiSuccess;
+}
+
+struct column_lists {
+  diopiSize_t kernel, dilation, padding, stride;
+};
+
+static diopiError_t read_lists(struct frame *frame, const struct column_lists *lists, struct conv_shape *s) {
+  FRAME_TRY(window_read(frame, "kernel_size", lists->kernel, 2, 1, 1, NULL, s->kernel));
+  FRAME_TRY(window_read(frame, "dilation", lists->dilation, 2, 1, 1, NULL, s->dilation));
+  FRAME_TRY(window_read(frame, "padding", lists->padding, 2, 0, 0, NULL, s->padding));
+  return window_read(frame, "stride", lists->stride, 2, 1, 1, NULL, s->stride);
+}
+
+static diopiError_t finish(struct column_call *call) {
+  struct frame *frame = call->frame;
+  const struct dit_tensor_view *inputs[] = {&call->x};
+  FRAME_CHECK(frame, call->x.dtype == call->out.dtype, "'input' is %s and 'out' %s; they must have one dtype",
+              dit_dtype_get_name(call->x.dtype), dit_dtype_get_name(call->out.dtype));
+  if (!frame_has_dtype(DTYPES_FLOAT, call->x.dtype)) {
+    return frame_fail_dtype(frame, "input", call->x.dtype);
+  }
+  FRAME_TRY(frame_check_output(frame, "out", &call->out, inputs, 1, false));
+  call->shape.wide = call->x.dtype == DIT_DTYPE_F64;
+  return call->out.numel == 0 ? diopiSuccess : frame_run(frame, run_columns, call);
+}
+
+diopiError_t diopiIm2Col(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
+                         diopiSize_t kernel_size, diopiSize_t dilation, diopiSize_t padding, diopiSize_t stride) {
+  struct frame frame;
+  struct column_call call = {.frame = &frame};
+  const struct column_lists lists = {kernel_size, dilation, padding, stride};
+  FRAME_BEGIN(&frame, ctx);
+  FRAME_TAKE(&frame, out, &call.out);
+  FRAME_TAKE(&frame, input, &call.x);
+  FRAME_TRY(read_lists(&frame, &lists, &call.shape));
+  FRAME_TRY(window_split(&frame, "input", &call.x, 2, &call.shape.batch, &call.channels, call.shape.in));
+  FRAME_TRY(set_positions(&frame, &call.shape));
+  FRAME_TRY(check_columns(&frame, "out", &call.out, call.x.ndim == 4, &call.shape, call.channels));
+  return finish(&call);
+}
+
+diopiError_t diopiCol2Im(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
+                         diopiSize_t output_size, diopiSize_t kernel_size, diopiSize_t dilation, diopiSize_t padding,
+                         diopiSize_t stride) {
+  struct frame frame;
+  struct column_call call = {.frame = &frame, .fold = true};
+  const struct column_lists lists = {kernel_size, dilation, padding, stride};
+  int64_t sizes[3];
+  FRAME_BEGIN(&frame, ctx);
+  FRAME_TAKE(&frame, out, &call.out);
+  FRAME_TAKE(&frame, input, &call.x);
+  FRAME_TRY(read_lists(&frame, &lists, &call.shape));
+  FRAME_TRY(window_read(&frame, "output_size", output_size, 2, 1, 1, NULL, sizes));
+  FRAME_TRY(window_split(&frame, "out", &call.out, 2, &call.shape.batch, &call.channels, call.shape.in));
+  FRAME_CHECK(&frame, call.shape.in[1] == sizes[1] && call.shape.in[2] == sizes[2],
+              "'out' is %lld x %lld; 'output_size' is %lld x %lld", (long long)call.shape.in[1],
+              (long long)call.shape.in[2], (long long)sizes[1], (long long)sizes[2]);
+  FRAME_TRY(set_positions(&frame, &call.shape));
+  FRAME_TRY(check_columns(&frame, "input", &call.x, call.out.ndim == 4, &call.shape, call.channels));
+  return finish(&call);
+}

@@ -1,0 +1,170 @@
+/// The linear layer: out = input @ weight^T + bias, and its gradients.
+///
+/// input (*, K), weight (N, K), bias (N) or NULL, out (*, N); one dtype, floating or integer, half types accumulated in
+/// float. Backward: grad_input = grad_output @ weight, grad_weight = grad_output^T @ input, grad_bias = sum of
+/// grad_output over all but the last dimension; a gradient that is not wanted is NULL.
+#include "dense.h"
+#include "engine/kernels.h"
+#include "frame.h"
+#include "product.h"
+
+/// Shapes and dtypes of the layer; `o` is its result or the gradient of it.
+static diopiError_t check_layer(struct frame *frame, const char *name, const struct dit_tensor_view *o,
+                                const struct dit_tensor_view *x, const struct dit_tensor_view *w, uint64_t dtypes) {
+  FRAME_CHECK(frame, x->ndim >= 1, "'input' has no dimension; valid: at least 1");
+  FRAME_CHECK(frame, w->ndim == 2, "'weight' has %d dimensions; valid: 2", (int)w->ndim);
+  FRAME_CHECK(frame, x->sizes[x->ndim - 1] == w->sizes[1], "'input' ends with %lld elements; 'weight' has %lld columns",
+              (long long)x->sizes[x->ndim - 1], (long long)w->sizes[1]);
+  FRAME_CHECK(frame, o->ndim == x->ndim, "'%s' has %d dimensions; 'input' has %d", name, (int)o->ndim, (int)x->ndim);
+  for (int dim = 0; dim < x->ndim; dim++) {
+    const int64_t size = dim == x->ndim - 1 ? w->sizes[0] : x->sizes[dim];
+    FRAME_CHECK(frame, o->sizes[dim] == size, "'%s' has size %lld in dimension %d; it must be %lld", name,
+                (long long)o->sizes[dim], dim, (long long)size);
+  }
+  FRAME_CHECK(frame, x->dtype == w->dtype && x->dtype == o->dtype,
+              "'input' is %s, 'weight' %s and '%s' %s; they must have one dtype", dit_dtype_get_name(x->dtype),
+              dit_dtype_get_name(w->dtype), name, dit_dtype_get_name(o->dtype));
+  return frame_has_dtype(dtypes, x->dtype) ? diopiSuccess : frame_fail_dtype(frame, "input", x->dtype);
+}
+
+/// The batch of a tensor with rows in the dimension before the last.
+static void set_batch(struct product *p, const struct dit_tensor_view *x) {
+  *p = (struct product){.dtype = x->dtype, .ndim = x->ndim > 2 ? x->ndim - 2 : 0};
+  for (int dim = 0; dim < p->ndim; dim++) {
+    p->sizes[dim] = x->sizes[dim];
+  }
+}
+
+static int get_row(const struct dit_tensor_view *x) {
+  return x->ndim > 1 ? x->ndim - 2 : -1;
+}
+
+diopiError_t diopiLinear(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
+                         diopiConstTensorHandle_t weight, diopiConstTensorHandle_t bias) {
+  struct frame frame;
+  struct dit_tensor_view o, x, w, c;
+  struct dit_error err = {.message = ""};
+  struct product p;
+  FRAME_BEGIN(&frame, ctx);
+  FRAME_TAKE(&frame, out, &o);
+  FRAME_TAKE(&frame, input, &x);
+  FRAME_TAKE(&frame, weight, &w);
+  FRAME_TAKE_OPTIONAL(&frame, bias, &c);
+  FRAME_TRY(check_layer(&frame, "out", &o, &x, &w, DTYPES_REAL | DTYPES_COMPLEX));
+  FRAME_CHECK(&frame, !c.handle || (c.ndim == 1 && c.sizes[0] == w.sizes[0] && c.dtype == x.dtype),
+              "'bias' must have one dimension of size %lld and the dtype of 'input'", (long long)w.sizes[0]);
+  const struct dit_tensor_view *inputs[] = {&x, &w, &c};
+  FRAME_TRY(frame_check_output(&frame, "out", &o, inputs, 3, false));
+  set_batch(&p, &x);
+  product_set(&p, &p.out, &o, get_row(&o), o.ndim - 1);
+  product_set(&p, &p.a, &x, get_row(&x), x.ndim - 1);
+  product_set(&p, &p.b, &w, 1, 0);
+  if (c.handle && c.numel > 0) {
+    product_set(&p, &p.bias, &c, -1, 0);
+    p.bias.sizes[0] = p.out.sizes[0];
+    p.bias.strides[0] = 0;
+  }
+  return frame_get_code(&frame, product_run(frame.stream, &p, &err), &err);
+}
+
+struct linear_task {
+  struct frame *frame;
+  struct dit_tensor_view grad, x, w, grad_x, grad_w, grad_b;
+};
+
+/// Rows of a tensor as one 2-d view when they follow each other, for a gradient that adds over all of them.
+static diopiError_t run_grad_weight(struct linear_task *task) {
+  struct dense to = {0}, grad = {0}, from = {0};
+  struct dit_error err = {.message = ""};
+  enum dit_status status = DIT_ERR_NOMEM;
+  const struct dit_tensor_view *w = &task->grad_w;
+  const int work = dense_get_work(w->dtype);
+  const int64_t rows = w->sizes[0] > 0 ? task->grad.numel / w->sizes[0] : 0;
+  if (rows == 0 || w->numel == 0) {
+    status = kernel_fill(NULL, w, (struct dit_scalar){.kind = DIT_SCALAR_INT}, &err);
+    return frame_get_code(task->frame, status, &err);
+  }
+  if (dense_reserve(&to, w, work) && dense_read(&grad, &task->grad, work) && dense_read(&from, &task->x, work)) {
+    struct product p = {.dtype = work};
+    const int64_t n = w->sizes[0], k = w->sizes[1];
+    p.out = (struct product_matrix){.data = to.data, .sizes = {n, k}, .strides = {k, 1}};
+    p.a = (struct product_matrix){.data = grad.data, .sizes = {n, rows}, .strides = {1, n}};
+    p.b = (struct product_matrix){.data = from.data, .sizes = {rows, k}, .strides = {k, 1}};
+    status = product_sum(&p, &err);
+    dense_store(&to);
+  }
+  dense_close(&to);
+  dense_close(&grad);
+  dense_close(&from);
+  return frame_get_code(task->frame, status, &err);
+}
+
+static diopiError_t run_grad_bias(struct linear_task *task) {
+  const int ndim = task->grad.ndim;
+  struct dit_error err = {.message = ""};
+  struct dit_tensor_view o = task->grad_b;
+  int64_t sizes[DIT_MAX_DIMS], strides[DIT_MAX_DIMS];
+  for (int dim = 0; dim < ndim; dim++) {
+    sizes[dim] = dim == ndim - 1 ? o.sizes[0] : 1;
+    strides[dim] = dim == ndim - 1 ? task->grad_b.strides[0] : 0;
+  }
+  o.ndim = ndim;
+  o.sizes = sizes;
+  o.strides = strides;
+  o.flags &= (uint8_t) ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE);
+  const uint32_t mask = (1u << (ndim - 1)) - 1;
+  enum dit_status status = mask ? kernel_reduce(NULL, DIT_REDUCE_SUM, &o, &task->grad, mask, &err)
+                                : kernel_copy(NULL, &task->grad_b, &task->grad, &err);
+  return frame_get_code(task->frame, status, &err);
+}
+
+static diopiError_t run_backward(void *context) {
+  struct linear_task *task = context;
+  struct dit_error err = {.message = ""};
+  if (task->grad_x.handle) {
+    struct product p;
+    set_batch(&p, &task->x);
+    product_set(&p, &p.out, &task->grad_x, get_row(&task->grad_x), task->grad_x.ndim - 1);
+    product_set(&p, &p.a, &task->grad, get_row(&task->grad), task->grad.ndim - 1);
+    product_set(&p, &p.b, &task->w, 0, 1);
+    FRAME_TRY(frame_get_code(task->frame, product_run(NULL, &p, &err), &err));
+  }
+  if (task->grad_w.handle) {
+    FRAME_TRY(run_grad_weight(task));
+  }
+  return task->grad_b.handle && task->grad_b.numel ? run_grad_bias(task) : diopiSuccess;
+}
+
+diopiError_t diopiLinearBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
+                                 diopiTensorHandle_t grad_weight, diopiTensorHandle_t grad_bias,
+                                 diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
+                                 diopiConstTensorHandle_t weight) {
+  struct frame frame;
+  struct linear_task task;
+  FRAME_BEGIN(&frame, ctx);
+  FRAME_TAKE_OPTIONAL(&frame, grad_input, &task.grad_x);
+  FRAME_TAKE_OPTIONAL(&frame, grad_weight, &task.grad_w);
+  FRAME_TAKE_OPTIONAL(&frame, grad_bias, &task.grad_b);
+  FRAME_TAKE(&frame, grad_output, &task.grad);
+  FRAME_TAKE(&frame, input, &task.x);
+  FRAME_TAKE(&frame, weight, &task.w);
+  FRAME_TRY(check_layer(&frame, "grad_output", &task.grad, &task.x, &task.w, DTYPES_FLOAT));
+  FRAME_CHECK(&frame, !task.grad_x.handle || frame_is_same_shape(&task.grad_x, &task.x),
+              "'grad_input' has another shape than 'input'");
+  FRAME_CHECK(&frame, !task.grad_w.handle || frame_is_same_shape(&task.grad_w, &task.w),
+              "'grad_weight' has another shape than 'weight'");
+  FRAME_CHECK(&frame, !task.grad_b.handle || (task.grad_b.ndim == 1 && task.grad_b.sizes[0] == task.w.sizes[0]),
+              "'grad_bias' must have one dimension of size %lld", (long long)task.w.sizes[0]);
+  const struct dit_tensor_view *inputs[] = {&task.grad, &task.x, &task.w, &task.grad_x, &task.grad_w};
+  const struct dit_tensor_view *const results[] = {&task.grad_x, &task.grad_w, &task.grad_b};
+  static const char *const names[] = {"grad_input", "grad_weight", "grad_bias"};
+  for (int i = 0; i < 3; i++) {
+    if (results[i]->handle) {
+      FRAME_CHECK(&frame, results[i]->dtype == task.x.dtype, "'%s' is %s; it must be %s like 'input'", names[i],
+                  dit_dtype_get_name(results[i]->dtype), dit_dtype_get_name(task.x.dtype));
+      FRAME_TRY(frame_check_output(&frame, names[i], results[i], inputs, 3 + i, false));
+    }
+  }
+  task.frame = &frame;
+  return frame_run(&frame, run_backward, &task);
+}

@@ -1,0 +1,128 @@
+/// Batch norm for one type (see norm_batch.c). Planes: a channel's elements of one sample lie together; lines: the
+/// channels of one point lie together.
+
+/// Sums over channel c in planes: of x (pass 0), of (x - mean)^2 (pass 1), of g and g * (x - mean) (pass 2).
+static void NAME(sum_planes)(const struct batch_task *task, int pass, int64_t begin, int64_t end) {
+  const int64_t area = task->area, step = task->channels * area;
+  for (int64_t c = begin; c < end; c++) {
+    double sum = 0, dot = 0;
+    for (int64_t n = 0; n < task->samples; n++) {
+      const REAL *x = (const REAL *)task->x + n * step + c * area;
+      if (pass == 0) {
+        sum += NAME(row_sum)(x, area);
+      } else if (pass == 1) {
+        sum += NAME(row_sum_squares)(x, area, (REAL)task->mean[c]);
+      } else {
+        double s, d;
+        NAME(row_dot_centered)((const REAL *)task->g + n * step + c * area, x, area, (REAL)task->mean[c], &s, &d);
+        sum += s;
+        dot += d;
+      }
+    }
+    task->sum[c] = sum;
+    task->dot[c] = dot;
+  }
+}
+
+/// The same in lines: rows [begin, end) of `channels` elements into sum and dot, float over SUM_STEP rows at a time.
+KERNEL_INLINE void BODY(add_line)(REAL *restrict sum, REAL *restrict dot, const REAL *restrict x,
+                                  const REAL *restrict g, const REAL *restrict mean, int64_t count, int pass) {
+  if (pass == 0) {
+    for (int64_t i = 0; i < count; i++) {
+      sum[i] += x[i];
+    }
+  } else if (pass == 1) {
+    for (int64_t i = 0; i < count; i++) {
+      sum[i] += (x[i] - mean[i]) * (x[i] - mean[i]);
+    }
+  } else {
+    for (int64_t i = 0; i < count; i++) {
+      sum[i] += g[i];
+      dot[i] += g[i] * (x[i] - mean[i]);
+    }
+  }
+}
+KERNEL_MULTI(static, NAME(add_line),
+             (REAL *restrict sum, REAL *restrict dot, const REAL *restrict x, const REAL *restrict g,
+              const REAL *restrict mean, int64_t count, int pass),
+             (sum, dot, x, g, mean, count, pass))
+
+static void NAME(sum_lines)(const struct batch_task *task, int pass, int64_t chunk) {
+  const int64_t channels = task->channels, rows = task->samples * task->area;
+  const int64_t first = chunk * task->chunk, last = first + task->chunk < rows ? first + task->chunk : rows;
+  double *total = task->partial + chunk * 2 * channels;
+  REAL sum[LINE_BLOCK], dot[LINE_BLOCK], mean[LINE_BLOCK];
+  for (int64_t at = 0; at < channels; at += LINE_BLOCK) {
+    const int64_t n = channels - at < LINE_BLOCK ? channels - at : LINE_BLOCK;
+    for (int64_t i = 0; i < n; i++) {
+      mean[i] = pass == 0 ? 0 : (REAL)task->mean[at + i];
+      sum[i] = dot[i] = 0;
+      total[at + i] = total[channels + at + i] = 0;
+    }
+    for (int64_t row = first; row < last; row++) {
+      const REAL *x = (const REAL *)task->x + row * channels + at;
+      const REAL *g = pass == 2 ? (const REAL *)task->g + row * channels + at : x;
+      NAME(add_line)(sum, dot, x, g, mean, n, pass);
+      if ((row - first) % SUM_STEP == SUM_STEP - 1 || row == last - 1) {
+        for (int64_t i = 0; i < n; i++) {
+          total[at + i] += (double)sum[i];
+          total[channels + at + i] += (double)dot[i];
+          sum[i] = dot[i] = 0;
+        }
+      }
+    }
+  }
+}
+
+KERNEL_INLINE void BODY(combine_line)(REAL *out, const REAL *x, const REAL *g, const REAL *a, const REAL *b,
+                                      const REAL *c, int64_t count) {
+  if (g) {
+    KERNEL_LANES
+    for (int64_t i = 0; i < count; i++) {
+      out[i] = a[i] * g[i] + (b[i] * x[i] + c[i]);
+    }
+  } else {
+    KERNEL_LANES
+    for (int64_t i = 0; i < count; i++) {
+      out[i] = b[i] * x[i] + c[i];
+    }
+  }
+}
+KERNEL_MULTI(static, NAME(combine_line),
+             (REAL * out, const REAL *x, const REAL *g, const REAL *a, const REAL *b, const REAL *c, int64_t count),
+             (out, x, g, a, b, c, count))
+
+/// out = a * g + b * x + c with a, b, c per channel; without g: b * x + c. Planes [begin, end) of samples * channels.
+static void NAME(apply_planes)(const struct batch_task *task, int64_t begin, int64_t end) {
+  const int64_t area = task->area;
+  for (int64_t plane = begin; plane < end; plane++) {
+    const int64_t c = plane % task->channels, at = plane * area;
+    REAL *out = (REAL *)task->out + at;
+    const REAL *x = (const REAL *)task->x + at;
+    if (task->g) {
+      NAME(row_combine)
+      (out, (const REAL *)task->g + at, x, area, (REAL)task->a[c], (REAL)task->b[c], (REAL)task->c[c]);
+    } else {
+      NAME(row_affine)(out, x, area, (REAL)task->b[c], (REAL)task->c[c]);
+    }
+  }
+}
+
+static void NAME(apply_lines)(const struct batch_task *task, int64_t begin, int64_t end) {
+  const int64_t channels = task->channels;
+  for (int64_t at = 0; at < channels; at += LINE_BLOCK) {
+    const int64_t n = channels - at < LINE_BLOCK ? channels - at : LINE_BLOCK;
+    REAL a[LINE_BLOCK], b[LINE_BLOCK], c[LINE_BLOCK];
+    for (int64_t i = 0; i < n; i++) {
+      a[i] = (REAL)task->a[at + i];
+      b[i] = (REAL)task->b[at + i];
+      c[i] = (REAL)task->c[at + i];
+    }
+    for (int64_t row = begin; row < end; row++) {
+      const int64_t first = row * channels + at;
+      NAME(combine_line)
+      ((REAL *)task->out + first, (const REAL *)task->x + first, task->g ? (const REAL *)task->g + first : NULL, a, b,
+       c, n);
+    }
+  }
+}

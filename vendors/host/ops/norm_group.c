@@ -1,0 +1,316 @@
+/// Group norm and instance norm, with gradients.
+///
+/// Channels (dimension 1) are cut into groups; mean and scale = 1 / sqrt(variance + eps) belong to one group of one
+/// sample: y = (x - mean) * scale * weight[c] + bias[c]. Instance norm has one channel per group and keeps no
+/// statistics; its channels are in dimension `axis` (1 for NCHW), and every other dimension but the first is averaged.
+/// Gradients as for layer norm, with sums over a group. Statistics have any floating dtype (float32 for half inputs).
+/// Sums in double over blocks of float. Outputs may be exactly the input or the gradient.
+#include <string.h>
+
+#include "dense.h"
+#include "dit/alloc.h"
+#include "dit/parallel.h"
+#include "lines.h"
+
+#define GRAIN 16384
+
+struct group_task {
+  struct frame frame;
+  struct dit_tensor_view v_x, v_g, v_out, v_weight, v_bias, v_mean, v_scale, v_grad_weight, v_grad_bias;
+  int64_t samples, groups, width, area;
+  double eps;
+  int work;
+  bool recompute;  ///< the backward pass has no statistics
+  const void *x, *g, *weight, *bias;
+  void *out, *mean, *scale;
+  double *sums;  ///< [sample][channel][sum of g, sum of g * (x - mean)]
+};
+
+#define REAL_LOOPS "norm_group_loops.h"
+#include "real.h"
+
+static void run_forward_groups(void *context, int64_t begin, int64_t end) {
+  const struct group_task *task = context;
+  (task->work == DIT_DTYPE_F32 ? forward_groups_f32 : forward_groups_f64)(task, begin, end);
+}
+
+static void run_backward_groups(void *context, int64_t begin, int64_t end) {
+  const struct group_task *task = context;
+  (task->work == DIT_DTYPE_F32 ? backward_groups_f32 : backward_groups_f64)(task, begin, end);
+}
+
+static void run_groups(struct group_task *task, void (*body)(void *, int64_t, int64_t)) {
+  const int64_t size = task->width * task->area;
+  dit_parallel_for(0, task->samples * task->groups, GRAIN / (size > 0 ? size : 1), body, task);
+}
+
+static diopiError_t fail_memory(struct group_task *task) {
+  return frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+}
+
+enum { X, G, WEIGHT, BIAS, MEAN, SCALE, OUT, GRAD_WEIGHT, GRAD_BIAS, COUNT };
+
+/// Open what the task has; `write` has a bit per tensor that is an output.
+static bool open_all(struct group_task *task, struct dense *d, unsigned write) {
+  const struct dit_tensor_view *views[COUNT] = {&task->v_x,    &task->v_g,           &task->v_weight,
+                                                &task->v_bias, &task->v_mean,        &task->v_scale,
+                                                &task->v_out,  &task->v_grad_weight, &task->v_grad_bias};
+  for (int i = 0; i < COUNT; i++) {
+    const bool output = write >> i & 1;
+    if (!(output ? dense_reserve(&d[i], views[i], task->work) : dense_read(&d[i], views[i], task->work))) {
+      return false;
+    }
+  }
+  task->x = d[X].data;
+  task->g = d[G].data;
+  task->weight = d[WEIGHT].data;
+  task->bias = d[BIAS].data;
+  task->mean = d[MEAN].data;
+  task->scale = d[SCALE].data;
+  task->out = d[OUT].data;
+  return true;
+}
+
+static void close_all(struct dense *d) {
+  for (int i = 0; i < COUNT; i++) {
+    dense_close(&d[i]);
+  }
+}
+
+static diopiError_t run_forward(void *argument) {
+  struct group_task *task = argument;
+  struct dense d[COUNT] = {0};
+  const bool done = open_all(task, d, 1u << OUT | 1u << MEAN | 1u << SCALE);
+  if (done) {
+    run_groups(task, run_forward_groups);
+    dense_store(&d[OUT]);
+    dense_store(&d[MEAN]);
+    dense_store(&d[SCALE]);
+  }
+  close_all(d);
+  return done ? diopiSuccess : fail_memory(task);
+}
+
+/// Statistics that the caller did not keep, by a forward pass. Its result is not needed: it goes where grad_input will
+/// be, or to room of its own.
+static bool recompute(struct group_task *task, void **room) {
+  const size_t groups = (size_t)(task->samples * task->groups), width = dit_dtype_get_size(task->work);
+  const size_t numel = (size_t)task->v_x.numel;
+  const void *weight = task->weight;
+  void *out = task->out;
+  *room = dit_malloc((2 * groups + (out && out != task->g && out != task->x ? 0 : numel)) * width + 1);
+  if (!*room) {
+    return false;
+  }
+  task->mean = *room;
+  task->scale = (char *)*room + groups * width;
+  if (!out || out == task->g || out == task->x) {
+    task->out = (char *)*room + 2 * groups * width;
+  }
+  task->weight = NULL;
+  run_groups(task, run_forward_groups);
+  task->weight = weight;
+  task->out = out;
+  return true;
+}
+
+static diopiError_t run_backward(void *argument) {
+  struct group_task *task = argument;
+  struct dense d[COUNT] = {0};
+  void *room = NULL;
+  task->sums = dit_malloc(sizeof(double) * 2 * (size_t)(task->samples * task->groups * task->width) + 1);
+  bool done = task->sums && open_all(task, d, 1u << OUT | 1u << GRAD_WEIGHT | 1u << GRAD_BIAS);
+  done = done && (!task->recompute || recompute(task, &room));
+  if (done) {
+    run_groups(task, run_backward_groups);
+    if (task->work == DIT_DTYPE_F32) {
+      add_parameters_f32(task, d[GRAD_WEIGHT].data, d[GRAD_BIAS].data);
+    } else {
+      add_parameters_f64(task, d[GRAD_WEIGHT].data, d[GRAD_BIAS].data);
+    }
+    dense_store(&d[OUT]);
+    dense_store(&d[GRAD_WEIGHT]);
+    dense_store(&d[GRAD_BIAS]);
+  }
+  close_all(d);
+  dit_free(room);
+  dit_free(task->sums);
+  return done ? diopiSuccess : fail_memory(task);
+}
+
+// ---- arguments
+
+static diopiError_t check(struct group_task *task, const char *name, const struct dit_tensor_view *view,
+                          int64_t numel) {
+  if (!view->handle) {
+    return diopiSuccess;
+  }
+  if (!frame_has_dtype(DTYPES_FLOAT, view->dtype)) {
+    return frame_fail_dtype(&task->frame, name, view->dtype);
+  }
+  FRAME_CHECK(&task->frame, view->numel == numel, "'%s' has %lld elements; it must have %lld", name,
+              (long long)view->numel, (long long)numel);
+  return diopiSuccess;
+}
+
+static diopiError_t check_big(struct group_task *task, const char *name, const struct dit_tensor_view *view) {
+  FRAME_TRY(check(task, name, view, task->v_x.numel));
+  FRAME_CHECK(&task->frame, !view->handle || frame_is_same_shape(view, &task->v_x),
+              "'%s' has another shape than 'input'", name);
+  return diopiSuccess;
+}
+
+static diopiError_t check_out(struct group_task *task, const char *name, const struct dit_tensor_view *out,
+                              bool in_place) {
+  const struct dit_tensor_view *inputs[] = {&task->v_x, &task->v_g, &task->v_weight, &task->v_bias};
+  return out->handle ? frame_check_output(&task->frame, name, out, inputs, 4, in_place) : diopiSuccess;
+}
+
+static diopiError_t set_groups(struct group_task *task, int64_t groups) {
+  const struct dit_tensor_view *x = &task->v_x;
+  FRAME_CHECK(&task->frame, x->ndim >= 2, "'input' has %d dimensions; it must have at least 2: (N, C, ...)",
+              (int)x->ndim);
+  FRAME_CHECK(&task->frame, groups > 0 && x->sizes[1] % groups == 0,
+              "'num_groups' is %lld; the input's %lld channels must be a multiple of it", (long long)groups,
+              (long long)x->sizes[1]);
+  task->samples = x->sizes[0];
+  task->groups = groups;
+  task->width = x->sizes[1] / groups;
+  task->area = 1;
+  for (int dim = 2; dim < x->ndim; dim++) {
+    task->area *= x->sizes[dim];
+  }
+  return diopiSuccess;
+}
+
+/// The channels of an instance norm as dimension 1.
+static void move_channels(struct dit_tensor_view *view, struct shaped *room, int axis) {
+  if (!view->handle) {
+    return;
+  }
+  shaped_init(room, view, false);
+  for (int dim = axis; dim > 1; dim--) {
+    room->sizes[dim] = view->sizes[dim - 1];
+    room->strides[dim] = view->strides[dim - 1];
+  }
+  room->sizes[1] = view->sizes[axis];
+  room->strides[1] = view->strides[axis];
+  shaped_finish(room);
+  *view = room->view;
+}
+
+static diopiError_t set_instances(struct group_task *task, struct shaped *rooms, int64_t axis, const char *out) {
+  int channels;
+  struct dit_tensor_view *x = &task->v_x;
+  FRAME_CHECK(&task->frame, x->ndim >= 2, "'input' has %d dimensions; it must have at least 2: (N, C, ...)",
+              (int)x->ndim);
+  FRAME_TRY(frame_wrap_dim(&task->frame, "axis", axis, x->ndim, &channels));
+  FRAME_CHECK(&task->frame, channels > 0, "'axis' is %lld; channels cannot be in dimension 0", (long long)axis);
+  FRAME_TRY(check_big(task, out, &task->v_out));
+  FRAME_TRY(check_big(task, "grad_output", &task->v_g));
+  move_channels(x, &rooms[0], channels);
+  move_channels(&task->v_out, &rooms[1], channels);
+  move_channels(&task->v_g, &rooms[2], channels);
+  FRAME_CHECK(&task->frame, x->sizes[1] > 0, "'input' has no channels in dimension %d", channels);
+  return set_groups(task, x->sizes[1]);
+}
+
+static diopiError_t launch_forward(struct group_task *task, const char *out, const char *weight) {
+  const int64_t channels = task->groups * task->width, groups = task->samples * task->groups;
+  task->work = task->v_x.dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
+  FRAME_TRY(check(task, "input", &task->v_x, task->v_x.numel));
+  FRAME_TRY(check_big(task, out, &task->v_out));
+  FRAME_TRY(check(task, "save_mean", &task->v_mean, groups));
+  FRAME_TRY(check(task, "save_invstd", &task->v_scale, groups));
+  FRAME_TRY(check(task, weight, &task->v_weight, channels));
+  FRAME_TRY(check(task, "bias", &task->v_bias, channels));
+  FRAME_TRY(check_out(task, out, &task->v_out, true));
+  FRAME_TRY(check_out(task, "save_mean", &task->v_mean, false));
+  FRAME_TRY(check_out(task, "save_invstd", &task->v_scale, false));
+  return frame_run(&task->frame, run_forward, task);
+}
+
+static diopiError_t launch_backward(struct group_task *task, const char *weight, const char *grad_weight) {
+  const int64_t channels = task->groups * task->width, groups = task->samples * task->groups;
+  task->work = task->v_x.dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
+  FRAME_TRY(check(task, "input", &task->v_x, task->v_x.numel));
+  FRAME_TRY(check_big(task, "grad_output", &task->v_g));
+  FRAME_TRY(check_big(task, "grad_input", &task->v_out));
+  FRAME_TRY(check(task, "mean", &task->v_mean, groups));
+  FRAME_TRY(check(task, "rstd", &task->v_scale, groups));
+  FRAME_TRY(check(task, weight, &task->v_weight, channels));
+  FRAME_TRY(check(task, grad_weight, &task->v_grad_weight, channels));
+  FRAME_TRY(check(task, "grad_bias", &task->v_grad_bias, channels));
+  FRAME_TRY(check_out(task, "grad_input", &task->v_out, true));
+  FRAME_TRY(check_out(task, grad_weight, &task->v_grad_weight, false));
+  FRAME_TRY(check_out(task, "grad_bias", &task->v_grad_bias, false));
+  return frame_run(&task->frame, run_backward, task);
+}
+
+diopiError_t diopiGroupNorm(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiTensorHandle_t save_mean,
+                            diopiTensorHandle_t save_invstd, diopiConstTensorHandle_t input,
+                            diopiConstTensorHandle_t weight, diopiConstTensorHandle_t bias, int64_t num_groups,
+                            double eps) {
+  struct group_task task = {.eps = eps};
+  FRAME_BEGIN(&task.frame, ctx);
+  FRAME_TAKE(&task.frame, out, &task.v_out);
+  FRAME_TAKE_OPTIONAL(&task.frame, save_mean, &task.v_mean);
+  FRAME_TAKE_OPTIONAL(&task.frame, save_invstd, &task.v_scale);
+  FRAME_TAKE(&task.frame, input, &task.v_x);
+  FRAME_TAKE_OPTIONAL(&task.frame, weight, &task.v_weight);
+  FRAME_TAKE_OPTIONAL(&task.frame, bias, &task.v_bias);
+  FRAME_TRY(set_groups(&task, num_groups));
+  return launch_forward(&task, "out", "weight");
+}
+
+diopiError_t diopiGroupNormBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
+                                    diopiTensorHandle_t grad_weight, diopiTensorHandle_t grad_bias,
+                                    diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
+                                    diopiConstTensorHandle_t weight, diopiConstTensorHandle_t mean,
+                                    diopiConstTensorHandle_t rstd, int64_t num_groups) {
+  struct group_task task = {.eps = 0};
+  FRAME_BEGIN(&task.frame, ctx);
+  FRAME_TAKE_OPTIONAL(&task.frame, grad_input, &task.v_out);
+  FRAME_TAKE_OPTIONAL(&task.frame, grad_weight, &task.v_grad_weight);
+  FRAME_TAKE_OPTIONAL(&task.frame, grad_bias, &task.v_grad_bias);
+  FRAME_TAKE(&task.frame, grad_output, &task.v_g);
+  FRAME_TAKE(&task.frame, input, &task.v_x);
+  FRAME_TAKE_OPTIONAL(&task.frame, weight, &task.v_weight);
+  FRAME_TAKE(&task.frame, mean, &task.v_mean);
+  FRAME_TAKE(&task.frame, rstd, &task.v_scale);
+  FRAME_TRY(set_groups(&task, num_groups));
+  return launch_backward(&task, "weight", "grad_weight");
+}
+
+diopiError_t diopiInstanceNorm(diopiContextHandle_t ctx, diopiTensorHandle_t output, diopiConstTensorHandle_t input,
+                               const int64_t axis, diopiConstTensorHandle_t scale, diopiConstTensorHandle_t bias,
+                               const double eps) {
+  struct group_task task = {.eps = eps};
+  struct shaped rooms[3];
+  FRAME_BEGIN(&task.frame, ctx);
+  FRAME_TAKE(&task.frame, output, &task.v_out);
+  FRAME_TAKE(&task.frame, input, &task.v_x);
+  FRAME_TAKE_OPTIONAL(&task.frame, scale, &task.v_weight);
+  FRAME_TAKE_OPTIONAL(&task.frame, bias, &task.v_bias);
+  FRAME_TRY(set_instances(&task, rooms, axis, "output"));
+  return launch_forward(&task, "output", "scale");
+}
+
+diopiError_t diopiInstanceNormBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
+                                       diopiTensorHandle_t grad_scale, diopiTensorHandle_t grad_bias,
+                                       diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
+                                       diopiConstTensorHandle_t scale, diopiConstTensorHandle_t bias,
+                                       const int64_t axis, const double eps) {
+  struct group_task task = {.eps = eps, .recompute = true};
+  struct shaped rooms[3];
+  (void)bias;
+  FRAME_BEGIN(&task.frame, ctx);
+  FRAME_TAKE_OPTIONAL(&task.frame, grad_input, &task.v_out);
+  FRAME_TAKE_OPTIONAL(&task.frame, grad_scale, &task.v_grad_weight);
+  FRAME_TAKE_OPTIONAL(&task.frame, grad_bias, &task.v_grad_bias);
+  FRAME_TAKE(&task.frame, grad_output, &task.v_g);
+  FRAME_TAKE(&task.frame, input, &task.v_x);
+  FRAME_TAKE_OPTIONAL(&task.frame, scale, &task.v_weight);
+  FRAME_TRY(set_instances(&task, rooms, axis, "grad_input"));
+  return launch_backward(&task, "scale", "grad_scale");
+}

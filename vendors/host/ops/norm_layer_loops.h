@@ -1,0 +1,118 @@
+/// Layer and RMS norm for one type (see norm_layer.c).
+
+static void NAME(forward_rows)(const struct layer_task *task, int64_t begin, int64_t end) {
+  const int64_t n = task->length;
+  const REAL *weight = task->weight, *bias = task->bias;
+  for (int64_t row = begin; row < end; row++) {
+    const REAL *x = (const REAL *)task->input + row * n;
+    const REAL mean = task->rms ? 0 : (REAL)(NAME(row_sum)(x, n) / (double)n);
+    const double variance = NAME(row_sum_squares)(x, n, mean) / (double)n;
+    const REAL scale = (REAL)(1 / sqrt(variance + task->eps));
+    NAME(row_affine_weighted)((REAL *)task->out + row * n, x, weight, bias, n, scale, mean);
+    if (task->mean) {
+      ((REAL *)task->mean)[row] = mean;
+    }
+    if (task->scale) {
+      ((REAL *)task->scale)[row] = scale;
+    }
+  }
+}
+
+/// Sums of g * w and of g * w * (x - mean) over at most a block.
+KERNEL_INLINE void BODY(weighted_sums)(const REAL *g, const REAL *x, const REAL *w, int64_t count, REAL mean,
+                                       double *sum, double *dot) {
+  REAL sums[SUM_LANES] = {0}, dots[SUM_LANES] = {0};
+  int64_t i = 0;
+  for (; i + SUM_LANES <= count; i += SUM_LANES) {
+    for (int j = 0; j < SUM_LANES; j++) {
+      const REAL v = w ? g[i + j] * w[i + j] : g[i + j];
+      sums[j] += v;
+      dots[j] += v * (x[i + j] - mean);
+    }
+  }
+  for (int j = 0; i < count; i++, j++) {
+    const REAL v = w ? g[i] * w[i] : g[i];
+    sums[j] += v;
+    dots[j] += v * (x[i] - mean);
+  }
+  for (int width = SUM_LANES / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; j++) {
+      sums[j] += sums[j + width];
+      dots[j] += dots[j + width];
+    }
+  }
+  *sum += (double)sums[0];
+  *dot += (double)dots[0];
+}
+KERNEL_MULTI(static, NAME(weighted_sums),
+             (const REAL *g, const REAL *x, const REAL *w, int64_t count, REAL mean, double *sum, double *dot),
+             (g, x, w, count, mean, sum, dot))
+
+/// out = a * (g * w + c) + b * (x - mean)
+KERNEL_INLINE void BODY(weighted_gradient)(REAL *out, const REAL *g, const REAL *x, const REAL *w, int64_t count,
+                                           REAL mean, REAL a, REAL b, REAL c) {
+  if (w) {
+    KERNEL_LANES
+    for (int64_t i = 0; i < count; i++) {
+      out[i] = a * (g[i] * w[i] + c) + b * (x[i] - mean);
+    }
+  } else {
+    KERNEL_LANES
+    for (int64_t i = 0; i < count; i++) {
+      out[i] = a * (g[i] + c) + b * (x[i] - mean);
+    }
+  }
+}
+KERNEL_MULTI(static, NAME(weighted_gradient),
+             (REAL * out, const REAL *g, const REAL *x, const REAL *w, int64_t count, REAL mean, REAL a, REAL b,
+              REAL c),
+             (out, g, x, w, count, mean, a, b, c))
+
+KERNEL_INLINE void BODY(add_parameters)(REAL *restrict dw, REAL *restrict db, const REAL *restrict g,
+                                        const REAL *restrict x, int64_t count, REAL mean, REAL scale) {
+  for (int64_t i = 0; i < count; i++) {
+    dw[i] += g[i] * ((x[i] - mean) * scale);
+    db[i] += g[i];
+  }
+}
+KERNEL_MULTI(static, NAME(add_parameters),
+             (REAL *restrict dw, REAL *restrict db, const REAL *restrict g, const REAL *restrict x, int64_t count,
+              REAL mean, REAL scale),
+             (dw, db, g, x, count, mean, scale))
+
+static void NAME(input_gradient)(const struct layer_task *task, int64_t row, REAL mean, REAL scale) {
+  const int64_t n = task->length;
+  const REAL *g = (const REAL *)task->grad + row * n, *x = (const REAL *)task->input + row * n, *w = task->weight;
+  double sum = 0, dot = 0;
+  for (int64_t i = 0; i < n; i += SUM_BLOCK) {
+    NAME(weighted_sums)(g + i, x + i, w ? w + i : NULL, n - i < SUM_BLOCK ? n - i : SUM_BLOCK, mean, &sum, &dot);
+  }
+  const double a = (double)scale, b = -a * a * a * dot / (double)n, c = task->rms ? 0 : -sum / (double)n;
+  NAME(weighted_gradient)((REAL *)task->out + row * n, g, x, w, n, mean, scale, (REAL)b, (REAL)c);
+}
+
+/// Chunks of rows: each adds up its own share of the parameters' gradients.
+static void NAME(backward_chunks)(const struct layer_task *task, int64_t begin, int64_t end) {
+  const int64_t n = task->length;
+  for (int64_t chunk = begin; chunk < end; chunk++) {
+    REAL *dw = task->partial ? (REAL *)task->partial + chunk * 2 * n : NULL;
+    const int64_t last = (chunk + 1) * task->chunk < task->rows ? (chunk + 1) * task->chunk : task->rows;
+    for (int64_t row = chunk * task->chunk; row < last; row++) {
+      const REAL mean = task->rms ? 0 : ((const REAL *)task->mean)[row], scale = ((const REAL *)task->scale)[row];
+      if (dw) {
+        NAME(add_parameters)
+        (dw, dw + n, (const REAL *)task->grad + row * n, (const REAL *)task->input + row * n, n, mean, scale);
+      }
+      if (task->out) {
+        NAME(input_gradient)(task, row, mean, scale);
+      }
+    }
+  }
+}
+
+static void NAME(merge_chunks)(const struct layer_task *task) {
+  REAL *total = task->partial;
+  for (int64_t chunk = 1; chunk < task->chunks; chunk++) {
+    NAME(row_add)(total, total + chunk * 2 * task->length, 2 * task->length);
+  }
+}

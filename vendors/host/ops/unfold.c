@@ -1,0 +1,230 @@
+/// Windows along one dimension, and their gradient; one_hot.
+///
+/// unfold: out[..., j, ..., k] = input[..., j * step + k, ...] with k the last dimension, size long, and
+/// (n - size) / step + 1 windows j along dim. Every dtype. Backward: grad_input[i] = sum of grad_output[j, k] over
+/// j * step + k = i, in the order of j; half types are summed in float and rounded once; all dtypes but uint16..uint64
+/// and complex32. one_hot: out[..., c] = input[...] == c, int64; input is int64 from 0 to num_classes - 1 (-1: as
+/// many as out's last dimension says).
+#include <string.h>
+
+#include "dit/parallel.h"
+#include "engine/cast.h"
+#include "engine/index.h"
+#include "engine/scalar.h"
+#include "layout.h"
+
+/// The part of `whole` that windows over `dim` show, as a view. A 0-d tensor counts as 1-d.
+static diopiError_t find_windows(struct frame *frame, const struct dit_tensor_view *whole, int64_t dim, int64_t size,
+                                 int64_t step, struct layout *windows, int *at) {
+  FRAME_TRY(frame_wrap_dim(frame, "dim", dim, whole->ndim, at));
+  const int64_t n = whole->ndim > 0 ? whole->sizes[*at] : 1, stride = whole->ndim > 0 ? whole->strides[*at] : 1;
+  FRAME_CHECK(frame, size >= 0 && size <= n, "'size' is %lld; valid for a dimension of size %lld: 0 to %lld",
+              (long long)size, (long long)n, (long long)n);
+  FRAME_CHECK(frame, step > 0, "'step' is %lld; valid: 1 and more", (long long)step);
+  FRAME_CHECK(frame, whole->ndim < DIT_MAX_DIMS, "the tensor has %d dimensions; valid: 0 to %d", whole->ndim,
+              DIT_MAX_DIMS - 1);
+  layout_init(windows, whole);
+  if (whole->ndim > 0) {
+    windows->sizes[*at] = (n - size) / step + 1;
+    windows->strides[*at] = stride * step;
+  }
+  windows->sizes[whole->ndim] = size;
+  windows->strides[whole->ndim] = stride;
+  windows->view.ndim++;
+  layout_finish(windows);
+  return diopiSuccess;
+}
+
+diopiError_t diopiUnfold(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input, int64_t dim,
+                         int64_t size, int64_t step) {
+  struct frame frame;
+  struct dit_tensor_view o, x;
+  struct layout windows;
+  int at;
+  FRAME_BEGIN(&frame, ctx);
+  FRAME_TAKE(&frame, out, &o);
+  FRAME_TAKE(&frame, input, &x);
+  FRAME_TRY(find_windows(&frame, &x, dim, size, step, &windows, &at));
+  FRAME_TRY(layout_check_sizes(&frame, "out", &o, windows.view.ndim, windows.view.sizes));
+  FRAME_TRY(layout_check_dtype(&frame, "out", &o, "input", &x));
+  const struct dit_tensor_view *inputs[] = {&x};
+  FRAME_TRY(frame_check_output(&frame, "out", &o, inputs, 1, false));
+  return layout_copy(&frame, &o, &windows.view);
+}
+
+// ---- backward
+
+struct unfold_task {
+  struct nest nest;  ///< grad_input, and grad_output at window 0, element 0; dim counts as size 1
+  int64_t length;    ///< of dim
+  int64_t windows, size, step;
+  int64_t out_step;                   ///< of dim in grad_input, in bytes
+  int64_t window_step, element_step;  ///< in grad_output, in bytes
+  int dtype;
+};
+typedef void unfold_line(const struct unfold_task *task, char *out, const char *grad);
+
+/// Element i: the windows from the first that reaches it to the last that begins at or before it.
+#define UNFOLD_LINE(suffix, type, sum_type, load, store)                                                              \
+  static void line_##suffix(const struct unfold_task *task, char *out, const char *grad) {                            \
+    for (int64_t i = 0; i < task->length; i++) {                                                                      \
+      int64_t first = i < task->size ? 0 : (i - task->size) / task->step + 1;                                         \
+      int64_t last = i / task->step < task->windows - 1 ? i / task->step : task->windows - 1;                         \
+      sum_type sum = {0};                                                                                             \
+      for (int64_t j = first; j <= last && task->size > 0; j++) {                                                     \
+        const type value = *(const type *)(grad + j * task->window_step + (i - j * task->step) * task->element_step); \
+        load;                                                                                                         \
+      }                                                                                                               \
+      type *o = (type *)(out + i * task->out_step);                                                                   \
+      store;                                                                                                          \
+    }                                                                                                                 \
+  }
+struct pair_f32 {
+  float re, im;
+};
+struct pair_f64 {
+  double re, im;
+};
+UNFOLD_LINE(1, uint8_t, uint8_t, sum = (uint8_t)(sum + value), *o = sum)
+UNFOLD_LINE(2, uint16_t, uint16_t, sum = (uint16_t)(sum + value), *o = sum)
+UNFOLD_LINE(4, uint32_t, uint32_t, sum += value, *o = sum)
+UNFOLD_LINE(8, uint64_t, uint64_t, sum += value, *o = sum)
+UNFOLD_LINE(bool, uint8_t, uint8_t, sum = sum | (value != 0), *o = sum)
+UNFOLD_LINE(f16, uint16_t, float, sum += half_to_float(value), *o = half_from_float(sum))
+UNFOLD_LINE(bf16, uint16_t, float, sum += bfloat_to_float(value), *o = bfloat_from_float(sum))
+UNFOLD_LINE(f32, float, float, sum += value, *o = sum)
+UNFOLD_LINE(f64, double, double, sum += value, *o = sum)
+UNFOLD_LINE(c64, struct pair_f32, struct pair_f32, sum.re += value.re; sum.im += value.im, *o = sum)
+UNFOLD_LINE(c128, struct pair_f64, struct pair_f64, sum.re += value.re; sum.im += value.im, *o = sum)
+
+static unfold_line *const lines[] = {
+    [DIT_DTYPE_U8] = line_1,    [DIT_DTYPE_I8] = line_1,      [DIT_DTYPE_I16] = line_2,   [DIT_DTYPE_I32] = line_4,
+    [DIT_DTYPE_I64] = line_8,   [DIT_DTYPE_BOOL] = line_bool, [DIT_DTYPE_F16] = line_f16, [DIT_DTYPE_BF16] = line_bf16,
+    [DIT_DTYPE_F32] = line_f32, [DIT_DTYPE_F64] = line_f64,   [DIT_DTYPE_C64] = line_c64, [DIT_DTYPE_C128] = line_c128,
+};
+
+static void unfold_run(void *context, char *const *data, int64_t count) {
+  const struct unfold_task *task = context;
+  for (int64_t i = 0; i < count; i++) {
+    lines[task->dtype](task, data[0] + i * task->nest.strides[0][0], data[1] + i * task->nest.strides[1][0]);
+  }
+}
+
+static void unfold_range(void *context, int64_t begin, int64_t end) {
+  const struct unfold_task *task = context;
+  nest_walk(&task->nest, begin, end, unfold_run, context);
+}
+
+static void unfold_all(void *argument) {
+  struct unfold_task *task = argument;
+  dit_parallel_for(0, task->nest.numel, NEST_GRAIN / task->length + 1, unfold_range, task);
+}
+
+diopiError_t diopiUnfoldBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
+                                 diopiConstTensorHandle_t grad_output, diopiSize_t input_sizes, int64_t dim,
+                                 int64_t size, int64_t step) {
+  struct frame frame;
+  struct dit_tensor_view o, g;
+  struct layout windows, rest[2];
+  struct unfold_task task;
+  int at;
+  FRAME_BEGIN(&frame, ctx);
+  FRAME_TAKE(&frame, grad_input, &o);
+  FRAME_TAKE(&frame, grad_output, &g);
+  FRAME_TRY(layout_check_sizes(&frame, "grad_input", &o, (int)input_sizes.len, input_sizes.data));
+  FRAME_TRY(find_windows(&frame, &o, dim, size, step, &windows, &at));
+  FRAME_TRY(layout_check_sizes(&frame, "grad_output", &g, windows.view.ndim, windows.view.sizes));
+  FRAME_TRY(layout_check_dtype(&frame, "grad_input", &o, "grad_output", &g));
+  if ((size_t)o.dtype >= sizeof lines / sizeof lines[0] || !lines[o.dtype]) {
+    return frame_fail_dtype(&frame, "grad_output", o.dtype);
+  }
+  const struct dit_tensor_view *inputs[] = {&g};
+  FRAME_TRY(frame_check_output(&frame, "grad_input", &o, inputs, 1, false));
+  if (o.numel == 0) {
+    return diopiSuccess;
+  }
+  const int64_t width = (int64_t)dit_dtype_get_size(o.dtype);
+  task.element_step = g.strides[g.ndim - 1] * width;
+  layout_raise(&o);
+  layout_init(&rest[0], &o);
+  layout_init(&rest[1], &g);
+  rest[1].view.ndim = o.ndim;
+  if (g.ndim == 1) {  // of a 0-d tensor: one window
+    rest[1].strides[0] = 0;
+  }
+  task.window_step = rest[1].strides[at] * width;
+  layout_narrow(&rest[0], at, 0, 1, 1);
+  for (int i = 0; i < o.ndim; i++) {
+    rest[1].sizes[i] = rest[0].sizes[i];
+  }
+  layout_finish(&rest[1]);
+  task.length = o.sizes[at];
+  task.windows = (task.length - size) / step + 1;
+  task.size = size;
+  task.step = step;
+  task.out_step = o.strides[at] * width;
+  task.dtype = o.dtype;
+  nest_init(&task.nest, 2, (const struct dit_tensor_view *const[]){&rest[0].view, &rest[1].view});
+  return frame_launch(&frame, unfold_all, &task, sizeof task);
+}
+
+// ---- one_hot
+
+struct hot_task {
+  struct frame *frame;
+  struct dit_tensor_view out, input;
+  struct nest nest;  ///< input, and out at class 0
+  int64_t step;      ///< of the classes in out, in bytes
+};
+
+static void mark_run(void *context, char *const *data, int64_t count) {
+  const struct hot_task *task = context;
+  const bool wide = task->input.dtype == DIT_DTYPE_I64;
+  for (int64_t i = 0; i < count; i++) {
+    const int64_t class = index_read(data[0] + i * task->nest.strides[0][0], wide);
+    *(int64_t *)(data[1] + i * task->nest.strides[1][0] + class * task->step) = 1;
+  }
+}
+
+static diopiError_t run_hot(void *argument) {
+  struct hot_task *task = argument;
+  struct frame now = *task->frame;
+  struct dit_tensor_view first = task->out;
+  now.stream = NULL;  // frame_run has waited for it
+  FRAME_TRY(layout_check_index(task->frame, "input", &task->input, task->out.sizes[task->input.ndim], false));
+  FRAME_TRY(layout_zero(&now, &task->out));
+  if (task->out.numel == 0) {
+    return diopiSuccess;
+  }
+  first.ndim--;
+  task->step = task->out.strides[first.ndim] * 8;
+  nest_init(&task->nest, 2, (const struct dit_tensor_view *const[]){&task->input, &first});
+  nest_run(&task->nest, mark_run, task);
+  return diopiSuccess;
+}
+
+diopiError_t diopiOneHot(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
+                         int64_t num_classes) {
+  struct frame frame;
+  struct hot_task task = {.frame = &frame};
+  int64_t sizes[DIT_MAX_DIMS];
+  const struct dit_tensor_view *inputs[] = {&task.input};
+  FRAME_BEGIN(&frame, ctx);
+  FRAME_TAKE(&frame, out, &task.out);
+  FRAME_TAKE(&frame, input, &task.input);
+  FRAME_CHECK(&frame, task.out.ndim == task.input.ndim + 1, "'out' has %d dimensions; it must have %d", task.out.ndim,
+              task.input.ndim + 1);
+  const int64_t last = task.out.sizes[task.input.ndim];
+  FRAME_CHECK(&frame, num_classes == -1 || num_classes > 0, "'num_classes' is %lld; valid: -1, 1 and more",
+              (long long)num_classes);
+  if (task.input.ndim > 0) {
+    memcpy(sizes, task.input.sizes, sizeof(int64_t) * (size_t)task.input.ndim);
+  }
+  sizes[task.input.ndim] = num_classes < 0 ? last : num_classes;
+  FRAME_TRY(layout_check_sizes(&frame, "out", &task.out, task.out.ndim, sizes));
+  if (task.out.dtype != DIT_DTYPE_I64) {
+    return frame_fail_dtype(&frame, "out", task.out.dtype);
+  }
+  FRAME_TRY(frame_check_output(&frame, "out", &task.out, inputs, 1, false));
+  return frame_run(&frame, run_hot, &task);
+}
