@@ -291,6 +291,15 @@ uint64_t countBytes(const dit_value *values, size_t count) {
   return bytes;
 }
 
+// Autograd leaves the versions of a _foreach_ operator's list to the kernel, as CUDA's do.
+void countVersions(const IValue &list) {
+  for (const IValue &element : list.toListRef()) {
+    if (element.isTensor() && element.toTensor().defined() && !element.toTensor().is_inference()) {
+      element.toTensor().unsafeGetTensorImpl()->bump_version();
+    }
+  }
+}
+
 }  // namespace
 
 bool runC(const Operator &op, Stack *stack) {
@@ -337,6 +346,9 @@ bool runC(const Operator &op, Stack *stack) {
     return false;
   }
   check(status, err);
+  if (C10_UNLIKELY(op.written_list >= 0)) {
+    countVersions(inputs[op.written_list]);
+  }
   const uint64_t bytes = countBytes(args, op.nargs) + countBytes(rets, op.nrets);
   if (C10_LIKELY(op.nrets == 1)) {
     IValue result = convertBack(rets[0]);

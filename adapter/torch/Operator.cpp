@@ -100,7 +100,11 @@ Operator::Operator(const c10::OperatorHandle &handle)
     } else if (args[i].name() == "device") {
       device_arg = static_cast<int>(i);
     }
-    writes = writes || (args[i].alias_info() != nullptr && args[i].alias_info()->isWrite());
+    const bool written = args[i].alias_info() != nullptr && args[i].alias_info()->isWrite();
+    writes = writes || written;
+    if (written && written_list < 0 && name.rfind("aten::_foreach_", 0) == 0) {
+      written_list = static_cast<int>(i);
+    }
   }
   composite = isComposite(handle, name);
   hidden_randomness = generator_arg < 0 && handle.hasTag(at::Tag::nondeterministic_seeded);

@@ -21,6 +21,7 @@ struct Operator {
   int generator_arg = -1;  // position of `Generator? generator`
   int device_arg = -1;     // position of `Device? device`
   bool writes = false;     // some argument is written to (in-place, out=)
+  int written_list = -1;   // position of the list that a _foreach_ operator writes to: its kernel counts the versions
   bool takes_cpu_indices;  // index tensors may live on the CPU, as on CUDA
   bool hidden_randomness;  // draws random numbers without taking a generator
   bool composite;          // has no kernel of the CPU's own but one made of other operators

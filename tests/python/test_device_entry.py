@@ -174,7 +174,7 @@ WRONG = {
     "the device raised NotImplementedError: there is no such operator": FakeOp(lambda x: x * 2, raise_error),
     "two runs with the same seed differ": FakeOp(noise, lambda x: torch.rand(x.shape, generator=FREE).to(x.device)),
     "48 seeds give one and the same result": FakeOp(noise, lambda x: torch.linspace(0, 1, x.numel()).view_as(x).to(x)),
-    "mean of 48 runs": FakeOp(noise, lambda x: torch.rand_like(x) * 0.8),
+    "of 48 runs is": FakeOp(noise, lambda x: torch.rand_like(x) * 0.8),
     "in-place, sample 0: values differ": FakeOp(lambda x: x * 2, inplace=lambda x: x.mul_(2.01 if x.is_cuda else 2.0)),
     "in-place, sample 0[0]: aliasing": FakeOp(
         lambda x: x * 2, inplace=lambda x: x.mul_(2).detach().requires_grad_() if x.is_cuda else x.mul_(2)
@@ -224,7 +224,7 @@ def test_an_entry_that_is_right_passes_and_everything_was_compared(device):
         ("gradients", "gradient: values differ"),
         ("inplace", "in-place, sample 0: values differ"),
         ("out", "out=, sample 0, same layout: values differ"),
-        ("random", "mean of 48 runs"),
+        ("random", "of 48 runs is"),
     ],
 )
 def test_a_check_that_a_device_leaves_out_is_not_made(device, check_name, text):

@@ -182,15 +182,15 @@ def test_ledger_tables():
 
     ditorch.reset_counters()
     x = torch.ones(4, 4, device="cuda")
-    (x + 1).sort()
+    (x + 1).digamma()
     rows = ditorch.operators() + ditorch.fallbacks()
     names = [row["operator"] for row in rows]
     assert any("add" in name for name in names) and any(
-        "sort" in name for name in [r["operator"] for r in ditorch.fallbacks()]
+        "digamma" in name for name in [r["operator"] for r in ditorch.fallbacks()]
     )
     assert all(row["calls"] > 0 for row in rows)
     text = str(ditorch.fallbacks())
-    assert text.splitlines()[0].split() == ["operator", "calls", "bytes", "milliseconds"] and "sort" in text
+    assert text.splitlines()[0].split() == ["operator", "calls", "bytes", "milliseconds"] and "digamma" in text
     ditorch.reset_counters()
     assert not ditorch.fallbacks() and not ditorch.operators()
 

@@ -266,7 +266,7 @@ CASES = [
     (LeNet, "value:convolution_backward,call=1,scale=0.5", "LeNet.conv2 grad_input"),
     (LeNet, "value:mm,call=1,scale=0.5", "LeNet.fc2 "),
     (Gpt, "value:*layer_norm,call=2,scale=0.5", "Gpt.layers.1.norm output"),
-    (Gpt, "value:index_select,scale=0.5", "Gpt.embed output"),
+    (Gpt, "value:embedding,scale=0.5", "Gpt.embed output"),
     (Gpt, "value:*softmax*,call=1,scale=0.9", "Gpt.layers.0 output"),
     (Lstm, "value:_thnn_fused_lstm_cell,call=2,scale=0.9", "Lstm.rnn output"),
 ]

@@ -928,7 +928,7 @@ def test_usages_of_the_reference(usage, monkeypatch):
         monkeypatch.setenv(name, value)
 
     def program():
-        x = torch.randn(3, 4, device="cuda").half().requires_grad_()
+        x = torch.randn(3, 4).cuda().half().requires_grad_()  # the device draws other numbers than the CPU
         y = (x + x) * x - 1
         values, indices = y.sort(dim=1)
         assert values.device.type == indices.device.type == "cuda"

@@ -95,16 +95,21 @@ def _run_here(pieces: list[list[str]], work: Work) -> Iterator[list[Row]]:
 
 @contextlib.contextmanager
 def _without_device() -> Iterator[None]:
-    """Workers compute references on the CPU: importing ditorch must not install a device there."""
-    before = os.environ.get("DITORCH_BACKEND")
-    os.environ["DITORCH_BACKEND"] = "none"
+    """Workers compute references on the CPU: importing ditorch must not install a device there. They find this very
+    package, however this process found it."""
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    wanted = {"DITORCH_BACKEND": "none", "PYTHONPATH": path}
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["DITORCH_BACKEND"]
-        else:
-            os.environ["DITORCH_BACKEND"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _run_workers(pieces: list[list[str]], work: Work, jobs: int) -> Iterator[list[Row]]:

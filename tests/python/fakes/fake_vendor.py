@@ -37,6 +37,7 @@ def load_runtime(name):
     if not native.is_active():
         native.option_set("host_devices", os.environ.get("FAKE_VENDOR_DEVICES", "2"))
         native.init("host")
+        native.diopi_activate("host")
     return native
 
 
