@@ -19,6 +19,9 @@ CORE_TESTS := $(patsubst %,tests/python/test_%.py,silent autograd cuda_surface c
 TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_checkpoint tools_training op_capture capture_pickle \
 	op_time_measure op_overflow_check op_options op_selection op_tool_base helper store export tool_twin op_fallback op_dtype_cast \
 	op_autocompare op_autocompare_report compare_judge compare_backward compare_random apply_feature acting_training)
+TSAN_STEMS := stream event allocator thread_pool log host_memory record_writer record_reader record_exit record_views store_queue \
+	store_pack helper_host memory_check metrics
+TSAN_TESTS := $(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c))))
 say = @printf '\n== %s\n' "$(1)"
 
 .PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-conform test-conform-all test-conform-sanitize mutation test-opinfo test-opinfo-all test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
@@ -64,8 +67,8 @@ test-sanitize: $(VENV)/ready-$(TORCH)
 	@$(CTEST) --test-dir build/asan --output-on-failure -j $(JOBS)
 	$(call say,streams and allocator under ThreadSanitizer)
 	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING
-	@$(CMAKE) --build build/tsan -j $(JOBS)
-	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R 'stream|event|allocator|thread_pool|log|host_memory|record_writer|record_reader|record_exit|record_views|store_queue|store_pack|helper_host|memory_check|metrics'
+	@$(CMAKE) --build build/tsan -j $(JOBS) --target $(TSAN_TESTS)
+	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R '^($(subst $(eval) ,|,$(TSAN_TESTS)))$$'
 
 test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an extension built with AddressSanitizer (long)
 	$(call say,the extension and libdit under AddressSanitizer and UndefinedBehaviorSanitizer)

@@ -13,12 +13,13 @@ import time
 
 import common
 
-PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import", "step", "act", "faultlab/run")
+PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import", "ops/run", "step", "act", "faultlab/run")
 QUICK = {
     "bench_alias": ["--rounds", "3", "--calls", "500"],
     "bench_small_ops": ["--rounds", "9", "--calls", "300"],
     "bench_step": ["--rounds", "3"],
     "bench_import": ["--rounds", "3"],
+    "ops/run": ["--rounds", "3", "--dtype", "float32"],
     "step": ["--quick"],
     "act": ["--quick"],
     "faultlab/run": ["--faults", "24", "--clean", "8", "--fresh"],

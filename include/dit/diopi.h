@@ -145,7 +145,8 @@ struct dit_diopi_library {
   int implemented;  ///< functions that are there, queries included
   void *handle;
   char path[DIT_DIOPI_PATH];
-  char refused[256];  ///< why extension functions were left out; "" when they were not
+  char refused[256];               ///< why extension functions were left out; "" when they were not
+  struct dit_diopi_library *next;  ///< of those that were active once
 };
 
 /// Open an operator library: a name ("host": libdiopi_host.so beside libdit, then on the loader's path) or a path (has

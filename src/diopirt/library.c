@@ -123,9 +123,19 @@ const char *dit_diopi_library_get_error(const struct dit_diopi_library *library)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct dit_diopi_library *) active;
+static struct dit_diopi_library *known;  ///< every library that was active, guarded by the lock
 
 const struct dit_diopi_library *dit_diopi_get_active(void) {
   return atomic_load_explicit(&active, memory_order_acquire);
+}
+
+/// The library that was active before under this path; NULL when none was.
+static struct dit_diopi_library *find_known(const char *path) {
+  struct dit_diopi_library *library = known;
+  while (library && strcmp(library->path, path) != 0) {
+    library = library->next;
+  }
+  return library;
 }
 
 enum dit_status dit_diopi_activate(const char *name, struct dit_error *err) {
@@ -133,12 +143,15 @@ enum dit_status dit_diopi_activate(const char *name, struct dit_error *err) {
   pthread_mutex_lock(&lock);
   enum dit_status status = dit_diopi_library_open(name, &opened, err);
   if (status == DIT_OK) {
-    struct dit_diopi_library *before = atomic_load(&active);
-    if (before && strcmp(before->path, opened->path) == 0) {
+    struct dit_diopi_library *before = find_known(opened->path);
+    if (before) {
       dit_diopi_library_close(opened);
+      opened = before;
     } else {
-      atomic_store_explicit(&active, opened, memory_order_release);
+      opened->next = known;
+      known = opened;
     }
+    atomic_store_explicit(&active, opened, memory_order_release);
   }
   pthread_mutex_unlock(&lock);
   return status;

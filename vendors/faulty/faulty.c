@@ -61,6 +61,12 @@ static void start(void) {
   }
 }
 
+/// When this library is unloaded.
+__attribute__((destructor)) static void stop(void) {
+  dit_diopi_library_close(behind);
+  behind = NULL;
+}
+
 const char *diopiGetVendorName(void) {
   return "faulty";
 }
