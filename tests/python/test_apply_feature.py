@@ -880,7 +880,7 @@ def test_hooks_do_not_leak(x):
 
     apply_feature("torch.sub", "dump_op_args")
     grown = []
-    for _ in range(4):  # the first rounds fill Python's free lists
+    for _ in range(10):  # the first rounds fill Python's free lists
         gc.collect()
         before = sys.getallocatedblocks()
         for _ in range(100):
