@@ -88,6 +88,9 @@ DIT_API DIT_NODISCARD enum dit_status dit_fault_parse(const char *text, const ch
 DIT_API bool dit_fault_applies(struct dit_fault_rule *rule, int number, const char *op,
                                const struct dit_tensor_view *inputs, int input_count);
 
+/// The delay of a rule; signals do not shorten it.
+DIT_API void dit_fault_sleep(double ms);
+
 /// Damage to a tensor in host-readable memory. Each returns true when it changed (or would have changed: the value
 /// happened to be the same) at least one element. Kinds as above.
 DIT_API bool dit_damage_value(const struct dit_tensor_view *view, int64_t index, double scale);

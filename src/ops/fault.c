@@ -45,7 +45,7 @@ uint64_t dit_fault_get_count(void) {
   return atomic_load_explicit(&injected, memory_order_relaxed);
 }
 
-static void sleep_ms(double ms) {
+void dit_fault_sleep(double ms) {
   struct timespec left = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
   while (nanosleep(&left, &left) != 0 && errno == EINTR) {
   }
@@ -77,7 +77,7 @@ enum dit_status dit_fault_before(const char *op, const struct dit_tensor_view *i
   *token = bits && failed < 0 ? bits | generation << MAX_RULES : 0;
   pthread_mutex_unlock(&mutex);
   if (ms > 0) {
-    sleep_ms(ms);
+    dit_fault_sleep(ms);
   }
   if (failed >= 0) {
     return dit_error_set(err, DIT_ERR_DEVICE, "injected fault: %s failed (rule %d 'error:%s', matching call %llu)", op,

@@ -1,14 +1,12 @@
 /// Rules, the library behind, and the way of one call (see faulty.h).
 #include "faulty.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "dit/memory.h"
 #include "dit/runtime.h"
@@ -118,12 +116,6 @@ static int match(int function, const struct faulty_tensors *tensors, struct dit_
   return count;
 }
 
-static void sleep_ms(double ms) {
-  struct timespec left = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
-  while (nanosleep(&left, &left) != 0 && errno == EINTR) {
-  }
-}
-
 static void wait_for_stream(diopiContextHandle_t context) {
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
   if (vtable && context && context->stream) {
@@ -135,7 +127,7 @@ static void wait_for_stream(diopiContextHandle_t context) {
 static bool act_before(const struct dit_fault_rule *rule, int function) {
   switch (rule->kind) {
     case FAULTY_SLOW:
-      sleep_ms(rule->ms);
+      dit_fault_sleep(rule->ms);
       atomic_fetch_add(&injected, 1);
       return false;
     case FAULTY_CRASH:

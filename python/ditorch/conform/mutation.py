@@ -8,17 +8,15 @@ Depends on suite (making cases) and runner.
 
 from __future__ import annotations
 
-import concurrent.futures
 import fnmatch
 import json
-import multiprocessing
 import os
 import tempfile
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import diopi
-from . import pack, runner, suite
+from . import runner, suite
 
 RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mutation_rules.json")
 CASES = 1000
@@ -32,7 +30,7 @@ class RulesError(ValueError):
     """The file of rules is not as it must be."""
 
 
-class Exception_(NamedTuple):
+class Exemption(NamedTuple):
     """Kinds that do not apply to functions, and why."""
 
     kinds: tuple[str, ...]
@@ -44,7 +42,7 @@ class Rules(NamedTuple):
     """Which kinds of fault apply to which functions."""
 
     kinds: dict[str, str]
-    exceptions: tuple[Exception_, ...]
+    exceptions: tuple[Exemption, ...]
 
     def find_reason(self, kind: str, info: diopi.Info) -> str | None:
         """None when the kind applies to the function, else why it does not."""
@@ -76,7 +74,7 @@ def read_rules(path: str = RULES) -> Rules:
         unknown = set(entry.get("kinds", ())) - set(kinds)
         if unknown or not entry.get("functions") or not entry.get("reason"):
             raise RulesError(f"{path}: exception {number} needs known kinds, functions and a reason; got {entry}")
-        exceptions.append(Exception_(tuple(entry["kinds"]), tuple(entry["functions"]), entry["reason"]))
+        exceptions.append(Exemption(tuple(entry["kinds"]), tuple(entry["functions"]), entry["reason"]))
     return Rules(kinds, tuple(exceptions))
 
 
@@ -111,14 +109,10 @@ def _run(path: str, task: Task, rules: str, only: tuple[str, ...] = ()) -> list[
 
 def run_task(task: Task) -> Row:
     """{"function", "cases", "caught": {kind: id of the case}, "survived": [kinds], "problem"}."""
-    from .expand import build
-
     answer: Row = {"function": task.function, "cases": 0, "caught": {}, "survived": [], "problem": ""}
-    if not suite._cases:
-        suite._start_worker()
     with tempfile.TemporaryDirectory(prefix="ditorch-mutation-") as folder:
         path = os.path.join(folder, "cases.pack")
-        pack.write(path, (build(suite._cases[case_id], 0) for case_id in task.cases))
+        suite.write_pack(path, task.cases, 0)
         sound = _run(path, task, "")
         good = tuple(row["id"] for row in sound if row["verdict"] == "pass")
         bad = [row for row in sound if row["verdict"] in runner.BAD]
@@ -159,10 +153,7 @@ def run(tasks: list[Task], jobs: int) -> Iterator[Row]:
     if jobs <= 1:
         yield from map(run_task, tasks)
         return
-    context = multiprocessing.get_context("spawn")
-    with suite._without_device(), concurrent.futures.ProcessPoolExecutor(jobs, context, suite._start_worker) as pool:
-        for future in concurrent.futures.as_completed([pool.submit(run_task, task) for task in tasks]):
-            yield future.result()
+    yield from suite.run_workers(run_task, [(task,) for task in tasks], jobs)
 
 
 def summarise(answers: list[Row], rules: Rules) -> Row:

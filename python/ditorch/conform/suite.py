@@ -12,7 +12,7 @@ import json
 import multiprocessing
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import pack, runner
@@ -52,14 +52,19 @@ def _start_worker() -> None:
     _cases.update({str(case): case for case in list_cases(read_all())})
 
 
-def _run_piece(ids: list[str], work: Work) -> list[Row]:
+def write_pack(path: str, ids: Iterable[str], seed: int) -> None:
+    """Make cases by their ids and write them."""
     from .expand import build
 
     if not _cases:
         _start_worker()
+    pack.write(path, (build(_cases[case_id], seed) for case_id in ids))
+
+
+def _run_piece(ids: list[str], work: Work) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="ditorch-conform-") as folder:
         path = os.path.join(folder, "cases.pack")
-        pack.write(path, (build(_cases[case_id], work.seed) for case_id in ids))
+        write_pack(path, ids, work.seed)
         return run_pack(path, work, 1, folder)
 
 
@@ -112,10 +117,11 @@ def _without_device() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _run_workers(pieces: list[list[str]], work: Work, jobs: int) -> Iterator[list[Row]]:
+def run_workers(function: Callable[..., Any], calls: list[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
+    """Answers of function(*call), as they come, from processes that make cases."""
     context = multiprocessing.get_context("spawn")
     with _without_device(), concurrent.futures.ProcessPoolExecutor(jobs, context, _start_worker) as pool:
-        futures = [pool.submit(_run_piece, piece, work) for piece in pieces]
+        futures = [pool.submit(function, *call) for call in calls]
         try:
             for future in concurrent.futures.as_completed(futures):
                 yield future.result()
@@ -182,7 +188,9 @@ def run(
     pieces = _split(left)
     jobs = 1 if work.perf else max(1, min(jobs, len(pieces)))
     try:
-        found = _run_here(pieces, work) if jobs == 1 else _run_workers(pieces, work, jobs)
+        found = (
+            _run_here(pieces, work) if jobs == 1 else run_workers(_run_piece, [(piece, work) for piece in pieces], jobs)
+        )
         for rows in found:
             journal.keep(rows)
             if progress is not None:
