@@ -942,10 +942,12 @@ def test_fork(python, tmp_path, stay):
     assert f"child {bool(stay)} {stay} True 1" in answer.stdout and "parent 2" in answer.stdout
 
 
-def test_steps_and_due(x, monkeypatch):
-    monkeypatch.setenv("OP_OBSERVE_STEPS", "1")
+@pytest.mark.parametrize("due", [True, False])
+def test_steps_and_due(x, monkeypatch, due):
+    """A change of the steps is seen whether or not the step of the change was selected."""
+    first = op_tools.step()
+    monkeypatch.setenv("OP_OBSERVE_STEPS", str(first if due else first + 1000))
     apply_feature("torch.add", "dump_op_args")
-    first = _C.engine_get_step()
     monkeypatch.setenv("OP_OBSERVE_STEPS", str(first + 1))
     torch.add(x, 1)
     op_tools.step()
@@ -953,6 +955,16 @@ def test_steps_and_due(x, monkeypatch):
     op_tools.step()
     torch.add(x, 1)
     assert applied() == 2
+
+
+def test_a_step_selected_by_a_change_in_it(x, monkeypatch):
+    first = op_tools.step()
+    monkeypatch.setenv("OP_OBSERVE_STEPS", str(first + 1000))
+    apply_feature("torch.add", "dump_op_args")
+    torch.add(x, 1)
+    monkeypatch.setenv("OP_OBSERVE_STEPS", str(first))
+    torch.add(x, 1)
+    assert applied() == 1
 
 
 def test_the_table_of_features(x):

@@ -106,7 +106,11 @@ CALLS = {
     "backward_enter backward_leave": (1000, lambda: _C.backward_leave(_C.backward_enter()), []),
     "backward_hooks_install backward_hooks_remove": (200,
         lambda: (_C.backward_hooks_install(), _C.backward_hooks_remove()), []),
-    "environ_generation environ_refresh": (1000, lambda: (_C.environ_generation(), _C.environ_refresh()), []),
+    "environ_generation environ_changed environ_refresh": (
+        1000,
+        lambda: (_C.environ_generation(), _C.environ_changed(), _C.environ_refresh()),
+        [],
+    ),
     "environ_watch": (200, lambda: _C.environ_watch(None), [lambda: _C.environ_watch(3)]),
     "tool_options": (100, _C.tool_options, []),
     "tool_options_resolve": (100, lambda: _C.tool_options_resolve("observe", None, {}),

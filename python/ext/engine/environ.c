@@ -89,8 +89,16 @@ static PyObject *py_environ_refresh(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
+static PyObject *py_environ_changed(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return PyBool_FromLong(engine_environ_changed());
+}
+
 PyMethodDef py_environ_methods[] = {
     {"environ_watch", py_environ_watch, METH_O, environ_watch_doc},
+    {"environ_changed", py_environ_changed, METH_NOARGS,
+     "environ_changed() -> bool\n\nWhether a variable of the tools changed since the last refresh."},
     {"environ_generation", py_environ_generation, METH_NOARGS,
      "environ_generation() -> int\n\nChanges of the tools' variables seen so far."},
     {"environ_refresh", py_environ_refresh, METH_NOARGS, "environ_refresh()\n\nWhat the engine does after a change."},

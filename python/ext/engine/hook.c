@@ -120,8 +120,10 @@ static uint32_t mask_watching(uint32_t mask) {
   return watching;
 }
 
+// Not before a change of the options was looked at: it may select this step.
 static bool hook_is_idle(const struct hook *hook) {
-  return (!engine_state.active_hooked || PyTuple_GET_SIZE(hook->py_features) == 0) && !hook_get_open(hook);
+  return !engine_environ_changed() && (!engine_state.active_hooked || PyTuple_GET_SIZE(hook->py_features) == 0) &&
+         !hook_get_open(hook);
 }
 
 // `func` with the hook's tools around it; `act`: with those that act, too.

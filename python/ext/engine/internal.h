@@ -64,6 +64,10 @@ PyObject *engine_hook_get_function(PyObject *func);
 uint32_t engine_mode_get_tools(void);
 
 extern _Atomic uint64_t engine_environ_generation;
+/// A variable of the tools changed since the last refresh: one relaxed load.
+static inline bool engine_environ_changed(void) {
+  return atomic_load_explicit(&engine_environ_generation, memory_order_relaxed) != engine_state.environ_seen;
+}
 DIT_NODISCARD int engine_environ_refresh(void);
 
 /// Lower the guard for the operator, and raise it again afterwards; cheaper than lower and raise.

@@ -594,7 +594,7 @@ PyObject *engine_call_show(struct engine_op *op, PyObject *func, PyObject *args,
 
 int engine_op_prepare(struct engine_op *op) {
   int status = 0;
-  if (atomic_load_explicit(&engine_environ_generation, memory_order_relaxed) != engine_state.environ_seen) {
+  if (engine_environ_changed()) {
     int token = engine_guard_raise();
     status = engine_environ_refresh();
     engine_guard_lower(token);
