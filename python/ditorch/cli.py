@@ -33,6 +33,7 @@ verbs:
   test-device [...]  PyTorch's operator database on the device against the CPU (test-device --help)
   conform run|list|show|pack|device ...   is an operator library (DIOPI) right? (conform --help)
   merge DIR ...      one summary of the tools' results of all ranks (merge --help)
+  include            folder of the C headers (dit/, diopi/): cc -I$(ditorch include) ...
   version            the version
 """
 
@@ -46,6 +47,7 @@ VERBS = (
     "test-device",
     "conform",
     "merge",
+    "include",
     "version",
     "help",
 )
@@ -144,6 +146,11 @@ def _run_verb(arguments: Arguments) -> int:
         from . import _C
 
         print(f"ditorch {_C.version()}")
+        return 0
+    if arguments.verb == "include":
+        from . import library
+
+        print(library.find_headers())
         return 0
     if arguments.verb == "export":
         from . import export

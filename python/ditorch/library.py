@@ -16,6 +16,16 @@ DEVICE_TYPE = 20
 _loaded = False
 
 
+def find_headers() -> str:
+    """Folder of dit/ and diopi/, for -I: in the package when it is installed, beside python/ in a source tree."""
+    package = os.path.dirname(DIRECTORY)
+    places = [os.path.join(package, "include"), os.path.join(os.path.dirname(os.path.dirname(package)), "include")]
+    for place in places:
+        if os.path.isfile(os.path.join(place, "diopi", "functions.h")):
+            return place
+    raise FileNotFoundError(f"the headers of ditorch are in none of {', '.join(places)}; reinstall ditorch")
+
+
 def read_build() -> dict:
     """What CMake recorded about the build; {} when there is no record."""
     try:

@@ -44,10 +44,12 @@ def installed(wheel: Path, tmp_path_factory) -> Path:
 
 def test_wheel_contains_the_libraries(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    for library in ["libdit.so", "libdit_vendor_host.so", "libdit_torch.so", "build.json"]:
-        assert names.count(f"ditorch/lib/{library}") == 1, names
+    libraries = ["libdit.so", "libdit_vendor_host.so", "libdiopi_host.so", "libdiopi_faulty.so", "libdit_torch.so"]
+    for file in [*libraries, "dit_conform", "build.json"]:
+        assert names.count(f"ditorch/lib/{file}") == 1, names
     assert any(name.startswith("ditorch/_C.") and name.endswith(".so") for name in names)
     assert "ditorch/py.typed" in names
+    assert {"ditorch/include/diopi/functions.h", "ditorch/include/dit/diopi.h"} <= set(names)
     assert not [name for name in names if name.endswith((".c", ".cpp", ".o"))]
 
 
@@ -59,6 +61,22 @@ def test_installed_package_runs_a_script(installed: Path, tmp_path: Path) -> Non
 
 def test_console_script(installed: Path) -> None:
     assert run(str(installed.parent / "ditorch"), "version").strip()
+
+
+def test_conformance_suite(installed: Path, tmp_path: Path) -> None:
+    """The runner and its cases come with the wheel: the host library passes, the one that lies does not."""
+    command = [str(installed), "-m", "ditorch", "conform", "run", "--function", "diopiSoftmax", "--jobs", "1"]
+    assert "pass" in run(*command, "--library", "host")
+    broken = {**os.environ, "DITORCH_FAULTY": "nan:diopiSoftmax"}
+    answer = subprocess.run([*command, "--library", "faulty"], capture_output=True, text=True, env=broken, cwd=tmp_path)
+    assert answer.returncode == 1 and "diopiSoftmax" in answer.stdout, answer.stderr
+
+
+def test_headers_compile(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "vendor.c").write_text('#include "diopi/functions.h"\n#include "dit/device.h"\nint unused;\n')
+    headers = run(str(installed), "-m", "ditorch", "include").strip()
+    assert headers.startswith(str(installed.parent.parent))
+    run("cc", "-std=c11", f"-I{headers}", "-fsyntax-only", str(tmp_path / "vendor.c"))
 
 
 def test_autoload(installed: Path) -> None:
