@@ -39,6 +39,21 @@ def make(*shape, dtype=torch.float32, scale=1.0):
 # ---- right results
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_the_loss_of_autocast_is_not_accused(dtype):
+    """Its logarithms are in the dtype of the logits and larger than they are; a real fault is still one."""
+
+    def run():
+        for seed in range(60):
+            torch.manual_seed(seed)
+            x, y = make(6, 4, dtype=dtype, scale=0.2), torch.randint(4, (6,)).cuda()
+            with torch.autocast("cuda", dtype=dtype):
+                F.cross_entropy(x, y)
+
+    assert watch(run).ok
+    assert accused(watch(run, "value:aten::nll_loss_forward,scale=0.02"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES], ids=str)
 @pytest.mark.parametrize("seed", range(3))
 def test_clean_operators_are_not_accused(dtype, seed):

@@ -377,6 +377,15 @@ static int state_shake(struct judgement_state *s) {
     return -1;
   }
   double growth = shake > s->type.roundoff ? 1 : get_growth(s);
+  if (c->has_autocast && shake > s->type.roundoff) {
+    // What lies between may be of the result's size, as the logarithms of a cross entropy are, and small inputs do not
+    // tell how much it loses.
+    s->residual = fmax(s->residual, shake * s->scale);
+    s->largest = fmax(s->largest, s->residual);
+    if (state_apply(s) < 0) {
+      return -1;
+    }
+  }
   for (int i = 0; i < shakes && status > 0 && s->result.wrong > 0; i++) {
     c->shake = shake;
     c->shake_seed = dit_random_mix(c->id, (uint64_t)i + 1);
