@@ -227,33 +227,22 @@ void call_make_values(struct call *call, struct diopiContext *context, unsigned 
 
 // ---- elements
 
-/// Copy between elements in row-major order and their places; `to_places` says which way.
-static void move_elements(const struct pack_tensor *tensor, unsigned char *places, unsigned char *rows,
-                          bool to_places) {
-  const size_t width = dit_dtype_get_size(tensor->dtype);
-  const int inner = tensor->ndim - 1;
-  const int64_t length = tensor->ndim ? tensor->sizes[inner] : 1, stride = tensor->ndim ? tensor->strides[inner] : 0;
-  int64_t index[DIT_MAX_DIMS] = {0}, at = tensor->offset;
-  for (int64_t row = 0; length > 0 && row < tensor->numel / length; row++) {
-    unsigned char *place = places + (size_t)at * width;
-    for (int64_t i = 0; i < length; i++, place += (size_t)stride * width, rows += width) {
-      memcpy(to_places ? place : rows, to_places ? rows : place, width);
-    }
-    for (int d = inner - 1; d >= 0; d--) {
-      at += tensor->strides[d];
-      if (++index[d] < tensor->sizes[d]) {
-        break;
-      }
-      at -= index[d] * tensor->strides[d];
-      index[d] = 0;
-    }
-  }
+static struct dit_tensor_view make_view(const struct pack_tensor *tensor, const unsigned char *base) {
+  return (struct dit_tensor_view){
+      .data = (unsigned char *)base + (size_t)tensor->offset * dit_dtype_get_size(tensor->dtype),
+      .sizes = tensor->sizes,
+      .strides = tensor->strides,
+      .numel = tensor->numel,
+      .ndim = tensor->ndim,
+      .dtype = (int16_t)tensor->dtype};
 }
 
 void call_gather(const struct pack_tensor *tensor, const unsigned char *base, unsigned char *out) {
-  move_elements(tensor, (unsigned char *)base, out, false);
+  const struct dit_tensor_view view = make_view(tensor, base);
+  dit_tensor_gather(&view, out);
 }
 
 void call_scatter(const struct pack_tensor *tensor, const unsigned char *in, unsigned char *base) {
-  move_elements(tensor, base, (unsigned char *)in, true);
+  const struct dit_tensor_view view = make_view(tensor, base);
+  dit_tensor_scatter(&view, in);
 }

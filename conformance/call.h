@@ -28,6 +28,10 @@ void call_make_values(struct call *call, struct diopiContext *context, unsigned 
 void call_gather(const struct pack_tensor *tensor, const unsigned char *base, unsigned char *out);
 void call_scatter(const struct pack_tensor *tensor, const unsigned char *in, unsigned char *base);
 
+/// What the library says about the results before the call, against the case's. Makes the values anew.
+DIT_NODISCARD enum dit_status judge_inference(struct call *call, const struct dit_diopi_library *library,
+                                              struct outcome *outcome, struct dit_error *err);
+
 struct run_options {
   int repeat;        ///< runs of each case
   bool side_stream;  ///< one more, on another stream than the default

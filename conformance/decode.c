@@ -377,3 +377,12 @@ void pack_get_parameter(const struct pack_case *item, int argument, char *name, 
   }
   snprintf(name, size, "%.*s", names ? (int)strcspn(names, ",") : 1, names ? names : "?");
 }
+
+const char *pack_get_tag(const struct pack_case *item, const char *key) {
+  for (int i = 0; i < item->tag_count; i++) {
+    if (strcmp(item->tags[i].key, key) == 0) {
+      return item->tags[i].value;
+    }
+  }
+  return NULL;
+}

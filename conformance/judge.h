@@ -6,6 +6,9 @@
 
 enum verdict { VERDICT_PASS, VERDICT_FAIL, VERDICT_MISSING, VERDICT_UNSUPPORTED, VERDICT_SKIPPED, VERDICT_COUNT };
 
+/// Whether the library was asked about the results before the call, and told them.
+enum inference { INFERENCE_ABSENT, INFERENCE_UNTOLD, INFERENCE_JUDGED };
+
 /// What became of a case.
 struct outcome {
   enum verdict verdict;
@@ -14,6 +17,7 @@ struct outcome {
   int code;
   char text[512];  ///< of the library, for a code that is not success
   double seconds, against;
+  enum inference inference;
 };
 
 /// Make it a failure, unless it is one already; false.

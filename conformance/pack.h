@@ -115,6 +115,8 @@ void pack_case_reset(struct pack_case *item);
 size_t pack_wide_get_size(enum pack_wide wide);
 /// Values of an argument in 8-byte words: 2 for scalars and generators, else 1.
 int pack_kind_get_words(char kind);
+/// Value of a tag; NULL when the case does not have it.
+const char *pack_get_tag(const struct pack_case *item, const char *key);
 /// Name of the parameter behind an argument ("other"), cut to fit.
 void pack_get_parameter(const struct pack_case *item, int argument, char *name, size_t size);
 

@@ -58,6 +58,9 @@ void report_outcome(FILE *out, int64_t number, const char *id, const char *funct
   if (outcome->against > 0) {
     fprintf(out, ", \"against\": %.4g", outcome->against);
   }
+  if (outcome->inference != INFERENCE_ABSENT) {
+    fprintf(out, ", \"inference\": \"%s\"", outcome->inference == INFERENCE_JUDGED ? "judged" : "untold");
+  }
   fputs("}\n", out);
 }
 

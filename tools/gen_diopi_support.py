@@ -39,6 +39,9 @@ def write_page() -> str:
         f"{len(have)} of {len(functions)} functions; {len(operators)} overloads of PyTorch's operators run in C, "
         f"{len(_C.operators_diopi())} of them by a row of the table below.",
         "",
+        f"{sum(bool(row['inference']) for row in have)} of them tell shapes and dtypes of their results before a call "
+        "(`diopiExtInferOutputs`).",
+        "",
         "| family | functions | here |",
         "|---|---:|---:|",
     ]

@@ -1,4 +1,6 @@
-// The operators of torch.nn.SyncBatchNorm, which PyTorch has for CUDA alone, composed of operators of the device.
+// The operators of torch.nn.SyncBatchNorm, which PyTorch has for CUDA alone, composed of operators of the device. They
+// are what the door runs where the vendor's library lacks these functions, so they stand in the slot from which it
+// takes composite kernels (runComposite); gather_stats is not in the standard.
 //
 // With x of shape (N, C, ...), sums over all dimensions but C, and n elements per channel over all ranks:
 //   stats            mean, 1 / sqrt(var + eps) of one rank (biased variance)
@@ -123,8 +125,10 @@ at::Tensor elementsBackward(const at::Tensor &grad, const at::Tensor &input, con
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
-  m.impl("batch_norm_stats", &computeStats);
   m.impl("batch_norm_gather_stats", &gatherStats);
+}
+TORCH_LIBRARY_IMPL(aten, MAIA, m) {
+  m.impl("batch_norm_stats", &computeStats);
   m.impl("batch_norm_gather_stats_with_counts", &gatherStatsWithCounts);
   m.impl("batch_norm_elemt", &normalize);
   m.impl("batch_norm_elemt.out", &normalizeOut);

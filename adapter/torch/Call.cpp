@@ -1,6 +1,7 @@
 // The way into plain C: an operator's boxed arguments become a struct dit_call.
+#include "Call.h"
+
 #include <ATen/EmptyTensor.h>
-#include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <mutex>
@@ -8,7 +9,6 @@
 #include "Allocator.h"
 #include "Controls.h"
 #include "Generator.h"
-#include "Operator.h"
 #include "Profiler.h"
 #include "Storage.h"
 #include "dit/diopi.h"
@@ -40,14 +40,6 @@ namespace {
 
 using c10::IValue;
 using torch::jit::Stack;
-
-// What a call owns while C works on it.
-struct CallState {
-  c10::SmallVector<at::Tensor, 4> made;
-  std::vector<std::vector<dit_tensor_view>> tensor_lists;
-  std::vector<std::vector<int64_t>> int_lists;
-  std::vector<std::vector<double>> double_lists;
-};
 
 at::Tensor borrow(void *handle) {
   return at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim_copy(
@@ -118,12 +110,6 @@ void getStorage(const dit_tensor_view *view, void **base, size_t *size) {
 
 const dit_call_services services = {newTensor, resizeTensor, reserveRandom, getStorage};
 
-// Can the C side see this tensor as it is?
-bool isPlain(const at::Tensor &tensor) {
-  return tensor.layout() == c10::kStrided && !tensor.is_conj() && !tensor.is_neg() && !tensor.is_quantized() &&
-         tensor.has_storage();
-}
-
 bool convertTensors(dit_value &out, const IValue &value, CallState &state) {
   auto &views = state.tensor_lists.emplace_back();
   for (const IValue &element : value.toListRef()) {
@@ -155,7 +141,24 @@ bool convertNumbers(dit_value &out, const IValue &value, CallState &state) {
   return true;
 }
 
-bool convert(dit_value &out, const IValue &value, CallState &state) {
+// A lazily conjugated or negated input is made real first. Where the operator writes, or where PyTorch's kernel gives a
+// lazy result for it, that way is taken.
+C10_NOINLINE bool convertLazy(dit_value &out, const at::Tensor &tensor, const Operator &op, CallState &state) {
+  if (op.writes || op.name == "aten::dot" || op.name == "aten::vdot" || tensor.layout() != c10::kStrided ||
+      tensor.device().type() != kDevice) {
+    return false;
+  }
+  at::Tensor plain = tensor.resolve_conj().resolve_neg();
+  if (!isPlain(plain)) {
+    return false;
+  }
+  out.tag = DIT_VALUE_TENSOR;
+  fillView(out.v.tensor, plain);
+  state.made.push_back(std::move(plain));
+  return true;
+}
+
+bool convert(dit_value &out, const IValue &value, const Operator &op, CallState &state) {
   if (value.isTensor()) {
     const at::Tensor &tensor = value.toTensor();
     if (!tensor.defined()) {
@@ -163,7 +166,7 @@ bool convert(dit_value &out, const IValue &value, CallState &state) {
       return true;
     }
     if (C10_UNLIKELY(!isPlain(tensor))) {
-      return false;
+      return convertLazy(out, tensor, op, state);
     }
     out.tag = DIT_VALUE_TENSOR;
     fillView(out.v.tensor, tensor);
@@ -213,20 +216,10 @@ bool convert(dit_value &out, const IValue &value, CallState &state) {
   return true;
 }
 
-C10_NOINLINE IValue convertListBack(const dit_value &value) {
-  c10::List<at::Tensor> list;
-  for (int64_t i = 0; i < value.v.tensors.size; i++) {
-    list.push_back(borrow(value.v.tensors.data[i].handle));
-  }
-  return list;
-}
-
-IValue convertBack(const dit_value &value) {
+IValue convertBack(const dit_value &value, CallState &state) {
   switch (value.tag) {
-    case DIT_VALUE_TENSOR:
-      return borrow(value.v.tensor.handle);
     case DIT_VALUE_TENSORS:
-      return convertListBack(value);
+      return takeTensors(value);
     case DIT_VALUE_INT:
       return value.v.i;
     case DIT_VALUE_DOUBLE:
@@ -234,14 +227,14 @@ IValue convertBack(const dit_value &value) {
     case DIT_VALUE_BOOL:
       return value.v.i != 0;
     default:
-      return at::Tensor();
+      return takeTensor(value, state);
   }
 }
 
-void pushResults(const Operator &op, const dit_value *rets, Stack *stack) {
+void pushResults(const Operator &op, const dit_value *rets, CallState &state, Stack *stack) {
   IValue results[DIT_MAX_RETS];
   for (size_t i = 0; i < op.nrets; i++) {
-    results[i] = convertBack(rets[i]);
+    results[i] = convertBack(rets[i], state);
   }
   torch::jit::drop(*stack, op.nargs);
   for (size_t i = 0; i < op.nrets; i++) {
@@ -276,50 +269,63 @@ int findDevice(const dit_value *values, size_t count) {
   return device;
 }
 
+// Bytes of an element, by enum dit_dtype.
+constexpr uint8_t kWidths[DIT_DTYPE_COUNT] = {
+#define DIT_WIDTH(suffix, number, name, bits, klass) (bits) / 8,
+    DIT_DTYPE_LIST(DIT_WIDTH)
+#undef DIT_WIDTH
+};
+static_assert(kWidths[DIT_DTYPE_C128] == 16 && kWidths[DIT_DTYPE_U64] == 8, "the list is in the order of its numbers");
+
 uint64_t countBytes(const dit_value *values, size_t count) {
+  const auto count_one = [](const dit_tensor_view &view) {
+    return view.dtype < DIT_DTYPE_COUNT ? static_cast<uint64_t>(view.numel) * kWidths[view.dtype] : 0;
+  };
   uint64_t bytes = 0;
   for (size_t i = 0; i < count; i++) {
     if (values[i].tag == DIT_VALUE_TENSOR) {
-      bytes += static_cast<uint64_t>(values[i].v.tensor.numel) * dit_dtype_get_size(values[i].v.tensor.dtype);
+      bytes += count_one(values[i].v.tensor);
     } else if (values[i].tag == DIT_VALUE_TENSORS) {
       for (int64_t k = 0; k < values[i].v.tensors.size; k++) {
-        const dit_tensor_view &view = values[i].v.tensors.data[k];
-        bytes += static_cast<uint64_t>(view.numel) * dit_dtype_get_size(view.dtype);
+        bytes += count_one(values[i].v.tensors.data[k]);
       }
     }
   }
   return bytes;
 }
 
-// Autograd leaves the versions of a _foreach_ operator's list to the kernel, as CUDA's do.
-void countVersions(const IValue &list) {
-  for (const IValue &element : list.toListRef()) {
-    if (element.isTensor() && element.toTensor().defined() && !element.toTensor().is_inference()) {
-      element.toTensor().unsafeGetTensorImpl()->bump_version();
-    }
-  }
-}
-
 }  // namespace
 
-bool runC(const Operator &op, Stack *stack) {
-  if (C10_UNLIKELY(op.nargs > DIT_MAX_ARGS || op.nrets > DIT_MAX_RETS)) {
-    return false;
+at::Tensor takeTensor(const dit_value &value, CallState &state) {
+  if (value.tag != DIT_VALUE_TENSOR) {
+    return at::Tensor();
   }
-  dit_value args[DIT_MAX_ARGS];
-  dit_value rets[DIT_MAX_RETS];
-  CallState state;
-  const IValue *inputs = stack->data() + (stack->size() - op.nargs);
-  for (size_t i = 0; i < op.nargs; i++) {
-    if (C10_UNLIKELY(!convert(args[i], inputs[i], state))) {
-      return false;
+  for (at::Tensor &tensor : state.made) {
+    if (tensor.unsafeGetTensorImpl() == value.v.tensor.handle) {
+      return std::move(tensor);
     }
   }
+  return borrow(value.v.tensor.handle);
+}
+
+std::vector<at::Tensor> takeTensors(const dit_value &value) {
+  std::vector<at::Tensor> list;
+  list.reserve(static_cast<size_t>(value.v.tensors.size));
+  for (int64_t i = 0; i < value.v.tensors.size; i++) {
+    list.push_back(borrow(value.v.tensors.data[i].handle));
+  }
+  return list;
+}
+
+bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &state) {
   const int device = findDevice(args, op.nargs);
   if (C10_UNLIKELY(device < 0)) {
     return false;
   }
-  const c10::DeviceGuard guard(c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
+  c10::OptionalDeviceGuard guard;
+  if (C10_UNLIKELY(dit_device_get_current() != device)) {
+    guard.reset_device(c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
+  }
   const bool timing = dit_ledger_get_timing();
   const uint64_t start = timing ? now() : 0;
   dit_error err;
@@ -346,18 +352,41 @@ bool runC(const Operator &op, Stack *stack) {
     return false;
   }
   check(status, err);
-  if (C10_UNLIKELY(op.written_list >= 0)) {
-    countVersions(inputs[op.written_list]);
-  }
   const uint64_t bytes = countBytes(args, op.nargs) + countBytes(rets, op.nrets);
+  dit_ledger_add(op.ledger, DIT_LEDGER_C, bytes, timing ? now() - start : 0);
+  return true;
+}
+
+bool runC(const Operator &op, Stack *stack) {
+  if (C10_UNLIKELY(op.nargs > DIT_MAX_ARGS || op.nrets > DIT_MAX_RETS)) {
+    return false;
+  }
+  dit_value args[DIT_MAX_ARGS];
+  dit_value rets[DIT_MAX_RETS];
+  CallState state;
+  const IValue *inputs = stack->data() + (stack->size() - op.nargs);
+  for (size_t i = 0; i < op.nargs; i++) {
+    if (C10_UNLIKELY(!convert(args[i], inputs[i], op, state))) {
+      return false;
+    }
+  }
+  if (!callC(op, args, rets, state)) {
+    return false;
+  }
+  if (C10_UNLIKELY(op.written_list >= 0)) {
+    for (const IValue &element : inputs[op.written_list].toListRef()) {
+      if (element.isTensor()) {
+        countVersion(element.toTensor());
+      }
+    }
+  }
   if (C10_LIKELY(op.nrets == 1)) {
-    IValue result = convertBack(rets[0]);
+    IValue result = convertBack(rets[0], state);
     torch::jit::drop(*stack, op.nargs);
     stack->push_back(std::move(result));
   } else {
-    pushResults(op, rets, stack);
+    pushResults(op, rets, state, stack);
   }
-  dit_ledger_add(op.ledger, DIT_LEDGER_C, bytes, timing ? now() - start : 0);
   return true;
 }
 

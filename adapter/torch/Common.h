@@ -16,7 +16,7 @@ namespace ditorch {
 constexpr c10::DeviceType kDevice = c10::DeviceType::PrivateUse1;
 constexpr c10::DispatchKeySet kDeviceKeys{c10::DispatchKey::PrivateUse1};
 
-// Throw the exception PyTorch users expect for a status: OutOfMemoryError, NotImplementedError, else RuntimeError.
+// Throw what PyTorch users expect for a status: OutOfMemoryError, NotImplementedError, IndexError, RuntimeError.
 [[noreturn]] void throwStatus(dit_status status, const dit_error &err);
 
 inline void check(dit_status status, const dit_error &err) {

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "Controls.h"
+#include "Direct.h"
 #include "Operator.h"
 #include "Profiler.h"
 #include "Storage.h"
@@ -27,14 +28,17 @@ using c10::IValue;
 using torch::jit::Stack;
 
 // What C does not take is composed of other operators of the device where PyTorch has such a kernel, else the CPU's.
-void runPlain(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
-  if (op.c_op != nullptr && runC(op, stack)) {
-    return;
-  }
+void runRest(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   if (op.composite) {
     runComposite(op, handle, stack);
   } else {
     runFallback(op, handle, stack);
+  }
+}
+
+void runPlain(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+  if (op.c_op == nullptr || !runC(op, stack)) {
+    runRest(op, handle, stack);
   }
 }
 
@@ -105,14 +109,20 @@ void enter(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) 
   }
 }
 
+template <controls::Runner kRun>
 class Door final : public c10::OperatorKernel {
  public:
   explicit Door(const c10::OperatorHandle &handle) : op_(handle) {}
-  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) { enter(op_, handle, stack); }
+  void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) { kRun(op_, handle, stack); }
 
  private:
   Operator op_;
 };
+
+template <controls::Runner kRun>
+c10::BoxedKernel makeDoor(const c10::OperatorHandle &handle) {
+  return c10::BoxedKernel::makeFromFunctor(std::make_unique<Door<kRun>>(handle));
+}
 
 const Operator &lookUp(const c10::OperatorHandle &handle) {
   static std::mutex mutex;
@@ -202,9 +212,14 @@ void registerOperators() {
       continue;
     }
     const std::string name = c10::toString(operator_name);
-    if (wantsDoor(*handle, name)) {
+    if (!wantsDoor(*handle, name)) {
+      continue;
+    }
+    if (isDirect(name) && Operator(*handle).c_op != nullptr) {
+      registerDirect(*handle, name, makeDoor<enter>(*handle), makeDoor<runRest>(*handle));
+    } else {
       library->impl(name.c_str() + sizeof("aten::") - 1,
-                    torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Door>(*handle)));
+                    torch::CppFunction::makeFromBoxedKernel(makeDoor<enter>(*handle)));
     }
   }
 }

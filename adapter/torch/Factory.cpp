@@ -10,6 +10,7 @@
 #include "Profiler.h"
 #include "Share.h"
 #include "Storage.h"
+#include "dit/diopi.h"
 #include "dit/kernel.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
@@ -87,6 +88,27 @@ const at::Tensor &resizeOutput(const at::Tensor &self, c10::IntArrayRef size, at
 
 // ---- copies
 
+// A copy on whose way numbers are conjugated or negated: what a lazy view promised is done now, by the vendor's
+// library.
+dit_status launchFlip(const dit_tensor_view &in, const dit_tensor_view &out, c10::DeviceIndex device, bool conjugates) {
+  const auto *library = dit_diopi_get_active();
+  const auto function = library == nullptr ? nullptr
+                        : conjugates       ? library->functions.diopiConj
+                                           : library->functions.diopiNeg;
+  if (function == nullptr || in.dtype != out.dtype || in.ndim > DIT_MAX_DIMS) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  diopiContext context;
+  diopiTensor from;
+  diopiTensor to;
+  dit_diopi_context_init(&context, device, dit_stream_get_current_raw(device));
+  dit_diopi_tensor_init(&from, &in);
+  dit_diopi_tensor_init(&to, &out);
+  const diopiError_t code = function(&context, &to, &from);
+  dit_diopi_context_reset(&context);
+  return code == diopiSuccess ? DIT_OK : DIT_ERR_UNSUPPORTED;
+}
+
 void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex device) {
   dit_tensor_view in{};
   dit_tensor_view out{};
@@ -96,10 +118,14 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   err.message[0] = '\0';
   const auto *kernels =
       profiler::isTracing() ? profiler::traceKernels("aten::copy_", device) : dit_runtime_get_kernels();
-  const bool is_plain = !from.is_conj() && !from.is_neg() && !to.is_conj() && !to.is_neg();
-  const dit_status status = kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS && is_plain
-                                ? kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err)
-                                : DIT_ERR_UNSUPPORTED;
+  const bool conjugates = from.is_conj() != to.is_conj();
+  const bool negates = from.is_neg() != to.is_neg();
+  dit_status status = DIT_ERR_UNSUPPORTED;
+  if (conjugates != negates) {
+    status = launchFlip(in, out, device, conjugates);
+  } else if (kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS && !conjugates) {
+    status = kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err);
+  }
   static dit_ledger_entry *const ledger = dit_ledger_get("aten::_copy_from");
   if (status == DIT_ERR_UNSUPPORTED) {
     synchronizeCurrentStream(device);
@@ -153,12 +179,15 @@ at::Tensor copyFrom(const at::Tensor &from, const at::Tensor &to, bool non_block
   if (to.numel() == 0) {
     return to;
   }
+  if (C10_UNLIKELY(from.sizes() != to.sizes())) {
+    return copyFrom(from.expand(to.sizes()), to, non_blocking);
+  }
   if (from.device().type() == kDevice && to.device().type() == kDevice) {
-    copyOnDevice(from.sizes() == to.sizes() ? from : from.expand(to.sizes()), to);
+    copyOnDevice(from, to);
   } else {
     TORCH_CHECK(from.device().is_cpu() || to.device().is_cpu(), "cannot copy from ", showDevice(from.device()), " to ",
                 showDevice(to.device()), ": one of them must be the CPU or both the ditorch device");
-    copyAcross(from.sizes() == to.sizes() ? from : from.expand(to.sizes()), to, non_blocking);
+    copyAcross(from, to, non_blocking);
   }
   return to;
 }

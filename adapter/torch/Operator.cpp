@@ -32,9 +32,24 @@ bool takesCpuIndices(const std::string &name) {
   return false;
 }
 
+// Operators of which the CPU has a kernel while the composite one is views and one copy, or other operators of the
+// device.
+bool isComposed(const std::string &name) {
+  for (const char *composed : {"aten::pixel_shuffle", "aten::pixel_unshuffle", "aten::native_channel_shuffle",
+                               "aten::narrow_copy", "aten::all.dims", "aten::any.dims"}) {
+    if (name == composed) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // A composite kernel that is not the CPU's own and serves unknown devices.
 bool isComposite(const c10::OperatorHandle &handle, const std::string &name) {
-  return !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) && !isWholesale(name) &&
+  if (name.rfind("aten::batch_norm_", 0) == 0 && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
+    return true;  // BatchNorm.cpp
+  }
+  return (isComposed(name) || !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU)) && !isWholesale(name) &&
          (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||
           handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutogradNonFunctional) ||
           handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd));

@@ -45,8 +45,8 @@ dit_kernel_vtable wrap(const dit_kernel_vtable &native) {
 
 dit_kernel_vtable wrapAll(const dit_kernel_vtable &native) {
   using T = dit_kernel_vtable;
-  return wrap<&T::binary, &T::unary, &T::gemm, &T::softmax, &T::reduce, &T::copy, &T::fill, &T::dropout, &T::lstm_cell,
-              &T::lstm_cell_backward, &T::gru_cell, &T::gru_cell_backward, &T::histogram>(native);
+  return wrap<&T::copy, &T::lstm_cell, &T::lstm_cell_backward, &T::gru_cell, &T::gru_cell_backward, &T::histogram>(
+      native);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-/// Nanoseconds per call of the C operators (inference, output, kernel) without a framework: the floor the door stands
-/// on.
+/// Nanoseconds per call of the C operators (inference, output, the library's function) without a framework: the floor
+/// the door stands on.
 ///
 /// Prints one line per operator, size and thread count: best and median of REPEATS samples. Outputs come from a ring of
 /// preallocated buffers, so the allocator is not part of the figure. Timings vary from machine to machine; compare

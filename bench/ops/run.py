@@ -2,8 +2,9 @@
 
     python bench/ops/run.py [--threads 1] [--only GLOB] [--dtype float32 ...] [--rounds N] [--json FILE]
 
-Both sides have the same number of threads. For matrix products and convolutions ATen runs with and without oneDNN.
-Memory-bound operators are also given as a share of the bandwidth of a plain copy.
+Both sides have the same number of threads. Matrix products and convolutions are measured with and without oneDNN, on
+either side where it has one. Memory-bound operators are also given as a share of the bandwidth of a plain copy.
+Training steps run through the operator library and through the CPU fallback.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import fnmatch
 import json
 import math
 import os
+import re
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import cases
 import common
+import onednn
+import steps
 
 SLOWEST, MEAN, BANDWIDTH = 0.3, 0.8, 0.7
 
@@ -34,7 +38,8 @@ def measure(make, dtype, rounds, seconds=0.02):
     torch.cuda.synchronize()
     fallen = sorted(row["operator"] for row in ditorch.fallbacks())
     once = max(common.per_call(sides["cpu"], 1), 1e-7)
-    times = common.interleave(sides, rounds, max(1, int(seconds / once)), warm=1)
+    rounds = min(rounds, 2) if once > 0.5 else rounds  # ATen without oneDNN takes seconds for a bfloat16 convolution
+    times = common.interleave(sides, rounds, max(1, int(seconds / once)), warm=int(once < 0.5))
     speed = common.summary([b / a for a, b in zip(times["device"], times["cpu"], strict=True)])
     return speed, fallen, common.summary(times["device"])[0]
 
@@ -48,17 +53,26 @@ def copy_bandwidth(rounds):
     return 2 * source.nbytes / min(common.per_call(lambda: target.copy_(source), 2) for _ in range(rounds))
 
 
-def run_hot(options, dtype, results):
+def list_variants(name, switch):
+    """{label: (oneDNN on the device, oneDNN in ATen)}"""
+    variants = {"": (True, True)}
+    if name in cases.WITH_DNN:
+        variants[" (ATen without oneDNN)"] = (True, False)
+        if switch.found:
+            variants[" (device without oneDNN)"] = (False, True)
+            variants[" (both without oneDNN)"] = (False, False)
+    return variants
+
+
+def run_hot(options, dtype, switch, results):
     import torch
 
     for name, make in cases.HOT.items():
-        if not fnmatch.fnmatch(name, options.only):
+        # float16 is here for oneDNN's sake
+        if not fnmatch.fnmatch(name, options.only) or (dtype == torch.float16 and name not in cases.WITH_DNN):
             continue
-        variants = {"": True}
-        if name in cases.WITH_DNN:
-            variants = {"": True, " (ATen without oneDNN)": False}
-        for label, with_dnn in variants.items():
-            with torch.backends.mkldnn.flags(enabled=with_dnn):
+        for label, (mine, theirs) in list_variants(name, switch).items():
+            with switch.use(mine), torch.backends.mkldnn.flags(enabled=theirs):
                 (middle, low, high), fallen, seconds = measure(make, dtype, options.rounds)
             results.append(
                 {
@@ -68,7 +82,7 @@ def run_hot(options, dtype, results):
                     "quartiles": [low, high],
                     "device_us": seconds * 1e6,
                     "fallbacks": fallen,
-                    "counts": with_dnn,
+                    "counts": mine and theirs,
                 }
             )
             row = results[-1]
@@ -93,6 +107,11 @@ def run_memory_bound(options):
         rows.append({"name": name, "share": share})
         print(f"{name:<52} {share:6.0%} of copy bandwidth ({best / 1e9:.1f} GB/s)", file=sys.stderr)
     return rows
+
+
+def hide_path(text):
+    """Without the folder: the page is for every machine."""
+    return re.sub(r"\(.*/([^/]*)\)", r"(\1)", text)
 
 
 def mean_of(results):
@@ -147,7 +166,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", default="*")
-    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16", "float16"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json")
     options = parser.parse_args()
@@ -157,18 +176,22 @@ def main():
     import torch
 
     torch.set_num_threads(options.threads)
+    switch = onednn.Switch()
+    print(f"the device's oneDNN: {switch.text}", file=sys.stderr)
     results, memory = [], run_memory_bound(options)
     for dtype in options.dtype:
-        run_hot(options, getattr(torch, dtype), results)
+        run_hot(options, getattr(torch, dtype), switch, results)
+    training = steps.run(options.rounds, switch) if any(fnmatch.fnmatch(s, options.only) for s in steps.STEPS) else []
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"machine": common.machine(), "operators": results, "memory": memory}, file, indent=1)
     common.report(
         "Operators against ATen CPU",
         f"python bench/ops/run.py --threads {options.threads}",
-        summarise(results, memory) if results else [],
+        (summarise(results, memory) if results else []) + training,
         f"Speed: ATen's time over the device's; {options.threads} thread(s) on both sides. Operators below 0.8x are "
-        "listed, and those that oneDNN matters for; the rest is faster than that.",
+        "listed, and those that oneDNN matters for; the rest is faster than that. The device's oneDNN: "
+        f"{hide_path(switch.text)}. Steps: the fallback's time over the library's.",
     )
 
 

@@ -29,6 +29,9 @@
 /// broadcast as in PyTorch. Tensors have any strides (0 for expanded dimensions, never negative), any storage offset, 0
 /// to 64 dimensions; a tensor with a size of 0 is valid and is not an error.
 ///
+/// Devices. The tensors of a call are on the device; one in the host's memory is an argument error where the operator's
+/// contract does not ask for it.
+///
 /// Dtypes. Operands of different dtypes are promoted as in PyTorch, with `out` telling the result's dtype.
 ///
 /// Scalars. diopiScalar_t holds `fval` for floating types and `ival` for integers and bool. A library that is given a

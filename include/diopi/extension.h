@@ -37,8 +37,8 @@ typedef enum {
 /// Shape and dtype of one result.
 typedef struct diopiExtOutput_ {
   int64_t sizes[24];
-  int64_t ndim;  ///< -1: depends on values
-  diopiDtype_t dtype;
+  int64_t ndim;        ///< -1: depends on values, or on the caller's wish alone (diopiExpand)
+  diopiDtype_t dtype;  ///< diopi_dtype_unsupported: the caller chooses it (diopiCastDtype)
 } diopiExtOutput_t;
 
 /// One argument of a function after its context, in the order of its parameters; which member counts follows from the
@@ -59,13 +59,22 @@ typedef struct diopiExtArgument_ {
 DIOPI_API uint32_t diopiExtGetVersion(void);
 /// What the function with this name takes. diopiNoImplement: the library does not have it.
 DIOPI_API diopiError_t diopiExtGetSupport(const char *function, diopiExtSupport_t *support);
-/// Shapes and dtypes of the results of one call; output tensors among the arguments are ignored. `outputs` has room for
-/// *count results; *count becomes their number. diopiNoImplement: the library cannot tell.
+/// Shapes and dtypes of the results of one call: one for each parameter that may be written (diopiTensorHandle_t, and
+/// diopiTensorHandle_t * for a result that the library makes), one for each tensor of a list, in the order of the
+/// parameters. Output tensors among the arguments are ignored, except that a tensor which is read too (in-place
+/// operators) is its own model; when it is absent its result has ndim -1. `outputs` has room for *count results; *count
+/// becomes their number, also when that is more, and only those that there is room for are written. A dimension that
+/// the standard lets the caller keep (diopiSum) counts as reduced. diopiNoImplement: the library cannot tell; with
+/// `arguments` NULL and `length` 0 that is all that is asked. Any other code: the arguments are wrong, and nothing was
+/// written.
 DIOPI_API diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t *arguments, int64_t length,
                                             diopiExtOutput_t *outputs, int64_t *count);
 /// The calling thread's last error text: that of its own last call that failed, "" when there was none. Valid until the
 /// thread's next call.
 DIOPI_API const char *diopiExtGetLastErrorString(void);
+/// The standard has no code for an index out of range. An error text with these words means one, found before anything
+/// was written; a framework may raise its own exception for it: "'index' holds 7; " DIOPI_EXT_RANGE " 5: -5 to 4".
+#define DIOPI_EXT_RANGE "valid for a dimension of size"
 
 DIOPI_EXTERN_C_END
 

@@ -73,6 +73,10 @@ enum dit_alias { DIT_ALIAS_NO, DIT_ALIAS_FULL, DIT_ALIAS_PARTIAL, DIT_ALIAS_UNKN
 /// PyTorch's get_overlap_status: FULL = same elements in the same order, PARTIAL = dense spans that intersect.
 DIT_API enum dit_alias dit_tensor_get_alias(const struct dit_tensor_view *a, const struct dit_tensor_view *b);
 
+/// The elements of a tensor that the host can read, in row-major order and packed: out of it, and into it.
+DIT_API void dit_tensor_gather(const struct dit_tensor_view *view, void *out);
+DIT_API void dit_tensor_scatter(const struct dit_tensor_view *view, const void *in);
+
 DIT_EXTERN_C_END
 
 #endif

@@ -348,6 +348,16 @@ class Library:
         code = query(function.encode(), ctypes.byref(support))
         return code, [name for name, number in DTYPES.items() if code == SUCCESS and support.dtypes >> number & 1]
 
+    def can_infer(self, function: str) -> bool | None:
+        """Does the library tell shapes and dtypes of the function's results before a call? None: it tells none."""
+        native = _Library.from_address(self._handle.value)
+        if not native.ext_infer_outputs:
+            return None
+        pointer, count = ctypes.c_void_p, ctypes.c_int64(0)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, pointer, ctypes.c_int64, pointer, pointer)
+        answer = kind(native.ext_infer_outputs)(function.encode(), None, 0, None, ctypes.addressof(count))
+        return answer == SUCCESS
+
     def invoke(self, function: str, *arguments: Any, has_context: bool = True) -> int:
         """Call a function with everything after its context; returns the code."""
         info = _functions[_numbers[function]]

@@ -19,8 +19,17 @@ def collect(name: str) -> dict[str, Any]:
     for info in diopi.list_functions():
         row: dict[str, Any] = {"name": info.name, "header": info.header, "family": info.family}
         row["state"], row["reason"], row["dtypes"] = _judge(library, info)
+        row["inference"] = bool(info.kinds) and row["state"] == IMPLEMENTED and library.can_infer(info.name)
         functions.append(row)
-    return {**library.describe(), "functions": functions}
+    return {**library.describe(), "inference": _count_inference(functions), "functions": functions}
+
+
+def _count_inference(functions: list[dict[str, Any]]) -> str:
+    """How many functions the library tells the results of before a call."""
+    own = [row["inference"] for row in functions if row["state"] == IMPLEMENTED and row["family"] != "library_info"]
+    if not any(own):
+        return "none"
+    return f"shapes and dtypes of results are told for {sum(own)} of {len(own)} functions"
 
 
 def _judge(library: diopi.Library, info: diopi.Info) -> tuple[str, str, list[str]]:

@@ -35,8 +35,8 @@ def step() -> int:
 
 
 def advance() -> int:
-    """The engine's next step, and whether each tool looks at it. Options that changed count from this step on, also when
-    no operator came to notice them: a tool that is not due sees none."""
+    """The engine's next step, and whether each tool looks at it. Options that changed count from this step on, also
+    when no operator came to notice them: a tool that is not due sees none."""
     if _C.environ_changed():
         _C.environ_refresh()
     number = _C.engine_step()

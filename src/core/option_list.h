@@ -42,6 +42,8 @@
     "Threads of the host device's kernels; 0 takes OMP_NUM_THREADS or the CPUs this process may use.")                 \
   X(host_blas, "DITORCH_HOST_BLAS", STRING, "", NULL, 0, 0,                                                            \
     "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                 \
+  X(host_onednn, "DITORCH_HOST_ONEDNN", STRING, "", NULL, 0, 0,                                                        \
+    "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
     "Operators that run on the CPU: regular expressions of whole names without aten::, such as add.out, by commas.")   \

@@ -1,7 +1,7 @@
 /// Shapes, strides and memory overlap, with PyTorch's definitions.
 ///
-/// Invariant: nothing here reads tensor data; products that do not fit are errors or wrap, never undefined behaviour.
-/// Depends on dtype and error.
+/// Invariant: nothing but dit_tensor_gather and dit_tensor_scatter touches tensor data; products that do not fit are
+/// errors or wrap, never undefined behaviour. Depends on dtype and error.
 #include <inttypes.h>
 #include <string.h>
 
@@ -168,4 +168,34 @@ enum dit_alias dit_tensor_get_alias(const struct dit_tensor_view *a, const struc
     return has_equal_strides(a, b) ? DIT_ALIAS_FULL : DIT_ALIAS_PARTIAL;
   }
   return a_begin < b_end && b_begin < a_end ? DIT_ALIAS_PARTIAL : DIT_ALIAS_NO;
+}
+
+static void move_elements(const struct dit_tensor_view *view, char *packed, bool to_tensor) {
+  const size_t width = dit_dtype_get_size(view->dtype);
+  const int inner = view->ndim - 1;
+  const int64_t length = view->ndim ? view->sizes[inner] : 1;
+  const int64_t step = view->ndim ? view->strides[inner] * (int64_t)width : 0;
+  int64_t index[SHAPE_LIMIT] = {0}, offset = 0;
+  for (int64_t row = 0; view->numel > 0 && row < view->numel / length; row++) {
+    char *element = (char *)view->data + offset * (int64_t)width;
+    for (int64_t i = 0; i < length; i++, element += step, packed += width) {
+      memcpy(to_tensor ? element : packed, to_tensor ? packed : element, width);
+    }
+    for (int dim = inner - 1; dim >= 0; dim--) {
+      offset += view->strides[dim];
+      if (++index[dim] < view->sizes[dim]) {
+        break;
+      }
+      offset -= index[dim] * view->strides[dim];
+      index[dim] = 0;
+    }
+  }
+}
+
+void dit_tensor_gather(const struct dit_tensor_view *view, void *out) {
+  move_elements(view, out, false);
+}
+
+void dit_tensor_scatter(const struct dit_tensor_view *view, const void *in) {
+  move_elements(view, (char *)in, true);
 }

@@ -120,7 +120,7 @@ static enum dit_status take_kernels(struct dit_vendor *vendor, struct dit_error 
     return DIT_OK;
   }
   DIT_RETURN_IF_NOT_OK(check_versions(vendor->path, "kernel", table->abi_version, DIT_KERNEL_ABI_VERSION,
-                                      table->struct_size, offsetof(struct dit_kernel_vtable, binary), err));
+                                      table->struct_size, offsetof(struct dit_kernel_vtable, copy), err));
   size_t size = table->struct_size < sizeof vendor->kernels ? table->struct_size : sizeof vendor->kernels;
   memcpy(&vendor->kernels, table, size);
   vendor->has_kernels = true;

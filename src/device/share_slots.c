@@ -195,10 +195,6 @@ bool dit_share_slots_reclaim(struct dit_share_slots *slots, uint64_t ticket, boo
   return over;
 }
 
-void dit_share_slots_cancel(struct dit_share_slots *slots, uint64_t ticket) {
-  atomic_store(&slots->words[get_index(ticket)], make_word(ticket, SLOT_FREE));
-}
-
 // ---- the receiver
 
 static bool set_lock(const struct dit_share_slots *slots, uint64_t ticket, short type) {

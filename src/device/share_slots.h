@@ -25,8 +25,6 @@ enum dit_status dit_share_slots_take(struct dit_share_slots *slots, uint64_t *ti
 bool dit_share_slots_is_sent(const struct dit_share_slots *slots, uint64_t ticket);
 /// Does the receiver need the memory no more? The slot is free then. `ask_kernel`: look for dead receivers too.
 bool dit_share_slots_reclaim(struct dit_share_slots *slots, uint64_t ticket, bool ask_kernel);
-/// Free a slot whose message was never sent.
-void dit_share_slots_cancel(struct dit_share_slots *slots, uint64_t ticket);
 
 // ---- the receiver
 enum dit_status dit_share_slots_claim(struct dit_share_slots *slots, uint64_t ticket, struct dit_error *err);

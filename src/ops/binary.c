@@ -3,11 +3,13 @@
 /// out = self op (alpha *) other, broadcast; result dtype by promotion (true division turns integers into the default
 /// dtype); results take their strides as TensorIterator says. In-place keeps self's shape and dtype. The first check of
 /// every call is the small-tensor path: two contiguous device tensors of one shape and dtype need no inference at all.
-/// The work is done by diopiAdd and its forms where the vendor has them, else by its kernel.
+/// The work is done by diopiAdd and its forms.
 #include <stddef.h>
 
 #include "invoke.h"
 #include "table.h"
+
+enum kind { KIND_ADD, KIND_SUB, KIND_MUL, KIND_DIV };
 
 static const struct dit_scalar one = {DIT_SCALAR_INT, {1}};
 
@@ -16,7 +18,10 @@ static enum dit_status check_alpha(int common, const struct dit_scalar *alpha, s
   if (alpha->kind == DIT_SCALAR_BOOL && common != DIT_DTYPE_BOOL) {
     return dit_error_set(err, DIT_ERR_INVALID, "Boolean alpha only supported for Boolean results.");
   }
-  if (alpha->kind == DIT_SCALAR_DOUBLE && !op_is_floating(common)) {
+  if (alpha->kind == DIT_SCALAR_COMPLEX && op_is_complex(common)) {
+    return DIT_ERR_UNSUPPORTED;  // DIOPI's scalars are real
+  }
+  if (alpha->kind == DIT_SCALAR_DOUBLE && !op_is_floating(common) && !op_is_complex(common)) {
     return dit_error_set(err, DIT_ERR_INVALID,
                          "For integral input tensors, argument alpha must not be a floating point number.");
   }
@@ -43,13 +48,13 @@ static enum dit_status check_subtraction(const struct dit_tensor_view *a, const 
 }
 
 /// Does the vendor's library have what this call needs?
-static bool has_function(const struct dit_call *call, enum dit_binary_kind kind, bool number) {
+static bool has_function(const struct dit_call *call, enum kind kind, bool number) {
   switch (kind) {
-    case DIT_BINARY_ADD:
+    case KIND_ADD:
       return number ? OP_HAS(call, diopiAddScalar) : OP_HAS(call, diopiAdd);
-    case DIT_BINARY_SUB:
+    case KIND_SUB:
       return number ? OP_HAS(call, diopiSubScalar) : OP_HAS(call, diopiSub);
-    case DIT_BINARY_MUL:
+    case KIND_MUL:
       return number ? OP_HAS(call, diopiMulScalar) : OP_HAS(call, diopiMul);
     default:
       return number ? OP_HAS(call, diopiDivScalar) : OP_HAS(call, diopiDiv);
@@ -57,7 +62,7 @@ static bool has_function(const struct dit_call *call, enum dit_binary_kind kind,
 }
 
 /// out = a op b by the vendor's library; `number` is b where it is one.
-static enum dit_status call_library(struct dit_call *call, enum dit_binary_kind kind, enum op_target target,
+static enum dit_status call_library(struct dit_call *call, enum kind kind, enum op_target target,
                                     const struct dit_tensor_view *out, const struct dit_tensor_view *a,
                                     const struct dit_tensor_view *b, const struct dit_scalar *number,
                                     struct dit_scalar factor) {
@@ -80,11 +85,11 @@ static enum dit_status call_library(struct dit_call *call, enum dit_binary_kind 
                 : OP_DIOPI(call, &context, diopi##name, to, x, y __VA_ARGS__)
 #define WITH(argument) , argument
   switch (kind) {
-    case DIT_BINARY_ADD:
+    case KIND_ADD:
       CALL_FORMS(Add, WITH(alpha));
-    case DIT_BINARY_SUB:
+    case KIND_SUB:
       CALL_FORMS(Sub, WITH(alpha));
-    case DIT_BINARY_MUL:
+    case KIND_MUL:
       CALL_FORMS(Mul, );
     default:
       CALL_FORMS(Div, WITH(RoundModeNone));
@@ -93,29 +98,8 @@ static enum dit_status call_library(struct dit_call *call, enum dit_binary_kind 
 #undef CALL_FORMS
 }
 
-static int get_common(enum dit_binary_kind kind, const struct dit_tensor_view *const *inputs) {
-  int common = op_promote(inputs, 2);
-  if (kind == DIT_BINARY_DIV && common >= 0 && !op_is_floating(common)) {
-    common = op_get_default_dtype();
-  }
-  return common;
-}
-
-/// Half types compute in float and round once, unless an operand must first be rounded to the half type.
-static int get_compute(int common, const struct dit_tensor_view *const *inputs, int out_dtype) {
-  if (!op_is_half(common) || out_dtype != common) {
-    return common;
-  }
-  for (int i = 0; i < 2; i++) {
-    if (op_is_device(inputs[i]) && inputs[i]->dtype != common) {
-      return common;
-    }
-  }
-  return DIT_DTYPE_F32;
-}
-
 /// The library computes in the result's dtype: an out= tensor of another one gets the result by conversion.
-static enum dit_status run_library(struct dit_call *call, enum dit_binary_kind kind, enum op_target target, int common,
+static enum dit_status run_library(struct dit_call *call, enum kind kind, enum op_target target, int common,
                                    const struct dit_tensor_view *out, const struct dit_tensor_view *const *inputs,
                                    struct dit_scalar alpha) {
   struct dit_tensor_view a = *inputs[0], b = *inputs[1], made;
@@ -135,19 +119,17 @@ static enum dit_status run_library(struct dit_call *call, enum dit_binary_kind k
   return op_copy(call, out, &made);
 }
 
-static enum dit_status run_general(struct dit_call *call, enum dit_binary_kind kind, enum op_target target,
+static enum dit_status run_general(struct dit_call *call, enum kind kind, enum op_target target,
                                    const struct dit_tensor_view *const *inputs, struct dit_scalar alpha,
                                    struct dit_tensor_view *out) {
   struct op_layout layout;
-  struct dit_tensor_view a, b;
-  int64_t a_strides[DIT_MAX_DIMS], b_strides[DIT_MAX_DIMS];
   bool same_shape;
-  DIT_RETURN_IF_NOT_OK(op_check_input(inputs[0]));
-  DIT_RETURN_IF_NOT_OK(op_check_input(inputs[1]));
+  DIT_RETURN_IF_NOT_OK(op_check_element(inputs[0]));
+  DIT_RETURN_IF_NOT_OK(op_check_element(inputs[1]));
   if (!op_is_device(inputs[0]) && !op_is_device(inputs[1])) {
     return DIT_ERR_UNSUPPORTED;
   }
-  if (kind == DIT_BINARY_SUB) {
+  if (kind == KIND_SUB) {
     DIT_RETURN_IF_NOT_OK(check_subtraction(inputs[0], inputs[1], call->err));
   }
   DIT_RETURN_IF_NOT_OK(op_check_given(call, target, inputs, 2, out));
@@ -155,8 +137,8 @@ static enum dit_status run_general(struct dit_call *call, enum dit_binary_kind k
   if (target == OP_INPLACE) {
     DIT_RETURN_IF_NOT_OK(op_check_inplace(out, &layout, call->err));
   }
-  int common = get_common(kind, inputs);
-  if (common < 0 || !op_is_plain(common)) {
+  const int common = kind == KIND_DIV ? op_promote_floating(inputs, 2) : op_promote(inputs, 2);
+  if (common < 0 || !op_is_element(common)) {
     return DIT_ERR_UNSUPPORTED;
   }
   if (target != OP_NEW) {
@@ -164,17 +146,11 @@ static enum dit_status run_general(struct dit_call *call, enum dit_binary_kind k
   }
   DIT_RETURN_IF_NOT_OK(check_alpha(common, &alpha, call->err));
   DIT_RETURN_IF_NOT_OK(op_prepare(call, target, inputs, 2, common, &layout, same_shape, out));
-  if (has_function(call, kind, false)) {
-    return run_library(call, kind, target, common, out, inputs, alpha);
-  }
-  op_expand(inputs[0], &layout, a_strides, &a);
-  op_expand(inputs[1], &layout, b_strides, &b);
-  return call->kernels->binary(call->stream, kind, out, &a, &b, alpha, get_compute(common, inputs, out->dtype),
-                               call->err);
+  return run_library(call, kind, target, common, out, inputs, alpha);
 }
 
 /// Two contiguous device tensors of one shape and dtype; in-place also needs disjoint or identical memory.
-static bool is_simple(enum dit_binary_kind kind, enum op_target target, const struct dit_tensor_view *a,
+static bool is_simple(enum kind kind, enum op_target target, const struct dit_tensor_view *a,
                       const struct dit_tensor_view *b, const struct dit_scalar *alpha) {
   const uint8_t want = DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_ON_DEVICE;
   if ((a->flags & b->flags & want) != want || a->dtype != b->dtype || target == OP_OUT || a->ndim > DIT_MAX_DIMS ||
@@ -183,7 +159,7 @@ static bool is_simple(enum dit_binary_kind kind, enum op_target target, const st
   }
   if (!op_is_floating(a->dtype)) {
     bool integer = op_is_plain(a->dtype) && a->dtype != DIT_DTYPE_BOOL;
-    if (!integer || kind == DIT_BINARY_DIV || alpha->kind != DIT_SCALAR_INT) {
+    if (!integer || kind == KIND_DIV || alpha->kind != DIT_SCALAR_INT) {
       return false;
     }
   } else if (alpha->kind != DIT_SCALAR_INT && alpha->kind != DIT_SCALAR_DOUBLE) {
@@ -192,24 +168,18 @@ static bool is_simple(enum dit_binary_kind kind, enum op_target target, const st
   return target == OP_NEW || a->storage != b->storage || a->data == b->data;
 }
 
-static enum dit_status run_binary(struct dit_call *call, enum dit_binary_kind kind, enum op_target target,
+static enum dit_status run_binary(struct dit_call *call, enum kind kind, enum op_target target,
                                   struct dit_tensor_view *a, struct dit_tensor_view *b, struct dit_scalar alpha,
                                   struct dit_tensor_view *given) {
   struct dit_tensor_view made, *out = target == OP_NEW ? &made : given;
-  const bool library = has_function(call, kind, false);
-  if (DIT_UNLIKELY((!library && !OP_HAS_KERNEL(call, binary)) || !a || !b || !out)) {
+  if (DIT_UNLIKELY(!has_function(call, kind, false) || !a || !b || !out)) {
     return DIT_ERR_UNSUPPORTED;
   }
   if (DIT_LIKELY(is_simple(kind, target, a, b, &alpha))) {
     if (target == OP_NEW) {
       DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, a->ndim, a->sizes, NULL, a->dtype, &made));
     }
-    if (DIT_LIKELY(library)) {
-      DIT_RETURN_IF_NOT_OK(call_library(call, kind, target, out, a, b, NULL, alpha));
-      return op_return(call, 0, out);
-    }
-    int compute = op_is_half(a->dtype) ? DIT_DTYPE_F32 : a->dtype;
-    DIT_RETURN_IF_NOT_OK(call->kernels->binary(call->stream, kind, out, a, b, alpha, compute, call->err));
+    DIT_RETURN_IF_NOT_OK(call_library(call, kind, target, out, a, b, NULL, alpha));
     return op_return(call, 0, out);
   }
   const struct dit_tensor_view *inputs[2] = {a, b};
@@ -217,10 +187,10 @@ static enum dit_status run_binary(struct dit_call *call, enum dit_binary_kind ki
   return op_return(call, 0, out);
 }
 
-static enum dit_status run_tensor(struct dit_call *call, enum dit_binary_kind kind, enum op_target target) {
+static enum dit_status run_tensor(struct dit_call *call, enum kind kind, enum op_target target) {
   struct dit_scalar alpha = one;
   int next = 2;
-  if (kind == DIT_BINARY_ADD || kind == DIT_BINARY_SUB) {
+  if (kind == KIND_ADD || kind == KIND_SUB) {
     DIT_RETURN_IF_NOT_OK(op_read_scalar(&call->args[next++], &alpha));
   }
   struct dit_tensor_view *a = op_get_tensor(call, 0);
@@ -228,12 +198,12 @@ static enum dit_status run_tensor(struct dit_call *call, enum dit_binary_kind ki
                     target == OP_OUT ? op_get_tensor(call, next) : a);
 }
 
-static enum dit_status run_scalar(struct dit_call *call, enum dit_binary_kind kind, enum op_target target) {
+static enum dit_status run_scalar(struct dit_call *call, enum kind kind, enum op_target target) {
   struct dit_scalar alpha = one;
   struct dit_tensor_view other;
   union op_number room;
   DIT_RETURN_IF_NOT_OK(op_wrap_scalar(&call->args[1], &room, &other));
-  if (kind == DIT_BINARY_ADD || kind == DIT_BINARY_SUB) {
+  if (kind == KIND_ADD || kind == KIND_SUB) {
     DIT_RETURN_IF_NOT_OK(op_read_scalar(&call->args[2], &alpha));
   }
   struct dit_tensor_view *a = op_get_tensor(call, 0);
@@ -256,15 +226,15 @@ static enum dit_status run_scalar(struct dit_call *call, enum dit_binary_kind ki
   enum dit_status op_##name##_out(struct dit_call *call) {            \
     return run_tensor(call, kind, OP_OUT);                            \
   }
-BINARY_OPS(add, DIT_BINARY_ADD)
-BINARY_OPS(sub, DIT_BINARY_SUB)
-BINARY_OPS(mul, DIT_BINARY_MUL)
-BINARY_OPS(div, DIT_BINARY_DIV)
+BINARY_OPS(add, KIND_ADD)
+BINARY_OPS(sub, KIND_SUB)
+BINARY_OPS(mul, KIND_MUL)
+BINARY_OPS(div, KIND_DIV)
 
 /// rsub: other - alpha * self.
 enum dit_status op_rsub(struct dit_call *call) {
   const struct dit_value self = call->args[0];
   call->args[0] = call->args[1];
   call->args[1] = self;
-  return run_tensor(call, DIT_BINARY_SUB, OP_NEW);
+  return run_tensor(call, KIND_SUB, OP_NEW);
 }

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "infer.h"
+#include "invoke.h"
 #include "table.h"
 
 enum { MAX_LIST = 64 };
@@ -23,15 +23,17 @@ static enum dit_status infer(const struct dit_tensor_view *tensors, int64_t coun
   *dtype = -1;
   for (int64_t i = 0; i < count; i++) {
     const struct dit_tensor_view *view = &tensors[i];
-    if (!view->handle || op_check_input(view) != DIT_OK || !op_is_device(view) || view->ndim == 0) {
+    if (!view->handle || !op_is_moved(view->dtype) || !op_is_device(view) || view->ndim == 0 ||
+        view->ndim > DIT_MAX_DIMS) {
       return DIT_ERR_UNSUPPORTED;
     }
-    *dtype = *dtype < 0 || *dtype == view->dtype ? view->dtype : dit_dtype_promote(*dtype, view->dtype);
+    *dtype = i == 0 ? view->dtype : dit_dtype_promote(*dtype, view->dtype);
     int suggested = op_suggest_format(view);
     format = format < 0 || format == suggested ? suggested : 0;
     first = first || is_skipped(view) ? first : view;
   }
-  if (!first || !op_is_plain(*dtype)) {
+  first = first || count == 0 ? first : &tensors[0];
+  if (!first || *dtype < 0 || !op_is_moved(*dtype)) {
     return DIT_ERR_UNSUPPORTED;
   }
   *dim += *dim < 0 ? first->ndim : 0;
@@ -69,7 +71,7 @@ static enum dit_status prepare(struct dit_call *call, const struct dit_tensor_vi
     return call->services->new_tensor(call, layout->ndim, layout->sizes, layout->contiguous ? NULL : layout->strides,
                                       dtype, out);
   }
-  if (!op_is_plain(given->dtype) || !op_can_cast(dtype, given->dtype)) {
+  if (!op_is_moved(given->dtype) || !op_can_cast(dtype, given->dtype)) {
     return DIT_ERR_UNSUPPORTED;
   }
   for (int64_t i = 0; i < count; i++) {
@@ -116,7 +118,7 @@ static enum dit_status copy_slices(struct dit_call *call, const struct dit_tenso
     bool contiguous = dit_shape_is_contiguous(slice.ndim, slice.sizes, slice.strides);
     slice.flags = (uint8_t)((slice.flags & ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE)) |
                             (contiguous ? DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE : 0));
-    DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, &slice, &tensors[i], call->err));
+    DIT_RETURN_IF_NOT_OK(op_copy(call, &slice, &tensors[i]));
     begin += tensors[i].sizes[dim];
   }
   return DIT_OK;
@@ -136,12 +138,15 @@ enum dit_status op_cat(struct dit_call *call) {
   for (int64_t i = 0; i < count; i++) {
     joins = joins && tensors[i].dtype == dtype;
   }
-  if (!joins && !OP_HAS_KERNEL(call, copy)) {
+  if (!joins && !op_can_copy(call)) {
     return DIT_ERR_UNSUPPORTED;
   }
   DIT_RETURN_IF_NOT_OK(prepare(call, tensors, count, &layout, dtype, given, &out));
+  if (out.numel == 0) {
+    return op_return(call, 0, &out);
+  }
   enum dit_status status = joins ? join(call, tensors, count, dim, &out) : DIT_ERR_UNSUPPORTED;
-  if (status == DIT_ERR_UNSUPPORTED && OP_HAS_KERNEL(call, copy)) {
+  if (status == DIT_ERR_UNSUPPORTED && op_can_copy(call)) {
     status = copy_slices(call, tensors, count, dim, &out);
   }
   DIT_RETURN_IF_NOT_OK(status);

@@ -29,15 +29,11 @@ static enum dit_status make_product(struct dit_call *call, const struct dit_tens
   return op_prepare(call, OP_NEW, inputs, 2, self->dtype, &layout, same_shape, out);
 }
 
-/// By the vendor's own function; DIT_ERR_UNSUPPORTED when it has none.
-static enum dit_status run_library(struct dit_call *call, const struct dit_tensor_view *self, double p, bool train,
-                                   const struct dit_tensor_view *out, const struct dit_tensor_view *mask) {
+static enum dit_status launch(struct dit_call *call, const struct dit_tensor_view *self, double p, bool train,
+                              const struct dit_tensor_view *out, const struct dit_tensor_view *mask) {
   struct op_generator generator = {.handle = {0, 0}};
   struct diopiContext context;
   struct diopiTensor rooms[3];
-  if (!OP_HAS(call, diopiDropout)) {
-    return DIT_ERR_UNSUPPORTED;
-  }
   if (train) {
     DIT_RETURN_IF_NOT_OK(op_generator_init(&generator, call, NULL, (uint64_t)self->numel));
   }
@@ -48,39 +44,18 @@ static enum dit_status run_library(struct dit_call *call, const struct dit_tenso
   return train ? op_generator_finish(&generator, call) : DIT_OK;
 }
 
-/// By kernels of the device.
-static enum dit_status run_kernels(struct dit_call *call, const struct dit_tensor_view *self, double p, bool train,
-                                   const struct dit_tensor_view *out, const struct dit_tensor_view *mask) {
-  const struct dit_scalar one = {DIT_SCALAR_INT, {1}};
-  uint64_t seed, offset;
-  if (!OP_HAS_KERNEL(call, dropout) || !OP_HAS_KERNEL(call, copy)) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  if (train) {
-    DIT_RETURN_IF_NOT_OK(call->services->random_reserve(call, NULL, (uint64_t)self->numel, &seed, &offset));
-    return call->kernels->dropout(call->stream, out, mask, self, 1 - p, p == 1 ? 0 : 1 / (1 - p), seed, offset,
-                                  call->err);
-  }
-  DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, out, self, call->err));
-  return call->kernels->fill(call->stream, mask, one, call->err);
-}
-
 enum dit_status op_native_dropout(struct dit_call *call) {
   const struct dit_tensor_view *self = op_get_tensor(call, 0);
   const double p = call->args[1].tag == DIT_VALUE_DOUBLE ? call->args[1].v.d : (double)call->args[1].v.i;
   const bool train = call->args[2].tag == DIT_VALUE_NONE || call->args[2].v.i != 0;
   struct dit_tensor_view out, mask;
-  if (op_check_input(self) != DIT_OK || !op_is_device(self) || !op_is_floating(self->dtype) || self->numel == 0 ||
-      !(p >= 0 && p <= 1)) {
+  if (!OP_HAS(call, diopiDropout) || op_check_input(self) != DIT_OK || !op_is_device(self) ||
+      !op_is_floating(self->dtype) || self->numel == 0 || !(p >= 0 && p <= 1)) {
     return DIT_ERR_UNSUPPORTED;
   }
   DIT_RETURN_IF_NOT_OK(make_like(call, self, DIT_DTYPE_BOOL, &mask));
   DIT_RETURN_IF_NOT_OK(train ? make_product(call, self, &mask, &out) : make_like(call, self, self->dtype, &out));
-  enum dit_status status = run_library(call, self, p, train, &out, &mask);
-  if (status == DIT_ERR_UNSUPPORTED) {
-    status = run_kernels(call, self, p, train, &out, &mask);
-  }
-  DIT_RETURN_IF_NOT_OK(status);
+  DIT_RETURN_IF_NOT_OK(launch(call, self, p, train, &out, &mask));
   call->rets[1].tag = DIT_VALUE_TENSOR;
   call->rets[1].v.tensor = mask;
   return op_return(call, 0, &out);

@@ -1,12 +1,13 @@
 /// Elementwise operators: one run function per rule of inference, the DIOPI function from the row.
 ///
 /// out[i] = f(self[i], ...), inputs broadcast, strides as TensorIterator says. The result's dtype: that of self
-/// (op_same), promotion (op_promoting), promotion with integers turned into the default dtype (op_floating), bool
-/// (op_predicate). Numbers promote as wrapped numbers where the rule says so. In-place keeps shape and dtype and goes
-/// through the function's own in-place form; an out= tensor of another dtype gets the result by conversion where
-/// PyTorch allows one. A 0-d host tensor is passed as a number where the standard has such a form, else moved to the
-/// device first.
+/// (op_same; op_abs: real), promotion (op_promoting), promotion with integers turned into the default dtype
+/// (op_floating), bool (op_predicate). Numbers promote as wrapped numbers where the rule says so. In-place keeps shape
+/// and dtype and goes through the function's own in-place form; an out= tensor of another dtype gets the result by
+/// conversion where PyTorch allows one. A 0-d host tensor is passed as a number where the standard has such a form,
+/// else moved to the device first.
 #include <stddef.h>
+#include <string.h>
 
 #include "invoke.h"
 #include "table.h"
@@ -18,6 +19,7 @@ struct spec {
   uint32_t numbers;   ///< arguments that are operands when they are numbers
   bool weak_layout;   ///< numbers decide the dtype, not the strides
   bool exact_out;     ///< PyTorch refuses an out= tensor of another dtype
+  bool real;          ///< the result of complex numbers is real
   bool second_first;  ///< the second tensor comes first when strides are inferred
   int first_operand;  ///< arguments before it do not promote (the condition of where)
 };
@@ -52,7 +54,7 @@ static enum dit_status collect(struct dit_call *call, const struct spec *spec, s
       view = made;
     } else if (value->tag == DIT_VALUE_TENSOR) {
       view = &value->v.tensor;
-      DIT_RETURN_IF_NOT_OK(op_check_input(view));
+      DIT_RETURN_IF_NOT_OK(op_check_element(view));
       operands->on_device = operands->on_device || op_is_device(view);
     } else {
       continue;
@@ -82,11 +84,9 @@ static int get_common(const struct spec *spec, const struct operands *operands) 
     }
     return operands->promoting[0]->dtype;
   }
-  int common = op_promote(operands->promoting, operands->promoting_count);
-  if (spec->rule == RULE_FLOAT && common >= 0 && !op_is_floating(common)) {
-    common = op_get_default_dtype();
-  }
-  return common >= 0 && op_is_plain(common) ? common : -1;
+  const int common = spec->rule == RULE_FLOAT ? op_promote_floating(operands->promoting, operands->promoting_count)
+                                              : op_promote(operands->promoting, operands->promoting_count);
+  return common >= 0 && op_is_element(common) ? common : -1;
 }
 
 /// Contiguous device tensors of one shape and dtype: the result is like them.
@@ -116,8 +116,10 @@ static enum dit_status place_numbers(struct dit_call *call, const struct spec *s
     }
     const int scalar_form = op_get_scalar_form(*function);
     const bool wrapped = value->v.tensor.flags & DIT_TENSOR_WRAPPED_NUMBER;
+    const bool is_complex = op_is_complex(value->v.tensor.dtype);
     const bool last = end <= 2 || call->args[2].tag != DIT_VALUE_TENSOR;
-    if (i == 1 && last && scalar_form && op_can_invoke(call, scalar_form) && (wrapped || spec->rule != RULE_BOOL)) {
+    if (i == 1 && last && !is_complex && scalar_form && op_can_invoke(call, scalar_form) &&
+        (wrapped || spec->rule != RULE_BOOL)) {
       *function = scalar_form;
     } else {
       DIT_RETURN_IF_NOT_OK(op_move_to_device(call, &value->v.tensor, common));
@@ -175,7 +177,9 @@ static enum dit_status run_function(struct dit_call *call, const struct spec *sp
   }
   DIT_RETURN_IF_NOT_OK(collect(call, spec, &operands));
   const int common = get_common(spec, &operands);
-  const int result = spec->rule == RULE_BOOL ? DIT_DTYPE_BOOL : common;
+  const int result = spec->rule == RULE_BOOL               ? DIT_DTYPE_BOOL
+                     : spec->real && op_is_complex(common) ? dit_dtype_get_real(common)
+                                                           : common;
   if (call->op->target == OP_NEW && common >= 0 && is_simple(&operands)) {
     const struct dit_tensor_view *like = operands.inputs[0];
     DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, like->ndim, like->sizes, NULL, result, out));
@@ -194,6 +198,12 @@ static enum dit_status run(struct dit_call *call, const struct spec *spec) {
 enum dit_status op_same(struct dit_call *call) {
   static const struct spec spec = {.rule = RULE_SAME, .exact_out = true};
   return run(call, &spec);
+}
+/// abs: a complex tensor has no in-place form.
+enum dit_status op_abs(struct dit_call *call) {
+  static const struct spec spec = {.rule = RULE_SAME, .exact_out = true, .real = true};
+  const struct dit_tensor_view *self = op_get_tensor(call, 0);
+  return self && op_is_complex(self->dtype) && call->op->target == OP_INP ? DIT_ERR_UNSUPPORTED : run(call, &spec);
 }
 /// Backward functions whose iterator names the input before the gradient.
 enum dit_status op_same_second(struct dit_call *call) {
@@ -214,6 +224,13 @@ enum dit_status op_threshold(struct dit_call *call) {
 enum dit_status op_hardtanh(struct dit_call *call) {
   const struct dit_tensor_view *self = op_get_tensor(call, 0);
   return self && op_is_floating(self->dtype) ? op_same(call) : DIT_ERR_UNSUPPORTED;
+}
+
+/// gelu: an approximation that is neither "none" nor "tanh" is PyTorch's to refuse.
+enum dit_status op_gelu(struct dit_call *call) {
+  const struct dit_value *approximate = &call->args[1];
+  const char *name = approximate->tag == DIT_VALUE_STRING ? approximate->v.string : "";
+  return strcmp(name, "none") == 0 || strcmp(name, "tanh") == 0 ? op_same(call) : DIT_ERR_UNSUPPORTED;
 }
 
 enum dit_status op_floating(struct dit_call *call) {

@@ -290,9 +290,7 @@ bool dit_damage_stride(const struct dit_tensor_view *view, const struct dit_tens
   if (!old) {
     return false;
   }
-  for (int64_t i = 0; i < view->numel; i++) {
-    memcpy(old + (size_t)i * width, locate(view, i), width);
-  }
+  dit_tensor_gather(view, old);
   sort_by_stride(input, order);
   for (int64_t i = 0; i < view->numel; i++) {
     int64_t from = input->numel == view->numel ? get_memory_neighbour(input, order, i) : (i + 1) % view->numel;

@@ -4,6 +4,7 @@
 /// integer indices broadcast to one shape B, which stands in the result where the indexed dimensions stood when these
 /// are neighbours, else in front. The library makes the result of `index`, because masks decide its size; its strides
 /// here are those of PyTorch's TensorIterator over the restrided self and the indices. index_put writes self.
+#include "invoke.h"
 #include "network.h"
 #include "table.h"
 
@@ -23,7 +24,7 @@ struct indexing {
 static bool read_indices(struct dit_call *call, struct indexing *indexing) {
   const struct dit_value *list = &call->args[1];
   int dim = 0;
-  indexing->self = net_get(call, 0);
+  indexing->self = net_get_moved(call, 0);
   if (!indexing->self || list->tag != DIT_VALUE_TENSORS || list->v.tensors.size > DIT_MAX_DIMS) {
     return false;
   }
@@ -194,7 +195,7 @@ static enum dit_status restride(struct dit_call *call, const struct indexing *in
   }
   DIT_RETURN_IF_NOT_OK(
       call->services->new_tensor(call, it.layout.ndim, it.layout.sizes, it.layout.strides, made->dtype, out));
-  return call->kernels->copy(call->stream, out, made, call->err);
+  return op_copy(call, out, made);
 }
 
 enum dit_status op_index(struct dit_call *call) {
@@ -204,8 +205,8 @@ enum dit_status op_index(struct dit_call *call) {
   struct diopiContext context;
   struct diopiTensor self_room, rooms[MAX_INDICES];
   diopiConstTensorHandle_t handles[DIT_MAX_DIMS];
-  NET_NEED(OP_HAS(call, diopiIndex) && OP_HAS_KERNEL(call, copy) && read_indices(call, &indexing) &&
-           check_masks(&indexing) && (indexing.masked || iterate(&indexing, 1, &it)));
+  NET_NEED(OP_HAS(call, diopiIndex) && op_can_copy(call) && read_indices(call, &indexing) && check_masks(&indexing) &&
+           (indexing.masked || iterate(&indexing, 1, &it)));
   make_handles(call, &indexing, rooms, handles);
   op_context_init(&context, call);
   if (DIT_UNLIKELY(call->observer)) {
@@ -214,7 +215,8 @@ enum dit_status op_index(struct dit_call *call) {
   diopiTensorHandle_t made = NULL;
   const diopiError_t code = call->diopi->functions.diopiIndex(
       &context, &made, op_handle(call, &self_room, indexing.self), handles, indexing.count);
-  DIT_RETURN_IF_NOT_OK(net_finish_made(call, &context, DIT_DIOPI_diopiIndex, code, made, &made_view));
+  DIT_RETURN_IF_NOT_OK(
+      net_check_range(call, net_finish_made(call, &context, DIT_DIOPI_diopiIndex, code, made, &made_view)));
   DIT_RETURN_IF_NOT_OK(restride(call, &indexing, &made_view, &out));
   return op_return(call, 0, &out);
 }
@@ -236,22 +238,21 @@ static bool broadcasts(const struct dit_tensor_view *values, const struct op_lay
 enum dit_status op_index_put(struct dit_call *call) {
   struct indexing indexing;
   struct iteration it;
-  struct dit_tensor_view *values = net_get(call, 2);
+  struct dit_tensor_view *values = net_get_moved(call, 2);
   struct diopiContext context;
   struct diopiTensor self_room, values_room, rooms[MAX_INDICES];
   diopiConstTensorHandle_t handles[DIT_MAX_DIMS];
   NET_NEED(OP_HAS(call, diopiIndexPutInp) && values && read_indices(call, &indexing) && check_masks(&indexing) &&
            values->dtype == indexing.self->dtype && net_is_apart(indexing.self, values));
-  NET_NEED(indexing.self->flags & DIT_TENSOR_DENSE ||
-           dit_tensor_get_internal_overlap(indexing.self) != DIT_OVERLAP_YES);
+  NET_NEED(net_is_writable(indexing.self) && (call->args[3].v.i == 0 || op_is_element(indexing.self->dtype)));
   NET_NEED(indexing.masked || (iterate(&indexing, 1, &it) && broadcasts(values, &it.layout)));
   for (int k = 0; k < indexing.given; k++) {
     NET_NEED(net_is_apart(indexing.self, &indexing.indices[indexing.position[k]]));
   }
   make_handles(call, &indexing, rooms, handles);
   op_context_init(&context, call);
-  DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiIndexPutInp, op_handle(call, &self_room, indexing.self),
-                                op_handle(call, &values_room, values), handles, indexing.count,
-                                call->args[3].v.i != 0));
+  DIT_RETURN_IF_NOT_OK(net_check_range(
+      call, OP_DIOPI(call, &context, diopiIndexPutInp, op_handle(call, &self_room, indexing.self),
+                     op_handle(call, &values_room, values), handles, indexing.count, call->args[3].v.i != 0)));
   return op_return(call, 0, indexing.self);
 }

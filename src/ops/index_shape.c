@@ -18,7 +18,7 @@ enum dit_status op_stack(struct dit_call *call) {
            list->v.tensors.size <= MAX_LIST);
   const int64_t count = list->v.tensors.size;
   const struct dit_tensor_view *tensors = list->v.tensors.data;
-  NET_NEED(tensors[0].handle && tensors[0].ndim < DIT_MAX_DIMS && op_is_plain(tensors[0].dtype) &&
+  NET_NEED(tensors[0].handle && tensors[0].ndim < DIT_MAX_DIMS && op_is_moved(tensors[0].dtype) &&
            net_wrap_dim(&dim, tensors[0].ndim + 1));
   for (int64_t i = 0; i < count; i++) {
     NET_NEED(tensors[i].handle && op_is_device(&tensors[i]) && tensors[i].dtype == tensors[0].dtype &&
@@ -39,7 +39,7 @@ enum dit_status op_stack(struct dit_call *call) {
 
 /// constant_pad_nd(self, pad, value): pairs of pads from the last dimension on; negative ones cut.
 enum dit_status op_constant_pad(struct dit_call *call) {
-  struct dit_tensor_view *self = net_get(call, 0), out;
+  struct dit_tensor_view *self = net_get_moved(call, 0), out;
   const diopiSize_t pad = net_get_sizes(call, 1);
   int64_t sizes[DIT_MAX_DIMS];
   struct dit_scalar value;
@@ -67,12 +67,16 @@ enum dit_status op_constant_pad(struct dit_call *call) {
 }
 
 enum dit_status op_roll(struct dit_call *call) {
-  struct dit_tensor_view *self = net_get(call, 0), out;
+  struct dit_tensor_view *self = net_get_moved(call, 0), out;
   const diopiSize_t shifts = net_get_sizes(call, 1), dims = net_get_sizes(call, 2);
   struct diopiContext context;
   struct diopiTensor rooms[2];
-  NET_NEED(OP_HAS(call, diopiRoll) && self && self->numel > 0 && self->ndim > 0 && shifts.len > 0 &&
+  NET_NEED(OP_HAS(call, diopiRoll) && self && self->ndim > 0 && shifts.len > 0 &&
            (dims.len == shifts.len || (dims.len == 0 && shifts.len == 1)));
+  if (self->numel == 0) {
+    DIT_RETURN_IF_NOT_OK(net_new_like(call, self, self->dtype, &out));
+    return op_return(call, 0, &out);
+  }
   const int format = dims.len > 0 ? op_suggest_format(self) : 0;
   for (int64_t i = 0; i < dims.len; i++) {
     int64_t dim = dims.data[i];
@@ -87,7 +91,7 @@ enum dit_status op_roll(struct dit_call *call) {
 }
 
 enum dit_status op_flip(struct dit_call *call) {
-  struct dit_tensor_view *self = net_get(call, 0), out;
+  struct dit_tensor_view *self = net_get_moved(call, 0), out;
   const diopiSize_t dims = net_get_sizes(call, 1);
   uint64_t seen = 0;
   struct diopiContext context;
@@ -106,7 +110,7 @@ enum dit_status op_flip(struct dit_call *call) {
 }
 
 enum dit_status op_repeat(struct dit_call *call) {
-  struct dit_tensor_view *self = net_get(call, 0), out;
+  struct dit_tensor_view *self = net_get_moved(call, 0), out;
   const diopiSize_t repeats = net_get_sizes(call, 1);
   int64_t sizes[DIT_MAX_DIMS];
   struct diopiContext context;
@@ -128,11 +132,11 @@ typedef diopiError_t triangle_function(diopiContextHandle_t, diopiTensorHandle_t
 
 /// tril, triu(self, diagonal) and their out= forms.
 enum dit_status op_triangle(struct dit_call *call) {
-  struct dit_tensor_view *self = net_get(call, 0), *given, out;
+  struct dit_tensor_view *self = net_get_moved(call, 0), *given, out;
   triangle_function *function = OP_ROW_FUNCTION(call, triangle_function *);
   struct diopiContext context;
   struct diopiTensor rooms[2];
-  NET_NEED(function && self && self->ndim >= 2 && self->numel > 0 && net_get_given(call, 2, &given));
+  NET_NEED(function && self && self->ndim >= 2 && self->numel > 0 && net_get_given_moved(call, 2, &given));
   const struct dit_tensor_view *const inputs[1] = {self};
   DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, inputs, 1, self->ndim, self->sizes, self->dtype, &out));
   op_context_init(&context, call);
@@ -141,13 +145,17 @@ enum dit_status op_triangle(struct dit_call *call) {
   return op_return(call, 0, &out);
 }
 
-enum dit_status op_triu_inplace(struct dit_call *call) {
-  struct dit_tensor_view *self = net_get(call, 0);
+/// tril_, triu_: the latter through its in-place form where the library has it.
+enum dit_status op_triangle_inplace(struct dit_call *call) {
+  struct dit_tensor_view *self = net_get_moved(call, 0);
   struct diopiContext context;
   struct diopiTensor room;
-  NET_NEED(OP_HAS(call, diopiTriuInp) && self && self->ndim >= 2 && self->numel > 0 &&
-           (self->flags & DIT_TENSOR_DENSE || dit_tensor_get_internal_overlap(self) != DIT_OVERLAP_YES));
+  NET_NEED(self && self->ndim >= 2 && self->numel > 0 && net_is_writable(self));
   op_context_init(&context, call);
-  DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiTriuInp, op_handle(call, &room, self), call->args[1].v.i));
+  diopiTensorHandle_t x = op_handle(call, &room, self);
+  const int64_t diagonal = call->args[1].v.i;
+  DIT_RETURN_IF_NOT_OK(call->op->function == DIT_DIOPI_diopiTril ? OP_DIOPI(call, &context, diopiTril, x, x, diagonal)
+                       : OP_HAS(call, diopiTriuInp)              ? OP_DIOPI(call, &context, diopiTriuInp, x, diagonal)
+                                                                 : OP_DIOPI(call, &context, diopiTriu, x, x, diagonal));
   return op_return(call, 0, self);
 }

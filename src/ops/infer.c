@@ -24,12 +24,20 @@ static int promote_known(int a, int b) {
   return dit_dtype_promote(a, b);
 }
 
-/// PyTorch's combine_categories for non-complex types; -1 is "undefined".
+/// The complex dtype of a floating one, as PyTorch pairs them.
+static int get_complex(int dtype) {
+  return dtype == DIT_DTYPE_F64 ? DIT_DTYPE_C128 : dtype == DIT_DTYPE_F16 ? DIT_DTYPE_C32 : DIT_DTYPE_C64;
+}
+
+/// PyTorch's combine_categories; -1 is "undefined".
 static int combine(int higher, int lower) {
-  if (higher >= 0 && op_is_floating(higher)) {
+  if (op_is_complex(higher)) {
     return higher;
   }
-  if (higher == DIT_DTYPE_BOOL || (lower >= 0 && op_is_floating(lower))) {
+  if (op_is_floating(higher)) {
+    return op_is_complex(lower) ? get_complex(higher) : higher;
+  }
+  if (higher == DIT_DTYPE_BOOL || op_is_floating(lower) || op_is_complex(lower)) {
     return promote_known(higher, lower);
   }
   return higher >= 0 ? higher : lower;
@@ -41,6 +49,8 @@ int op_promote(const struct dit_tensor_view *const *inputs, int count) {
     int dtype = inputs[i]->dtype;
     if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_floating(dtype)) {
       dtype = op_get_default_dtype();
+    } else if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_complex(dtype)) {
+      dtype = get_complex(op_get_default_dtype());
     }
     int *category = inputs[i]->ndim > 0                            ? &dimensioned
                     : inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER ? &wrapped
@@ -48,6 +58,11 @@ int op_promote(const struct dit_tensor_view *const *inputs, int count) {
     *category = promote_known(*category, dtype);
   }
   return combine(dimensioned, combine(zero, wrapped));
+}
+
+int op_promote_floating(const struct dit_tensor_view *const *inputs, int count) {
+  const int common = op_promote(inputs, count);
+  return common < 0 || op_is_floating(common) || op_is_complex(common) ? common : op_get_default_dtype();
 }
 
 bool op_can_cast(int from, int to) {
@@ -82,6 +97,13 @@ enum dit_status op_check_cast(int from, int to, struct dit_error *err) {
 
 enum dit_status op_check_input(const struct dit_tensor_view *view) {
   if (!view || !op_is_plain(view->dtype) || view->ndim > DIT_MAX_DIMS || (!op_is_device(view) && view->ndim > 0)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return DIT_OK;
+}
+
+enum dit_status op_check_element(const struct dit_tensor_view *view) {
+  if (!view || !op_is_element(view->dtype) || view->ndim > DIT_MAX_DIMS || (!op_is_device(view) && view->ndim > 0)) {
     return DIT_ERR_UNSUPPORTED;
   }
   return DIT_OK;

@@ -50,6 +50,18 @@ static inline bool op_is_plain(int dtype) {
 static inline bool op_is_floating(int dtype) {
   return dtype == DIT_DTYPE_F32 || dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16;
 }
+static inline bool op_is_complex(int dtype) {
+  return dtype == DIT_DTYPE_C64 || dtype == DIT_DTYPE_C128;
+}
+/// The dtypes of elementwise operators, products and sums: the plain ones and complex64, complex128.
+static inline bool op_is_element(int dtype) {
+  return op_is_plain(dtype) || op_is_complex(dtype);
+}
+/// The dtypes of operators that only move elements: every dtype of the standard.
+static inline bool op_is_moved(int dtype) {
+  return op_is_element(dtype) || dtype == DIT_DTYPE_C32 || dtype == DIT_DTYPE_U16 || dtype == DIT_DTYPE_U32 ||
+         dtype == DIT_DTYPE_U64;
+}
 static inline bool op_is_half(int dtype) {
   return dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16;
 }
@@ -82,6 +94,8 @@ static inline enum dit_status op_return(struct dit_call *call, int index, const 
 int op_get_default_dtype(void);
 /// torch.result_type of `count` views (wrapped numbers and 0-d tensors promote weakly); -1 when PyTorch refuses.
 int op_promote(const struct dit_tensor_view *const *inputs, int count);
+/// The same with integers and bool turned into the default dtype (true division, exp ...).
+int op_promote_floating(const struct dit_tensor_view *const *inputs, int count);
 /// torch.can_cast(from, to).
 bool op_can_cast(int from, int to);
 /// DIT_ERR_INVALID with PyTorch's text when an out= tensor cannot take the result type.
@@ -89,6 +103,8 @@ enum dit_status op_check_cast(int from, int to, struct dit_error *err);
 /// Only plain dtypes, at most DIT_MAX_DIMS dimensions, and CPU tensors only when they are 0-d; else
 /// DIT_ERR_UNSUPPORTED.
 enum dit_status op_check_input(const struct dit_tensor_view *view);
+/// The same with complex64 and complex128.
+enum dit_status op_check_element(const struct dit_tensor_view *view);
 
 /// Read a Scalar argument. DIT_ERR_UNSUPPORTED for complex numbers and anything that is no number.
 enum dit_status op_read_scalar(const struct dit_value *value, struct dit_scalar *out);

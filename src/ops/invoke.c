@@ -117,10 +117,6 @@ int op_get_scalar_form(int function) {
   return scalar_forms[function];
 }
 
-int op_get_plain_form(int function) {
-  return plain_forms[function];
-}
-
 bool op_can_invoke(const struct dit_call *call, int function) {
   return dit_diopi_library_get(call->diopi, function) ||
          (plain_forms[function] && dit_diopi_library_get(call->diopi, plain_forms[function]));
@@ -331,15 +327,34 @@ enum dit_status op_read_number(const struct dit_tensor_view *view, struct dit_sc
   return DIT_OK;
 }
 
-enum dit_status op_fill(struct dit_call *call, const struct dit_tensor_view *out, struct dit_scalar value) {
-  if (OP_HAS(call, diopiFill)) {
-    struct diopiContext context;
-    struct diopiTensor handle;
-    diopiScalar_t scalar;
-    op_context_init(&context, call);
-    return OP_DIOPI(call, &context, diopiFill, op_handle(call, &handle, out), op_scalar(&scalar, value));
+/// One part of a complex tensor, seen as a real tensor with twice the strides.
+static enum dit_status fill_part(struct dit_call *call, const struct dit_tensor_view *out, bool imaginary,
+                                 double value) {
+  int64_t strides[DIT_MAX_DIMS];
+  struct dit_tensor_view part = *out;
+  part.dtype = (int16_t)dit_dtype_get_real(out->dtype);
+  part.data = (char *)out->data + (imaginary ? dit_dtype_get_size(part.dtype) : 0);
+  part.strides = strides;
+  part.flags &= (uint8_t) ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE);
+  for (int i = 0; i < out->ndim; i++) {
+    strides[i] = 2 * out->strides[i];
   }
-  return OP_HAS_KERNEL(call, fill) ? call->kernels->fill(call->stream, out, value, call->err) : DIT_ERR_UNSUPPORTED;
+  return op_fill(call, &part, (struct dit_scalar){DIT_SCALAR_DOUBLE, {.d = value}});
+}
+
+enum dit_status op_fill(struct dit_call *call, const struct dit_tensor_view *out, struct dit_scalar value) {
+  if (value.kind == DIT_SCALAR_COMPLEX) {
+    if (!op_is_complex(out->dtype)) {
+      return DIT_ERR_UNSUPPORTED;
+    }
+    DIT_RETURN_IF_NOT_OK(fill_part(call, out, false, value.v.c.re));
+    return fill_part(call, out, true, value.v.c.im);
+  }
+  struct diopiContext context;
+  struct diopiTensor handle;
+  diopiScalar_t scalar;
+  op_context_init(&context, call);
+  return OP_DIOPI(call, &context, diopiFill, op_handle(call, &handle, out), op_scalar(&scalar, value));
 }
 
 enum dit_status op_copy(struct dit_call *call, const struct dit_tensor_view *out, const struct dit_tensor_view *in) {
@@ -355,7 +370,16 @@ enum dit_status op_copy(struct dit_call *call, const struct dit_tensor_view *out
 enum dit_status op_move_to_device(struct dit_call *call, struct dit_tensor_view *view, int dtype) {
   struct dit_scalar value;
   struct dit_tensor_view made;
-  DIT_RETURN_IF_NOT_OK(op_read_number(view, &value));
+  if (view->dtype == DIT_DTYPE_C128 || view->dtype == DIT_DTYPE_C64) {
+    const double *wide = view->data;
+    const float *narrow = view->data;
+    const bool is_wide = view->dtype == DIT_DTYPE_C128;
+    value.kind = DIT_SCALAR_COMPLEX;
+    value.v.c.re = is_wide ? wide[0] : (double)narrow[0];
+    value.v.c.im = is_wide ? wide[1] : (double)narrow[1];
+  } else {
+    DIT_RETURN_IF_NOT_OK(op_read_number(view, &value));
+  }
   DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, 0, NULL, NULL, dtype, &made));
   DIT_RETURN_IF_NOT_OK(op_fill(call, &made, value));
   *view = made;

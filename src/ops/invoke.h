@@ -20,16 +20,17 @@ enum dit_status op_invoke_inplace(struct dit_call *call, int function, const str
 bool op_can_invoke(const struct dit_call *call, int function);
 /// The function that takes a number for the second operand (diopiAdd: diopiAddScalar); 0 when the standard has none.
 int op_get_scalar_form(int function);
-/// The plain function of an in-place one (diopiAddInp: diopiAdd); 0 when there is none.
-int op_get_plain_form(int function);
 
 /// The value of a 0-d tensor in host memory.
 enum dit_status op_read_number(const struct dit_tensor_view *view, struct dit_scalar *out);
 /// A 0-d device tensor of `dtype` with the value of a 0-d host tensor takes its place.
 enum dit_status op_move_to_device(struct dit_call *call, struct dit_tensor_view *view, int dtype);
-/// out = in, with conversion, on the stream.
+/// out = in, with conversion, on the stream; op_can_copy: by the library, or by a kernel of the device.
 enum dit_status op_copy(struct dit_call *call, const struct dit_tensor_view *out, const struct dit_tensor_view *in);
-/// out = value, on the stream.
+static inline bool op_can_copy(const struct dit_call *call) {
+  return OP_HAS(call, diopiCopyInp) || OP_HAS_KERNEL(call, copy);
+}
+/// out = value, on the stream; a complex value into a complex tensor.
 enum dit_status op_fill(struct dit_call *call, const struct dit_tensor_view *out, struct dit_scalar value);
 
 /// The last `index`-th argument of an out= form.

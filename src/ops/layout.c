@@ -234,7 +234,7 @@ enum dit_status op_check_given(struct dit_call *call, enum op_target target,
   if (target == OP_NEW) {
     return DIT_OK;
   }
-  if (!op_is_device(out) || out->ndim > DIT_MAX_DIMS || !op_is_plain(out->dtype)) {
+  if (!op_is_device(out) || out->ndim > DIT_MAX_DIMS || !op_is_element(out->dtype)) {
     return DIT_ERR_UNSUPPORTED;
   }
   return op_check_overlap(out, inputs, count, call->err);

@@ -7,6 +7,7 @@
 #define DIT_OPS_NETWORK_H
 
 #include <stddef.h>
+#include <string.h>
 
 #include "diopi_call.h"
 #include "infer.h"
@@ -24,6 +25,11 @@ static inline struct dit_tensor_view *net_get(struct dit_call *call, int index) 
   struct dit_tensor_view *view = op_get_tensor(call, index);
   return view && op_is_device(view) && op_is_plain(view->dtype) && view->ndim <= DIT_MAX_DIMS ? view : NULL;
 }
+/// A tensor on the device of any dtype of the standard, for operators that only move elements.
+static inline struct dit_tensor_view *net_get_moved(struct dit_call *call, int index) {
+  struct dit_tensor_view *view = op_get_tensor(call, index);
+  return view && op_is_device(view) && op_is_moved(view->dtype) && view->ndim <= DIT_MAX_DIMS ? view : NULL;
+}
 /// The same for an argument that may be absent (NULL); false when it is there and unusable.
 static inline bool net_get_optional(struct dit_call *call, int index, struct dit_tensor_view **out) {
   const struct dit_value *value = &call->args[index];
@@ -33,6 +39,11 @@ static inline bool net_get_optional(struct dit_call *call, int index, struct dit
 /// The out= tensor of an OP_OUT row at `index`, NULL for other rows; false when it is missing or unusable.
 static inline bool net_get_given(struct dit_call *call, int index, struct dit_tensor_view **out) {
   *out = call->op->target == OP_OUT ? net_get(call, index) : NULL;
+  return *out || call->op->target != OP_OUT;
+}
+/// The same for the dtypes that move.
+static inline bool net_get_given_moved(struct dit_call *call, int index, struct dit_tensor_view **out) {
+  *out = call->op->target == OP_OUT ? net_get_moved(call, index) : NULL;
   return *out || call->op->target != OP_OUT;
 }
 static inline bool net_is_index(const struct dit_tensor_view *view) {
@@ -65,6 +76,41 @@ static inline bool net_wrap_dim(int64_t *dim, int ndim) {
   }
   *dim += *dim < 0 ? range : 0;
   return true;
+}
+/// A 0-d tensor as one of one element, the others as they are; `room` outlives the result.
+struct net_lifted {
+  struct dit_tensor_view view;
+  int64_t one;
+};
+static inline const struct dit_tensor_view *net_lift(const struct dit_tensor_view *view, struct net_lifted *room) {
+  if (!view || view->ndim > 0) {
+    return view;
+  }
+  room->one = 1;
+  room->view = *view;
+  room->view.ndim = 1;
+  room->view.sizes = room->view.strides = &room->one;
+  return &room->view;
+}
+/// A tensor that may be written: no two elements at one place.
+static inline bool net_is_writable(const struct dit_tensor_view *view) {
+  return view->flags & DIT_TENSOR_DENSE || dit_tensor_get_internal_overlap(view) != DIT_OVERLAP_YES;
+}
+/// An index value out of range, which a library refuses before it writes, in a text with DIOPI_EXT_RANGE. A call that
+/// makes a new tensor goes to PyTorch's CPU kernel, which says it with its own exception and words. That kernel may
+/// have written a part of a given tensor before it finds the value: there the library's text stays, as an error of the
+/// arguments, which the framework turns into its own (an IndexError). Of scatter and index_add it is a RuntimeError in
+/// PyTorch.
+static inline enum dit_status net_check_range(const struct dit_call *call, enum dit_status status) {
+  if (status != DIT_ERR_DEVICE || !strstr(call->err->message, DIOPI_EXT_RANGE)) {
+    return status;
+  }
+  if (call->op->target == OP_NEW) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  return strncmp(call->op->name, "aten::scatter", 13) == 0 || strncmp(call->op->name, "aten::index_add", 15) == 0
+             ? status
+             : DIT_ERR_INVALID;
 }
 /// Exactly the same elements of memory as another tensor's, or none of them.
 static inline bool net_is_apart(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {

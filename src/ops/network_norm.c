@@ -2,6 +2,7 @@
 ///
 /// Statistics have the dtype of the input, or float32 when a half input meets float32 parameters ("mixed"). Layer and
 /// RMS norm give row-major results; group and batch norm keep the input's memory format.
+#include "invoke.h"
 #include "network.h"
 #include "table.h"
 
@@ -34,7 +35,7 @@ static int64_t multiply(const int64_t *sizes, int count) {
 static bool check_normalized(const struct dit_tensor_view *input, diopiSize_t shape,
                              struct dit_tensor_view *const *parameters, int count) {
   const int64_t lead = input->ndim - shape.len;
-  if (shape.len < 1 || lead < 0 || input->numel == 0) {
+  if (shape.len < 1 || lead < 0 || multiply(shape.data, (int)shape.len) == 0) {
     return false;
   }
   for (int64_t i = 0; i < shape.len; i++) {
@@ -48,6 +49,18 @@ static bool check_normalized(const struct dit_tensor_view *input, diopiSize_t sh
     }
   }
   return true;
+}
+
+/// Gradients of an input without elements: those of the parameters are zero.
+static enum dit_status return_zeros(struct dit_call *call, struct dit_tensor_view *made, const bool *wanted,
+                                    int count) {
+  for (int i = 0; i < count; i++) {
+    if (wanted[i] && made[i].numel > 0) {
+      DIT_RETURN_IF_NOT_OK(op_fill(call, &made[i], (struct dit_scalar){DIT_SCALAR_INT, {0}}));
+    }
+    net_return_optional(call, i, wanted[i], &made[i]);
+  }
+  return DIT_OK;
 }
 
 /// Sizes of the statistics: the leading ones, then ones.
@@ -72,13 +85,16 @@ enum dit_status op_layer_norm(struct dit_call *call) {
   DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, input->sizes, 0, input->dtype, &out));
   DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, stat_sizes, 0, stat, &mean));
   DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, stat_sizes, 0, stat, &rstd));
+  (void)op_return(call, 1, &mean);
+  (void)op_return(call, 2, &rstd);
+  if (input->numel == 0) {
+    return op_return(call, 0, &out);
+  }
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiLayerNorm, op_handle(call, &rooms[0], &out),
                                 op_handle(call, &rooms[1], &mean), op_handle(call, &rooms[2], &rstd),
                                 op_handle(call, &rooms[3], input), op_handle(call, &rooms[4], parameters[0]),
                                 op_handle(call, &rooms[5], parameters[1]), shape, net_get_double(call, 4)));
-  (void)op_return(call, 1, &mean);
-  (void)op_return(call, 2, &rstd);
   return op_return(call, 0, &out);
 }
 
@@ -99,6 +115,9 @@ enum dit_status op_layer_norm_backward(struct dit_call *call) {
     if (wanted[i]) {
       DIT_RETURN_IF_NOT_OK(net_new(call, like->ndim, like->sizes, 0, like->dtype, &made[i]));
     }
+  }
+  if (input->numel == 0) {
+    return return_zeros(call, made, wanted, 3);
   }
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(OP_DIOPI(
@@ -129,36 +148,42 @@ enum dit_status op_rms_norm(struct dit_call *call) {
   fill_stat_sizes(input, shape.len, stat_sizes);
   DIT_RETURN_IF_NOT_OK(net_new_like(call, input, input->dtype, &out));
   DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, stat_sizes, 0, stat, &rstd));
+  (void)op_return(call, 1, &rstd);
+  if (input->numel == 0) {
+    return op_return(call, 0, &out);
+  }
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiRMSNorm, op_handle(call, &rooms[0], &out),
                                 op_handle(call, &rooms[1], &rstd), op_handle(call, &rooms[2], input), shape,
                                 op_handle(call, &rooms[3], weight), NULL, eps));
-  (void)op_return(call, 1, &rstd);
   return op_return(call, 0, &out);
 }
 
 enum dit_status op_rms_norm_backward(struct dit_call *call) {
   struct dit_tensor_view *grad = net_get(call, 0), *input = net_get(call, 1), *rstd = net_get(call, 3), *weight,
-                         grad_input, grad_weight;
+                         made[2];
   const diopiSize_t shape = net_get_sizes(call, 2);
   struct diopiContext context;
   struct diopiTensor rooms[6];
   NET_NEED(OP_HAS(call, diopiRMSNormBackward) && grad && input && rstd && net_get_optional(call, 4, &weight) &&
            (!weight || weight->dtype == input->dtype) && check_normalized(input, shape, &weight, 1) &&
            grad->dtype == input->dtype && op_same_sizes(grad, input->ndim, input->sizes));
-  const bool wants_weight = weight && net_wants(call, 5, 1);
-  DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, input->sizes, 0, input->dtype, &grad_input));
-  if (wants_weight) {
-    DIT_RETURN_IF_NOT_OK(net_new(call, weight->ndim, weight->sizes, 0, weight->dtype, &grad_weight));
+  const bool wanted[2] = {net_wants(call, 5, 0), weight && net_wants(call, 5, 1)};
+  DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, input->sizes, 0, input->dtype, &made[0]));
+  if (wanted[1]) {
+    DIT_RETURN_IF_NOT_OK(net_new(call, weight->ndim, weight->sizes, 0, weight->dtype, &made[1]));
+  }
+  if (input->numel == 0) {
+    return return_zeros(call, made, wanted, 2);
   }
   op_context_init(&context, call);
-  DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiRMSNormBackward, op_handle(call, &rooms[0], &grad_input),
-                                op_handle(call, &rooms[1], wants_weight ? &grad_weight : NULL), NULL,
+  DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiRMSNormBackward, op_handle(call, &rooms[0], &made[0]),
+                                op_handle(call, &rooms[1], wanted[1] ? &made[1] : NULL), NULL,
                                 op_handle(call, &rooms[2], grad), op_handle(call, &rooms[3], input),
                                 op_handle(call, &rooms[4], weight), NULL, op_handle(call, &rooms[5], rstd), shape,
                                 0.0));
-  net_return_optional(call, 1, wants_weight, &grad_weight);
-  net_return_optional(call, 0, net_wants(call, 5, 0), &grad_input);
+  net_return_optional(call, 1, wanted[1], &made[1]);
+  net_return_optional(call, 0, wanted[0], &made[0]);
   return DIT_OK;
 }
 
@@ -169,7 +194,7 @@ static bool check_groups(struct dit_call *call, int first, const struct dit_tens
                 groups = call->args[first + 3].v.i;
   const int64_t channels[1] = {c};
   return input->ndim >= 2 && input->sizes[0] == n && input->sizes[1] == c && groups > 0 && c % groups == 0 &&
-         multiply(input->sizes + 2, input->ndim - 2) == hw && input->numel > 0 &&
+         multiply(input->sizes + 2, input->ndim - 2) == hw && c > 0 && hw > 0 &&
          (!parameter || op_same_sizes(parameter, 1, channels));
 }
 
@@ -187,13 +212,16 @@ enum dit_status op_group_norm(struct dit_call *call) {
   DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, input->sizes, op_suggest_format(input), input->dtype, &out));
   DIT_RETURN_IF_NOT_OK(net_new(call, 2, stat_sizes, 0, stat, &mean));
   DIT_RETURN_IF_NOT_OK(net_new(call, 2, stat_sizes, 0, stat, &rstd));
+  (void)op_return(call, 1, &mean);
+  (void)op_return(call, 2, &rstd);
+  if (input->numel == 0) {
+    return op_return(call, 0, &out);
+  }
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiGroupNorm, op_handle(call, &rooms[0], &out),
                                 op_handle(call, &rooms[1], &mean), op_handle(call, &rooms[2], &rstd),
                                 op_handle(call, &rooms[3], input), op_handle(call, &rooms[4], parameters[0]),
                                 op_handle(call, &rooms[5], parameters[1]), call->args[6].v.i, net_get_double(call, 7)));
-  (void)op_return(call, 1, &mean);
-  (void)op_return(call, 2, &rstd);
   return op_return(call, 0, &out);
 }
 
@@ -214,6 +242,9 @@ enum dit_status op_group_norm_backward(struct dit_call *call) {
           i == 0 ? net_new(call, input->ndim, input->sizes, op_suggest_format(input), input->dtype, &made[0])
                  : net_new(call, 1, input->sizes + 1, 0, weight ? weight->dtype : stat, &made[i]));
     }
+  }
+  if (input->numel == 0) {
+    return return_zeros(call, made, wanted, 3);
   }
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(OP_DIOPI(

@@ -26,8 +26,11 @@ static bool read_pair(const struct dit_call *call, int index, const int64_t *abs
   return true;
 }
 
+static bool is_image(const struct dit_tensor_view *input) {
+  return input && (input->ndim == 3 || input->ndim == 4) && input->numel > 0;
+}
 static bool is_pooled(const struct dit_tensor_view *input) {
-  return input && (input->ndim == 3 || input->ndim == 4) && input->numel > 0 && op_is_floating(input->dtype);
+  return is_image(input) && op_is_floating(input->dtype);
 }
 
 static void set_sizes(const struct dit_tensor_view *input, const int64_t *out, int64_t *sizes) {
@@ -77,8 +80,8 @@ enum dit_status op_max_pool2d(struct dit_call *call) {
   struct pool pool;
   struct diopiContext context;
   struct diopiTensor rooms[3];
-  NET_NEED(OP_HAS(call, diopiMaxPool2dWithIndices) && is_pooled(input) && read_pool(call, input, 1, 4, 5, &pool) &&
-           net_get_given(call, 6, &given));
+  NET_NEED(OP_HAS(call, diopiMaxPool2dWithIndices) && is_image(input) && op_is_plain(input->dtype) &&
+           input->dtype != DIT_DTYPE_BOOL && read_pool(call, input, 1, 4, 5, &pool) && net_get_given(call, 6, &given));
   NET_NEED(!given || (given_indices = net_get(call, 7)) != NULL);
   const struct dit_tensor_view *const inputs[1] = {input};
   const int format = op_suggest_format(input);

@@ -3,6 +3,8 @@
 /// Numbers come from the device's generator (philox, counter based), as many as the library draws: a first share is
 /// reserved before the call, the rest after it. In-place forms write self; the others give row-major results. Arguments
 /// that PyTorch refuses go to the CPU, which words it.
+#include <math.h>
+
 #include "network.h"
 #include "table.h"
 
@@ -17,25 +19,53 @@ static uint64_t count_numbers(const struct dit_tensor_view *out) {
   return (uint64_t)out->numel * (wide ? 2 : 1);
 }
 
-/// normal_(mean, std) and uniform_(from, to).
+/// A complex tensor as a real one with a last dimension of two; `room` holds sizes, then strides.
+static struct dit_tensor_view *get_parts(struct dit_tensor_view *view, int64_t room[2][DIT_MAX_DIMS],
+                                         struct dit_tensor_view *out) {
+  *out = *view;
+  out->dtype = (int16_t)dit_dtype_get_real(view->dtype);
+  out->ndim = view->ndim + 1;
+  out->numel = 2 * view->numel;
+  out->sizes = room[0];
+  out->strides = room[1];
+  for (int i = 0; i < view->ndim; i++) {
+    room[0][i] = view->sizes[i];
+    room[1][i] = 2 * view->strides[i];
+  }
+  room[0][view->ndim] = 2;
+  room[1][view->ndim] = 1;
+  return out;
+}
+
+/// normal_(mean, std) and uniform_(from, to). Both parts of a complex number are drawn; normal ones share the variance.
 enum dit_status op_random_real(struct dit_call *call) {
   const bool normal = call->op->function == DIT_DIOPI_diopiNormalInp;
-  struct dit_tensor_view *self = net_get(call, 0);
+  struct dit_tensor_view *whole = net_get_moved(call, 0), *self = whole, parts;
+  int64_t part_room[2][DIT_MAX_DIMS];
   struct op_generator generator;
   struct diopiContext context;
   struct diopiTensor room;
-  NET_NEED((normal ? OP_HAS(call, diopiNormalInp) : OP_HAS(call, diopiUniformInp)) && is_writable(self) &&
-           op_is_floating(self->dtype) && self->numel > 0);
-  const double a = net_get_double(call, 1), b = net_get_double(call, 2);
+  NET_NEED((normal ? OP_HAS(call, diopiNormalInp) : OP_HAS(call, diopiUniformInp)) && is_writable(self));
+  const double a = net_get_double(call, 1);
+  double b = net_get_double(call, 2);
+  if (op_is_complex(self->dtype)) {
+    NET_NEED(self->ndim < DIT_MAX_DIMS && (!normal || a == 0));
+    self = get_parts(self, part_room, &parts);
+    b = normal ? b * sqrt(0.5) : b;
+  }
+  NET_NEED(op_is_floating(self->dtype));
   const double limit = self->dtype == DIT_DTYPE_F16 ? 65504.0 : self->dtype == DIT_DTYPE_F64 ? 1.7e308 : 3.38e38;
   NET_NEED(normal ? b >= 0 : a <= b && a >= -limit && b <= limit && b - a <= limit);
+  if (self->numel == 0) {
+    return op_return(call, 0, whole);
+  }
   DIT_RETURN_IF_NOT_OK(op_generator_init(&generator, call, &call->args[3], count_numbers(self)));
   op_context_init(&context, call);
   diopiTensorHandle_t o = op_handle(call, &room, self);
   DIT_RETURN_IF_NOT_OK(normal ? OP_DIOPI(call, &context, diopiNormalInp, o, a, b, &generator.handle)
                               : OP_DIOPI(call, &context, diopiUniformInp, o, a, b, &generator.handle));
   DIT_RETURN_IF_NOT_OK(op_generator_finish(&generator, call));
-  return op_return(call, 0, self);
+  return op_return(call, 0, whole);
 }
 
 /// Least and largest integer of random_ for a dtype; floating types: those of which all smaller ones exist too.
@@ -85,13 +115,15 @@ enum dit_status op_random_integer(struct dit_call *call) {
   struct op_generator generator;
   struct diopiContext context;
   struct diopiTensor room;
-  NET_NEED(OP_HAS(call, diopiRandomInp) && is_writable(self) && self->numel > 0 &&
-           get_range(self->dtype, &least, &largest));
+  NET_NEED(OP_HAS(call, diopiRandomInp) && is_writable(self) && get_range(self->dtype, &least, &largest));
   const struct dit_value *end = call->nargs > 2 ? &call->args[call->nargs - 2] : NULL;
   const bool bounded = end && end->tag == DIT_VALUE_INT;
   from = call->nargs == 4 ? call->args[1].v.i : 0;
   to = bounded ? end->v.i : 0;
   NET_NEED(from >= least && from <= largest && (bounded ? to > from && to - 1 <= largest : from > INT64_MIN));
+  if (self->numel == 0) {
+    return op_return(call, 0, self);
+  }
   DIT_RETURN_IF_NOT_OK(op_generator_init(&generator, call, &call->args[call->nargs - 1], count_numbers(self)));
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiRandomInp, op_handle(call, &room, self), from,
@@ -107,7 +139,10 @@ enum dit_status op_bernoulli_scalar(struct dit_call *call) {
   struct op_generator generator;
   struct diopiContext context;
   struct diopiTensor room;
-  NET_NEED(OP_HAS(call, diopiBernoulliScalar) && is_writable(self) && self->numel > 0 && p >= 0 && p <= 1);
+  NET_NEED(OP_HAS(call, diopiBernoulliScalar) && is_writable(self) && p >= 0 && p <= 1);
+  if (self->numel == 0) {
+    return op_return(call, 0, self);
+  }
   DIT_RETURN_IF_NOT_OK(op_generator_init(&generator, call, &call->args[2], count_numbers(self)));
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(

@@ -3,11 +3,11 @@
 /// Over all dimensions or some of them; a reduced dimension stays as 1 with keepdim. An empty list of dimensions means
 /// all. sum and prod of integers and bool are int64 unless `dtype` says otherwise, mean, norm and std need a floating
 /// dtype, any and all give bool (uint8 of uint8), argmax and argmin int64 indices. Every element is converted to the
-/// result dtype before it is added. sum and mean have a kernel for vendors whose library lacks them. Reductions of
-/// nothing that PyTorch refuses or warns about are left to it.
+/// result dtype before it is added. Reductions of nothing that PyTorch refuses or warns about are left to it.
+#include "reduce.h"
+
 #include <stddef.h>
 
-#include "invoke.h"
 #include "table.h"
 
 /// Where the arguments stand; -1: there is no such argument.
@@ -42,22 +42,14 @@ static bool get_mask(const struct dit_value *dims, int ndim, uint32_t *mask) {
   return true;
 }
 
-struct shape {
-  uint32_t mask;
-  bool keep;
-  int ndim;
-  int64_t sizes[DIT_MAX_DIMS];
-  int64_t reduced;  ///< elements that go into one result
-};
-
 static const struct dit_value none = {.tag = DIT_VALUE_NONE};
 
-static bool infer_shape(const struct dit_call *call, const struct dit_tensor_view *self, const struct form *form,
-                        struct shape *shape) {
-  if (!get_mask(form->dims < 0 ? &none : &call->args[form->dims], self->ndim, &shape->mask)) {
+bool reduce_infer_shape(const struct dit_call *call, const struct dit_tensor_view *self, int dims, int keep,
+                        struct reduce_shape *shape) {
+  if (!get_mask(dims < 0 ? &none : &call->args[dims], self->ndim, &shape->mask)) {
     return false;
   }
-  shape->keep = form->keep >= 0 && call->args[form->keep].v.i != 0;
+  shape->keep = keep >= 0 && call->args[keep].v.i != 0;
   shape->ndim = 0;
   shape->reduced = 1;
   for (int dim = 0; dim < self->ndim; dim++) {
@@ -70,12 +62,17 @@ static bool infer_shape(const struct dit_call *call, const struct dit_tensor_vie
   return true;
 }
 
+static bool infer_shape(const struct dit_call *call, const struct dit_tensor_view *self, const struct form *form,
+                        struct reduce_shape *shape) {
+  return reduce_infer_shape(call, self, form->dims, form->keep, shape);
+}
+
 /// Make the result and call the row's function with the call's arguments.
-static enum dit_status run_library(struct dit_call *call, const struct dit_tensor_view *self, const struct shape *shape,
-                                   int dtype) {
+static enum dit_status run_library(struct dit_call *call, const struct dit_tensor_view *self,
+                                   const struct reduce_shape *shape, int dtype) {
   struct dit_tensor_view *given = call->op->target == OP_OUT ? op_get_given(call, 0) : NULL, out;
   const struct dit_tensor_view *outs[1] = {&out};
-  if (!op_is_plain(dtype) || (call->op->target == OP_OUT && !given) || !op_can_invoke(call, call->op->function)) {
+  if (!op_is_element(dtype) || (call->op->target == OP_OUT && !given) || !op_can_invoke(call, call->op->function)) {
     return DIT_ERR_UNSUPPORTED;
   }
   DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, &self, 1, shape->ndim, shape->sizes, dtype, &out));
@@ -83,35 +80,12 @@ static enum dit_status run_library(struct dit_call *call, const struct dit_tenso
   return op_return(call, 0, &out);
 }
 
-/// The tensor to reduce; NULL when it is not for this layer.
-static const struct dit_tensor_view *get_self(struct dit_call *call) {
+const struct dit_tensor_view *reduce_get_self(struct dit_call *call) {
   const struct dit_tensor_view *self = op_get_tensor(call, 0);
   return op_check_input(self) == DIT_OK && op_is_device(self) ? self : NULL;
 }
 
 // ---- sum, mean, prod
-
-static enum dit_status run_kernel(struct dit_call *call, enum dit_reduce_kind kind, const struct dit_tensor_view *self,
-                                  const struct shape *shape, int dtype) {
-  struct dit_tensor_view *given = call->op->target == OP_OUT ? op_get_given(call, 0) : NULL, out;
-  int64_t sizes[DIT_MAX_DIMS], strides[DIT_MAX_DIMS];
-  if (!OP_HAS_KERNEL(call, reduce)) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, &self, 1, shape->ndim, shape->sizes, dtype, &out));
-  struct dit_tensor_view full = out;
-  for (int dim = 0, next = 0; dim < self->ndim; dim++) {
-    bool reduced = shape->mask >> dim & 1;
-    sizes[dim] = reduced ? 1 : self->sizes[dim];
-    strides[dim] = reduced ? 0 : out.strides[next];
-    next += !reduced || shape->keep;
-  }
-  full.sizes = sizes;
-  full.strides = strides;
-  full.ndim = self->ndim;
-  DIT_RETURN_IF_NOT_OK(call->kernels->reduce(call->stream, kind, &full, self, shape->mask, call->err));
-  return op_return(call, 0, &out);
-}
 
 /// Result dtype; -1 where PyTorch refuses. A given result tells it when `dtype` does not.
 static int get_sum_dtype(struct dit_call *call, const struct dit_tensor_view *self, const struct dit_value *asked,
@@ -122,28 +96,27 @@ static int get_sum_dtype(struct dit_call *call, const struct dit_tensor_view *se
     dtype = given->dtype;  // PyTorch accumulates in the type of a given result
     return mean && dtype != self->dtype ? -1 : dtype;
   }
-  if (!mean && asked->tag == DIT_VALUE_NONE && !op_is_floating(dtype)) {
+  if (!mean && asked->tag == DIT_VALUE_NONE && !op_is_floating(dtype) && !op_is_complex(dtype)) {
     return DIT_DTYPE_I64;
   }
   return dtype;
 }
 
 static enum dit_status run_sum(struct dit_call *call, const struct form *form) {
-  const struct dit_tensor_view *self = get_self(call);
+  const struct dit_tensor_view *self = op_get_tensor(call, 0);
   const bool mean = call->op->function == DIT_DIOPI_diopiMean;
-  struct shape shape;
-  if (!self || (call->op->target == OP_OUT && !op_get_given(call, 0)) || !infer_shape(call, self, form, &shape)) {
+  struct reduce_shape shape;
+  if (op_check_element(self) != DIT_OK || !op_is_device(self) ||
+      (call->op->target == OP_OUT && !op_get_given(call, 0)) || !infer_shape(call, self, form, &shape)) {
     return DIT_ERR_UNSUPPORTED;
   }
   const bool exact = form->dims < 0;  // these out= forms take the functional form's dtype alone
   const int dtype = get_sum_dtype(call, self, &call->args[form->dtype], mean, exact);
-  if (!op_is_plain(dtype) || dtype == DIT_DTYPE_BOOL || (mean && !op_is_floating(dtype))) {
+  if (!op_is_element(dtype) || dtype == DIT_DTYPE_BOOL || (mean && !op_is_floating(dtype) && !op_is_complex(dtype)) ||
+      (op_is_complex(self->dtype) && !op_is_complex(dtype))) {
     return DIT_ERR_UNSUPPORTED;
   }
   call->args[form->dtype].tag = DIT_VALUE_NONE;  // the result's dtype says it; the place may be the one of `dim`
-  if (call->op->function != DIT_DIOPI_diopiProd && !op_can_invoke(call, call->op->function)) {
-    return run_kernel(call, mean ? DIT_REDUCE_MEAN : DIT_REDUCE_SUM, self, &shape, dtype);
-  }
   return run_library(call, self, &shape, dtype);
 }
 
@@ -161,8 +134,8 @@ enum dit_status op_sum_dim(struct dit_call *call) {
 static const struct form no_form = {-1, -1, -1}, dim_form = {1, 2, -1};
 
 static enum dit_status run_plain(struct dit_call *call, const struct form *form, int dtype, bool empty) {
-  const struct dit_tensor_view *self = get_self(call);
-  struct shape shape;
+  const struct dit_tensor_view *self = reduce_get_self(call);
+  struct reduce_shape shape;
   if (!self || !infer_shape(call, self, form, &shape) || (!empty && self->numel == 0)) {
     return DIT_ERR_UNSUPPORTED;
   }
@@ -199,51 +172,54 @@ static void set_default(struct dit_value *value, int64_t number) {
   }
 }
 
-/// Floating input, result of the same dtype; `last` is the number of leading arguments that DIOPI's function has too.
-static enum dit_status run_floating(struct dit_call *call, const struct form *form) {
-  const struct dit_tensor_view *self = get_self(call);
-  if (!self || !op_is_floating(self->dtype) ||
+/// Floating input, result of the same dtype. Norms of complex numbers are real.
+static enum dit_status run_floating(struct dit_call *call, const struct form *form, bool norm) {
+  const struct dit_tensor_view *self = op_get_tensor(call, 0);
+  struct reduce_shape shape;
+  if (!self || op_check_element(self) != DIT_OK || !op_is_device(self) || self->numel == 0 ||
+      !(op_is_floating(self->dtype) || (norm && op_is_complex(self->dtype))) ||
       (form->dtype >= 0 && call->args[form->dtype].tag == DIT_VALUE_INT &&
-       call->args[form->dtype].v.i != self->dtype)) {
+       call->args[form->dtype].v.i != self->dtype) ||
+      !infer_shape(call, self, form, &shape)) {
     return DIT_ERR_UNSUPPORTED;
   }
-  return run_plain(call, form, -1, false);
+  return run_library(call, self, &shape, op_is_complex(self->dtype) ? dit_dtype_get_real(self->dtype) : self->dtype);
 }
 
 enum dit_status op_norm(struct dit_call *call) {
   set_default(&call->args[1], 2);
-  return run_floating(call, &no_form);
+  return run_floating(call, &no_form, true);
 }
 enum dit_status op_norm_dim(struct dit_call *call) {
   static const struct form form = {2, 3, -1};
   set_default(&call->args[1], 2);
-  return run_floating(call, &form);
+  return run_floating(call, &form, true);
 }
 enum dit_status op_vector_norm(struct dit_call *call) {
   static const struct form form = {2, 3, 4};
-  return run_floating(call, &form);
+  return run_floating(call, &form, true);
 }
 
 /// std with less than two degrees of freedom makes PyTorch warn: left to it.
 enum dit_status op_std(struct dit_call *call) {
   static const struct form form = {1, 3, -1};
-  const struct dit_tensor_view *self = get_self(call);
-  struct shape shape;
+  const struct dit_tensor_view *self = reduce_get_self(call);
+  struct reduce_shape shape;
   set_default(&call->args[2], 1);
   if (!self || !infer_shape(call, self, &form, &shape) || call->args[2].tag != DIT_VALUE_INT ||
       shape.reduced <= call->args[2].v.i) {
     return DIT_ERR_UNSUPPORTED;
   }
-  return run_floating(call, &form);
+  return run_floating(call, &form, false);
 }
 
 // ---- values and indices
 
 enum dit_status op_extreme_dim(struct dit_call *call) {
-  const struct dit_tensor_view *self = get_self(call);
+  const struct dit_tensor_view *self = reduce_get_self(call);
   const bool given = call->op->target == OP_OUT;
   struct dit_tensor_view values, indices;
-  struct shape shape;
+  struct reduce_shape shape;
   if (!self || !infer_shape(call, self, &dim_form, &shape) || self->numel == 0 ||
       !op_can_invoke(call, call->op->function) || (given && (!op_get_given(call, 0) || !op_get_given(call, 1))) ||
       (given && op_get_given(call, 0)->storage == op_get_given(call, 1)->storage)) {

@@ -1,11 +1,11 @@
 /// The fused recurrent cells that torch.nn.LSTM and GRU call on an accelerator; formulas and layouts at the slots in
-/// dit/kernel.h.
+/// dit/kernel.h, because the standard has no such functions.
 ///
 /// Results are row-major; a gradient of a bias is the column sum of the gates' gradient, absent (NONE) when there is no
 /// bias.
 #include <stddef.h>
 
-#include "infer.h"
+#include "invoke.h"
 #include "table.h"
 
 static bool is_rows(const struct dit_tensor_view *view, int dtype, int64_t rows, int64_t columns) {
@@ -25,7 +25,7 @@ static enum dit_status make_rows(struct dit_call *call, const struct dit_tensor_
     return DIT_OK;
   }
   DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, 2, (*view)->sizes, NULL, (*view)->dtype, room));
-  DIT_RETURN_IF_NOT_OK(call->kernels->copy(call->stream, room, *view, call->err));
+  DIT_RETURN_IF_NOT_OK(op_copy(call, room, *view));
   *view = room;
   return DIT_OK;
 }
@@ -43,27 +43,17 @@ static void set_result(struct dit_call *call, int index, const struct dit_tensor
   }
 }
 
-/// The gradient of a bias: gates summed over the rows.
-static enum dit_status return_bias(struct dit_call *call, int index, bool wanted, const struct dit_tensor_view *gates) {
-  struct dit_tensor_view sum, full;
-  if (!wanted) {
-    set_result(call, index, NULL);
-    return DIT_OK;
-  }
-  DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, 1, gates->sizes + 1, NULL, gates->dtype, &sum));
-  const int64_t sizes[2] = {1, gates->sizes[1]}, strides[2] = {0, 1};
-  full = sum;
-  full.ndim = 2;
-  full.sizes = sizes;
-  full.strides = strides;
-  DIT_RETURN_IF_NOT_OK(call->kernels->reduce(call->stream, DIT_REDUCE_SUM, &full, gates, 1, call->err));
-  set_result(call, index, &sum);
-  return DIT_OK;
+/// Room for the gradient of a bias, (columns of `gates`); NULL when it is not wanted.
+static enum dit_status new_bias(struct dit_call *call, bool wanted, const struct dit_tensor_view *gates,
+                                struct dit_tensor_view *room, const struct dit_tensor_view **out) {
+  *out = wanted ? room : NULL;
+  return wanted ? call->services->new_tensor(call, 1, gates->sizes + 1, NULL, gates->dtype, room) : DIT_OK;
 }
 
+/// A cell needs its backward too.
 static bool has_slots(const struct dit_call *call) {
   return OP_HAS_KERNEL(call, lstm_cell) && OP_HAS_KERNEL(call, lstm_cell_backward) && OP_HAS_KERNEL(call, gru_cell) &&
-         OP_HAS_KERNEL(call, gru_cell_backward) && OP_HAS_KERNEL(call, copy) && OP_HAS_KERNEL(call, reduce);
+         OP_HAS_KERNEL(call, gru_cell_backward) && op_can_copy(call);
 }
 
 /// Arguments of a forward cell with `gates` gates; false when something is not covered.
@@ -105,7 +95,8 @@ enum dit_status op_lstm_cell(struct dit_call *call) {
 
 enum dit_status op_lstm_cell_backward(struct dit_call *call) {
   const struct dit_tensor_view *args[5];  // grad_hy, grad_cy, cx, cy, workspace
-  struct dit_tensor_view rooms[5], grad_gates, grad_cx;
+  struct dit_tensor_view rooms[5], grad_gates, grad_cx, bias_room;
+  const struct dit_tensor_view *bias;
   for (int i = 0; i < 5; i++) {
     args[i] = op_get_tensor(call, i);
   }
@@ -130,11 +121,13 @@ enum dit_status op_lstm_cell_backward(struct dit_call *call) {
   }
   DIT_RETURN_IF_NOT_OK(new_rows(call, rows, 4 * hidden, dtype, &grad_gates));
   DIT_RETURN_IF_NOT_OK(new_rows(call, rows, hidden, dtype, &grad_cx));
-  DIT_RETURN_IF_NOT_OK(call->kernels->lstm_cell_backward(call->stream, &grad_gates, &grad_cx, args[0], args[1], args[2],
-                                                         args[3], args[4], call->err));
+  DIT_RETURN_IF_NOT_OK(new_bias(call, call->args[5].v.i != 0, &grad_gates, &bias_room, &bias));
+  DIT_RETURN_IF_NOT_OK(call->kernels->lstm_cell_backward(call->stream, &grad_gates, &grad_cx, bias, args[0], args[1],
+                                                         args[2], args[3], args[4], call->err));
   set_result(call, 0, &grad_gates);
   set_result(call, 1, &grad_cx);
-  return return_bias(call, 2, call->args[5].v.i != 0, &grad_gates);
+  set_result(call, 2, bias);
+  return DIT_OK;
 }
 
 enum dit_status op_gru_cell(struct dit_call *call) {
@@ -159,7 +152,8 @@ enum dit_status op_gru_cell(struct dit_call *call) {
 
 enum dit_status op_gru_cell_backward(struct dit_call *call) {
   const struct dit_tensor_view *grad_hy = op_get_tensor(call, 0), *workspace = op_get_tensor(call, 1);
-  struct dit_tensor_view rooms[2], grad_input, grad_hidden, grad_hx;
+  struct dit_tensor_view rooms[2], grad_input, grad_hidden, grad_hx, bias_rooms[2];
+  const struct dit_tensor_view *input_bias, *hidden_bias;
   if (!has_slots(call) || !grad_hy || grad_hy->ndim != 2 || !op_is_floating(grad_hy->dtype) || !op_is_device(grad_hy) ||
       !is_rows(workspace, grad_hy->dtype, grad_hy->sizes[0], 5 * grad_hy->sizes[1])) {
     return DIT_ERR_UNSUPPORTED;
@@ -171,11 +165,15 @@ enum dit_status op_gru_cell_backward(struct dit_call *call) {
   DIT_RETURN_IF_NOT_OK(new_rows(call, rows, 3 * hidden, dtype, &grad_input));
   DIT_RETURN_IF_NOT_OK(new_rows(call, rows, 3 * hidden, dtype, &grad_hidden));
   DIT_RETURN_IF_NOT_OK(new_rows(call, rows, hidden, dtype, &grad_hx));
-  DIT_RETURN_IF_NOT_OK(call->kernels->gru_cell_backward(call->stream, &grad_input, &grad_hidden, &grad_hx, grad_hy,
-                                                        workspace, call->err));
+  const bool has_bias = call->args[2].v.i != 0;
+  DIT_RETURN_IF_NOT_OK(new_bias(call, has_bias, &grad_input, &bias_rooms[0], &input_bias));
+  DIT_RETURN_IF_NOT_OK(new_bias(call, has_bias, &grad_hidden, &bias_rooms[1], &hidden_bias));
+  DIT_RETURN_IF_NOT_OK(call->kernels->gru_cell_backward(call->stream, &grad_input, &grad_hidden, &grad_hx, input_bias,
+                                                        hidden_bias, grad_hy, workspace, call->err));
   set_result(call, 0, &grad_input);
   set_result(call, 1, &grad_hidden);
   set_result(call, 2, &grad_hx);
-  DIT_RETURN_IF_NOT_OK(return_bias(call, 3, call->args[2].v.i != 0, &grad_input));
-  return return_bias(call, 4, call->args[2].v.i != 0, &grad_hidden);
+  set_result(call, 3, input_bias);
+  set_result(call, 4, hidden_bias);
+  return DIT_OK;
 }

@@ -19,22 +19,22 @@ static const struct dit_tensor_view *get_device_tensor(struct dit_call *call, in
 }
 
 enum dit_status op_cumsum(struct dit_call *call) {
-  const struct dit_tensor_view *self = get_device_tensor(call, 0);
+  const struct dit_tensor_view *self = op_get_tensor(call, 0);
   const enum op_target target = (enum op_target)call->op->target;
   struct dit_tensor_view *given = target == OP_OUT ? op_get_given(call, 0) : NULL, out;
   const struct dit_tensor_view *outs[1] = {&out};
   const struct dit_value *asked = &call->args[2];
-  if (!self || !op_can_invoke(call, call->op->function) || (target == OP_OUT && !given) ||
-      !is_dim(self, call->args[1].v.i)) {
+  if (op_check_element(self) != DIT_OK || !op_is_device(self) || !op_can_invoke(call, call->op->function) ||
+      (target == OP_OUT && !given) || !is_dim(self, call->args[1].v.i)) {
     return DIT_ERR_UNSUPPORTED;
   }
-  int dtype = op_is_floating(self->dtype) ? self->dtype : DIT_DTYPE_I64;
+  int dtype = op_is_floating(self->dtype) || op_is_complex(self->dtype) ? self->dtype : DIT_DTYPE_I64;
   if (asked->tag == DIT_VALUE_INT) {
     dtype = (int)asked->v.i;
   } else if (target != OP_NEW) {
     dtype = given ? given->dtype : self->dtype;
   }
-  if (!op_is_plain(dtype) || dtype == DIT_DTYPE_BOOL ||
+  if (!op_is_element(dtype) || dtype == DIT_DTYPE_BOOL || (op_is_complex(self->dtype) && dtype != self->dtype) ||
       (target == OP_INPLACE && (dtype != self->dtype || !(self->flags & DIT_TENSOR_DENSE)))) {
     return DIT_ERR_UNSUPPORTED;
   }

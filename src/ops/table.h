@@ -1,4 +1,4 @@
-/// The lists of operators written in C. Operators that have a kernel of their own stand here, X(torch name, overload,
+/// The lists of operators written in C. Operators with a function of their own stand here, X(torch name, overload,
 /// function); those that map to DIOPI functions in the rows_*.inc files, OP(torch name, overload, function that runs
 /// it, DIOPI function without its prefix, target), of which one function runs many.
 #ifndef DIT_OPS_TABLE_H

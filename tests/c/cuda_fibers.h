@@ -122,6 +122,7 @@ static inline void run_grid(void (*body)(const void *), const void *parameters, 
       run_block();
     }
   }
+  kernel_parameters = NULL;
 }
 
 static inline void body_nonfinite(const void *p) {

@@ -100,6 +100,31 @@ static void test_inputs(void) {
   CHECK(run_softmax(false, false) == diopiDtypeNotSupported);  // softmax has no int32
 }
 
+/// A list's first tensor is altered for the call alone: the caller finds its list, and its handles, as they were.
+static void test_lists(void) {
+  static const int64_t size = COUNT / 2;
+  const float row[COUNT / 2] = {1, 2, 3, 4, 5, 6};
+  float joined[COUNT];
+  diopiContextHandle_t context = dit_diopi_context_create(0, NULL);
+  diopiTensorHandle_t out = dit_diopi_tensor_create(joined, 1, (int64_t[]){COUNT}, NULL, DIT_DTYPE_F32, 0);
+  diopiTensorHandle_t made[2], list[2];
+  for (int i = 0; i < 2; i++) {
+    list[i] = made[i] = dit_diopi_tensor_create((void *)row, 1, &size, NULL, DIT_DTYPE_F32, 0);
+    CHECK(made[i]);
+  }
+  CHECK_OK(configure("dtype:diopiCat", &err));  // int32 bits become floating numbers
+  CHECK(faulty->functions.diopiCat(context, out, (diopiConstTensorHandle_t *)list, 2, 0) == diopiSuccess);
+  CHECK(joined[0] != 1 && joined[COUNT / 2] == 1 && get_count() == 1);
+  CHECK(list[0] == made[0] && list[1] == made[1] && made[0]->view.dtype == DIT_DTYPE_F32);
+  CHECK_OK(configure("", &err));
+  CHECK(faulty->functions.diopiCat(context, out, (diopiConstTensorHandle_t *)list, 2, 0) == diopiSuccess);
+  CHECK(joined[0] == 1 && joined[COUNT - 1] == 6);
+  dit_diopi_tensor_destroy(made[0]);
+  dit_diopi_tensor_destroy(made[1]);
+  dit_diopi_tensor_destroy(out);
+  dit_diopi_context_destroy(context);
+}
+
 static void test_choice(void) {
   expect_clean(true, false);
   CHECK_OK(configure("value:diopiAdd", &err));
@@ -146,6 +171,7 @@ int main(void) {
   CHECK(configure && get_count && faulty->implemented == DIT_DIOPI_COUNT);
   RUN(test_outputs);
   RUN(test_inputs);
+  RUN(test_lists);
   RUN(test_choice);
   RUN(test_failures);
   dit_diopi_library_close(faulty);

@@ -196,6 +196,30 @@ static void test_alias(void) {
   CHECK(dit_tensor_get_alias(&a, &b) == DIT_ALIAS_FULL);
 }
 
+/// Transposed, expanded, 0-d and empty tensors, out and back.
+static void test_gather(void) {
+  float data[6] = {0, 1, 2, 3, 4, 5}, packed[12] = {0}, back[6] = {9, 9, 9, 9, 9, 9};
+  static const float turned[6] = {0, 3, 1, 4, 2, 5};
+  struct dit_tensor_view view = make_view((char *)data, 2, SIZES(3, 2), SIZES(1, 3), data);
+  dit_tensor_gather(&view, packed);
+  CHECK(memcmp(packed, turned, sizeof turned) == 0);
+  view.data = back;
+  dit_tensor_scatter(&view, packed);
+  CHECK(memcmp(back, data, sizeof data) == 0);
+  view = make_view((char *)data, 3, SIZES(2, 2, 3), SIZES(3, 0, 1), data);
+  dit_tensor_gather(&view, packed);
+  CHECK(packed[2] == 2 && packed[3] == 0 && packed[5] == 2 && packed[6] == 3 && packed[11] == 5);
+  view = make_view((char *)data, 3, SIZES(2, 3, 1), SIZES(1, 2, 9), data);
+  dit_tensor_gather(&view, packed);
+  CHECK(packed[1] == 2 && packed[2] == 4 && packed[3] == 1 && packed[5] == 5);
+  view = make_view((char *)(data + 4), 0, SIZES(1), SIZES(1), data);
+  dit_tensor_gather(&view, packed);
+  CHECK(packed[0] == 4 && packed[1] == 2);
+  view = make_view((char *)data, 2, SIZES(2, 0), SIZES(1, 1), data);
+  dit_tensor_scatter(&view, packed);
+  CHECK(data[0] == 0);
+}
+
 int main(void) {
   RUN(test_numel);
   RUN(test_contiguous);
@@ -206,5 +230,6 @@ int main(void) {
   RUN(test_span);
   RUN(test_internal_overlap);
   RUN(test_alias);
+  RUN(test_gather);
   return 0;
 }

@@ -161,7 +161,20 @@ def test_inplace_and_error_cases(cases):
             for argument in built.arguments:
                 if isinstance(argument, TensorArgument) and argument.role != "in":
                     assert argument.check == "untouched" and argument.expected is None
-    assert kinds == {"null", "shape", "overlap", "partial", "entry"}
+    assert kinds == {"null", "shape", "overlap", "partial", "context", "host", "entry"}
+
+
+def test_error_cases_without_context_and_on_the_host(cases):
+    def find(function, what):
+        return expand.build(next(c for c in cases if c.function == function and c.what == what))
+
+    assert find("diopiAdd", "context ctx").no_context
+    out, x, other, _ = find("diopiAdd", "host input").arguments
+    assert (out.on_host, x.on_host, other.on_host) == (False, True, False)
+    assert [item.on_host for item in find("diopiCat", "host tensors").arguments[1]][:2] == [True, False]
+    assert find("diopiZeros", "host out").arguments[0].on_host
+    has = {(c.function, c.what.split()[0]) for c in cases if c.layout == "error"}
+    assert {kind for f in {c.function for c in cases} for kind in ("context", "host") if (f, kind) not in has} == set()
 
 
 def test_results_of_unknown_size(cases):

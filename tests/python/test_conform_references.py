@@ -204,7 +204,10 @@ def test_overflow_of_the_dtype_is_an_infinity(cases):
 
 
 def test_backward_references_use_random_gradients(cases):
+    """Except under dropout, whose reference needs them to be 1."""
     for case in cases:
+        if case.entry.random:
+            continue
         if case.function.endswith("Backward") and case.layout == "contiguous" and case.number == 0:
             for name, column in case.entry.arguments.items():
                 if name.startswith("grad") and column.is_tensor:

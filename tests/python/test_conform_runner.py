@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 import torch
-from ditorch.conform import pack, runner
+from ditorch.conform import pack, report, runner
 from ditorch.conform.case import Case, GeneratorArgument, NumberArgument, RequiredArgument, TensorArgument
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -108,13 +108,22 @@ def make_cases():
     ]
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    path = tmp_path_factory.mktemp("odd") / "libdiopi_odd.so"
+def compile_library(path, *definitions):
     command = [COMPILER, "-std=c11", "-D_GNU_SOURCE", "-fPIC", "-shared", "-I", os.path.join(ROOT, "include")]
     source = os.path.join(ROOT, "tests", "c", "vendors", "odd_diopi.c")
-    subprocess.run([*command, "-o", str(path), source, "-lm"], check=True)
+    subprocess.run([*command, *definitions, "-o", str(path), source, "-lm"], check=True)
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    return compile_library(tmp_path_factory.mktemp("odd") / "libdiopi_odd.so")
+
+
+@pytest.fixture(scope="module")
+def telling_library(tmp_path_factory):
+    """The same with diopiExtInferOutputs."""
+    return compile_library(tmp_path_factory.mktemp("telling") / "libdiopi_telling.so", "-DODD_EXTENSION")
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +194,33 @@ def test_defect(cases_pack, library, defect, case, kind, reason):
     row = run(cases_pack, library, defect, only=case)[case]
     assert (row["verdict"], row["kind"]) == ("fail", kind), row
     assert reason in row["reason"]
+
+
+def test_inference_is_compared_where_the_library_tells(cases_pack, telling_library, library):
+    rows = run(cases_pack, telling_library)
+    told = {name: row.get("inference") for name, row in rows.items() if row["verdict"] == "pass"}
+    assert told["diopiAbs/strided"] == told["diopiNonzero/some"] == "judged" and told["diopiSort/ties"] == "untold"
+    assert told["diopiAbs/error"] is None
+    assert report.format_inference(rows.values()) == (
+        "inference: results of 7 calls told before and compared, of 4 not told"
+    )
+    silent = run(cases_pack, library).values()
+    assert not any("inference" in row for row in silent) and "not checked" in report.format_inference(silent)
+
+
+@pytest.mark.parametrize(
+    ("defect", "case", "reason"),
+    [
+        ("infer shape", "diopiAbs/plain", "result 0, 'out', has 2 dimensions (4, 5); its shape is (3, 4)"),
+        ("infer rank", "diopiAbs/scalar", "result 0, 'out', has 1 dimensions"),
+        ("infer dtype", "diopiAbs/plain", "'out', has dtype 6; it is float32 (9)"),
+        ("infer count", "diopiNonzero/some", "there are 2 results; there are 1"),
+        ("infer code", "diopiAbs/plain", "returned diopiErrorOccurred (1): diopiAbs: nothing can be inferred"),
+    ],
+)
+def test_a_wrong_inference_is_a_failure(cases_pack, telling_library, defect, case, reason):
+    row = run(cases_pack, telling_library, defect, only=case)[case]
+    assert (row["verdict"], row["kind"]) == ("fail", "inference") and reason in row["reason"], row
 
 
 def test_defect_is_all_that_fails(cases_pack, library):

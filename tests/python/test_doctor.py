@@ -50,6 +50,10 @@ def test_diopi_names_every_function_and_what_it_takes(python):
     assert "refused" not in states.values(), [name for name, state in states.items() if state == "refused"]
     softmax = next(row for row in report["functions"] if row["name"] == "diopiSoftmax")
     assert softmax["dtypes"] == ["float16", "float32", "float64", "bfloat16"]
+    own = [row for row in report["functions"] if row["state"] == "implemented" and row["family"] != "library_info"]
+    untold = {row["name"] for row in own if not row["inference"]}
+    assert untold == {"diopiNormal", "diopiBernoulliScalar"}, "their callers alone know; others need a row in infer.inc"
+    assert f"for {len(own) - 2} of {len(own)} functions" in report["inference"]
 
 
 def test_diopi_says_why_a_library_is_none(python):

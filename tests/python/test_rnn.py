@@ -2,10 +2,11 @@
 
 import copy
 
-import ditorch  # noqa: F401
+import ditorch
 import pytest
 import torch
 import torch.nn as nn
+from ditorch import controls
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
@@ -111,3 +112,18 @@ def test_double_backward(close):
         grad.square().sum().backward()
         answers.append(x.grad)
     close(*answers)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU], ids=lambda k: k.__name__)
+def test_cells_on_the_cpu(kind, bias, close):
+    """A vendor without the fused cells falls back to CPU kernels that PyTorch does not have; a forced fallback does."""
+    net, x = kind(5, 7, bidirectional=True, bias=bias).cuda(), torch.randn(4, 3, 5, device="cuda", requires_grad=True)
+    results = []
+    for listed in "", "_thnn_fused_.*":
+        with controls.use(force_fallback=listed):
+            out = net(x)[0]
+            results.append([out, *torch.autograd.grad(out.square().sum(), [x, *net.parameters()])])
+    assert any("_thnn_fused" in row["operator"] for row in ditorch.fallbacks())
+    for mine, wanted in zip(*results, strict=True):
+        close(mine, wanted.cpu(), **TOLERANCE)

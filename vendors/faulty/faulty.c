@@ -90,6 +90,19 @@ diopiError_t diopiExtGetSupport(const char *function, diopiExtSupport_t *support
   return behind && behind->ext_get_support ? behind->ext_get_support(function, support) : diopiNoImplement;
 }
 
+diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t *arguments, int64_t length,
+                                  diopiExtOutput_t *outputs, int64_t *count) {
+  pthread_once(&once, start);
+  if (!behind || !behind->ext_infer_outputs) {
+    return diopiNoImplement;
+  }
+  diopiError_t code = behind->ext_infer_outputs(function, arguments, length, outputs, count);
+  if (code != diopiSuccess) {
+    snprintf(last_error, sizeof last_error, "%s", dit_diopi_library_get_error(behind));
+  }
+  return code;
+}
+
 // ---- one call
 
 static diopiError_t forward(int function, const union dit_diopi_value *values) {
@@ -153,7 +166,7 @@ static diopiError_t call_broken(int function, const union dit_diopi_value *value
   wait_for_stream(values[0].context);
   dit_memory_access_begin();
   for (int i = 0; i < count; i++) {
-    acted |= faulty_alter(&applied[i], kinds, tensors, &state) ? UINT64_C(1) << i : 0;
+    acted |= faulty_alter(&applied[i], function, tensors, &state) ? UINT64_C(1) << i : 0;
   }
   dit_memory_access_end();
   diopiError_t code = forward(function, state.values);

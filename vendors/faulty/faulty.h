@@ -61,14 +61,17 @@ struct faulty_state {
   union dit_diopi_value values[FAULTY_PARAMETERS];
   struct diopiTensor handles[FAULTY_TENSORS];  ///< altered handles
   int handle_count;
+  diopiTensorHandle_t *lists[FAULTY_PARAMETERS], firsts[FAULTY_PARAMETERS];  ///< the caller's lists, and what they had
+  int list_count;
   char *saved[FAULTY_TENSORS];  ///< contents of outputs, for `unwritten`
 };
 /// Before the wrapped function runs: alters arguments or saves outputs. True when the rule acted.
-bool faulty_alter(const struct dit_fault_rule *rule, const char *kinds, const struct faulty_tensors *tensors,
+bool faulty_alter(const struct dit_fault_rule *rule, int function, const struct faulty_tensors *tensors,
                   struct faulty_state *state);
 /// After it ran and its stream is idle. True when the rule acted.
 bool faulty_damage(const struct dit_fault_rule *rule, uint64_t call, const struct faulty_tensors *tensors,
                    struct faulty_state *state);
+/// Also puts back what lists had.
 void faulty_release(struct faulty_state *state);
 
 #endif

@@ -30,13 +30,21 @@ void faulty_collect(int function, const union dit_diopi_value *values, bool afte
 
 // ---- before the call
 
-/// A handle like `from` with another view, in the place of parameter `index`.
-static void replace(struct faulty_state *state, int index, diopiConstTensorHandle_t from,
+/// A handle like `from` with another view, in the place of parameter `index` or of its list's first tensor. The list is
+/// the caller's, whose length is not known here: it is changed for the time of the call.
+static void replace(struct faulty_state *state, int index, bool is_list, diopiConstTensorHandle_t from,
                     const struct dit_tensor_view *view) {
   struct diopiTensor *handle = &state->handles[state->handle_count++];
   *handle = *from;
   handle->view = *view;
-  state->values[index].tensor = handle;
+  if (is_list) {
+    diopiTensorHandle_t *list = state->values[index].tensors;
+    state->lists[state->list_count] = list;
+    state->firsts[state->list_count++] = list[0];
+    list[0] = handle;
+  } else {
+    state->values[index].tensor = handle;
+  }
 }
 
 /// Strides that ignore the tensor's own, in the room behind the view's: row-major where the elements suffice, else 0.
@@ -91,12 +99,27 @@ static bool swap_dtype(struct dit_tensor_view *view) {
   return false;
 }
 
+/// The tensor behind a parameter, or the first of its list; NULL when it has none before the call.
+static diopiConstTensorHandle_t get_tensor(int function, int index, bool is_list, const struct faulty_state *state) {
+  if (!is_list) {
+    return state->values[index].tensor;
+  }
+  const bool is_place =
+      dit_diopi_get_functions(NULL)[function].kinds[index] == 'O' && !dit_diopi_is_list(function, index);
+  return is_place || !state->values[index].tensors ? NULL : state->values[index].tensors[0];
+}
+
 /// Alter the first tensor for which the kind has an effect: inputs first, then outputs.
-static bool alter_first(int kind, const char *kinds, struct faulty_state *state) {
-  const char *const order[] = {"t", "o"};
+static bool alter_first(int kind, int function, struct faulty_state *state) {
+  const char *kinds = dit_diopi_get_functions(NULL)[function].kinds;
+  const char *const order[] = {"tT", "oO"};
   for (int pass = 0; pass < (kind == FAULTY_DTYPE ? 1 : 2); pass++) {
     for (int i = 0; kinds[i]; i++) {
-      const diopiConstTensorHandle_t handle = kinds[i] == order[pass][0] ? state->values[i].tensor : NULL;
+      const bool is_list = kinds[i] == order[pass][1];
+      if ((kinds[i] != order[pass][0] && !is_list) || state->list_count == FAULTY_PARAMETERS) {
+        continue;
+      }
+      const diopiConstTensorHandle_t handle = get_tensor(function, i, is_list, state);
       if (!handle || state->handle_count == FAULTY_TENSORS) {
         continue;
       }
@@ -105,30 +128,12 @@ static bool alter_first(int kind, const char *kinds, struct faulty_state *state)
                            : kind == FAULTY_OFFSET ? drop_offset(handle, &view)
                                                    : swap_dtype(&view);
       if (changed) {
-        replace(state, i, handle, &view);
+        replace(state, i, is_list, handle, &view);
         return true;
       }
     }
   }
   return false;
-}
-
-/// Move every element between the tensor and a row of bytes.
-static void move_elements(const struct dit_tensor_view *view, char *bytes, bool save) {
-  const size_t width = dit_dtype_get_size(view->dtype);
-  int64_t index[DIT_MAX_DIMS] = {0}, offset = 0;
-  for (int64_t i = 0; i < view->numel; i++) {
-    char *at = (char *)view->data + offset * (int64_t)width;
-    memcpy(save ? bytes + (size_t)i * width : at, save ? at : bytes + (size_t)i * width, width);
-    for (int dim = view->ndim - 1; dim >= 0; dim--) {
-      offset += view->strides[dim];
-      if (++index[dim] < view->sizes[dim]) {
-        break;
-      }
-      offset -= index[dim] * view->strides[dim];
-      index[dim] = 0;
-    }
-  }
 }
 
 static bool save_outputs(const struct faulty_tensors *tensors, struct faulty_state *state) {
@@ -138,7 +143,7 @@ static bool save_outputs(const struct faulty_tensors *tensors, struct faulty_sta
     if (view->numel > 0 && !state->saved[i]) {
       state->saved[i] = dit_malloc((size_t)view->numel * dit_dtype_get_size(view->dtype));
       if (state->saved[i]) {
-        move_elements(view, state->saved[i], true);
+        dit_tensor_gather(view, state->saved[i]);
         any = true;
       }
     }
@@ -146,13 +151,13 @@ static bool save_outputs(const struct faulty_tensors *tensors, struct faulty_sta
   return any;
 }
 
-bool faulty_alter(const struct dit_fault_rule *rule, const char *kinds, const struct faulty_tensors *tensors,
+bool faulty_alter(const struct dit_fault_rule *rule, int function, const struct faulty_tensors *tensors,
                   struct faulty_state *state) {
   switch (rule->kind) {
     case FAULTY_STRIDE:
     case FAULTY_OFFSET:
     case FAULTY_DTYPE:
-      return alter_first(rule->kind, kinds, state);
+      return alter_first(rule->kind, function, state);
     case FAULTY_UNWRITTEN:
       return save_outputs(tensors, state);
     default:
@@ -167,7 +172,7 @@ static bool restore_outputs(const struct faulty_tensors *tensors, struct faulty_
   bool any = false;
   for (int i = 0; i < tensors->output_count; i++) {
     if (state->saved[i]) {
-      move_elements(&tensors->outputs[i], state->saved[i], false);
+      dit_tensor_scatter(&tensors->outputs[i], state->saved[i]);
       any = true;
     } else {
       any |= dit_damage_unwritten(&tensors->outputs[i]);
@@ -227,6 +232,10 @@ bool faulty_damage(const struct dit_fault_rule *rule, uint64_t call, const struc
 }
 
 void faulty_release(struct faulty_state *state) {
+  while (state->list_count > 0) {
+    state->list_count--;
+    state->lists[state->list_count][0] = state->firsts[state->list_count];
+  }
   for (int i = 0; i < FAULTY_TENSORS; i++) {
     dit_free(state->saved[i]);
   }

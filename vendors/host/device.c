@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/blas.h"
+#include "engine/onednn.h"
 #include "host_internal.h"
 
 static enum dit_status host_init(struct dit_error *err) {
@@ -86,7 +87,7 @@ static enum dit_status host_unregister(void *ptr, struct dit_error *err) {
 
 static void describe(char *text, size_t size) {
   const char *path = blas_get_path();
-  snprintf(text, size, "matrix products by %s", *path ? path : "built-in code (no BLAS found)");
+  snprintf(text, size, "matrix products by %s; %s", *path ? path : "built-in code (no BLAS found)", onednn_describe());
 }
 
 static const struct dit_device_vtable vtable = {

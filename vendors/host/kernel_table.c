@@ -1,17 +1,10 @@
-/// The kernels of the embedded accelerator as one table.
+/// The kernels of the embedded accelerator that its operator library has no functions for, as one table.
 #include "engine/kernels.h"
 
 static const struct dit_kernel_vtable kernels = {
     .abi_version = DIT_KERNEL_ABI_VERSION,
     .struct_size = sizeof(struct dit_kernel_vtable),
-    .binary = kernel_binary,
-    .unary = kernel_unary,
-    .gemm = kernel_gemm,
-    .softmax = kernel_softmax,
-    .reduce = kernel_reduce,
     .copy = kernel_copy,
-    .fill = kernel_fill,
-    .dropout = kernel_dropout,
     .lstm_cell = kernel_lstm_cell,
     .lstm_cell_backward = kernel_lstm_cell_backward,
     .gru_cell = kernel_gru_cell,

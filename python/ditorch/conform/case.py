@@ -41,6 +41,8 @@ class TensorArgument:
     """selection: number of the argument that the indices point into; `bounds` holds the dimension."""
     alias: int | None = None
     """Number of the tensor argument whose memory this one shares exactly (out = input)."""
+    on_host: bool = False
+    """Its memory is the host's, not the device's."""
 
 
 @dataclass
@@ -85,3 +87,5 @@ class Case:
     """dtype, layout, entry: for selection on the command line."""
     deterministic: bool = True
     """The same call again must give the same bits."""
+    no_context: bool = False
+    """The context is NULL."""

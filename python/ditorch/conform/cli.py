@@ -191,7 +191,7 @@ def _run(options: argparse.Namespace) -> int:
         print(f"\n{failures}")
     for pattern in rules.list_unused():
         print(f"rule {pattern!r} matches no case of this run", file=sys.stderr)
-    print(f"\n{report.format_totals(lines)}")
+    print(f"\n{report.format_totals(lines)}\n{report.format_inference(rows)}")
     totals = report.count(lines)
     if not rows:
         print("no case ran", file=sys.stderr)

@@ -2,7 +2,8 @@
 
 The layouts of an entry run on its first rows (layout_rows), "contiguous" on every row; "inplace" gives the output the
 memory of an input; "error" makes calls that must fail: those of the entry, and automatic ones (an absent tensor, an
-output of the wrong shape, an output that overlaps itself or an input). Depends on schema, data, references, tolerance.
+output of the wrong shape, an output that overlaps itself or an input, no context, a tensor in the host's memory).
+Depends on schema, data, references, tolerance.
 """
 
 from __future__ import annotations
@@ -76,7 +77,22 @@ def _list_errors(entry: Entry, function: str) -> list[str]:
     outputs = [n for k, n in zip(info.kinds, info.parameters, strict=True) if k == "o" and n not in entry.arguments]
     if "partial" in automatic and len(outputs) == 1:
         found.append(f"partial {outputs[0]}")
+    if "context" in automatic:
+        found.append("context ctx")
+    if "host" in automatic:
+        found.append(f"host {_find_tensor(entry, info)}")
     return found
+
+
+def _find_tensor(entry: Entry, info: Any) -> str:
+    """The first tensor or list of them that is read; of functions that read none, the first that is written."""
+    for kinds in ("tT", "oO"):
+        for kind, name in zip(info.kinds[1:], info.parameters[1:], strict=True):
+            column = entry.arguments.get(name)
+            given = column is not None and bool(column.at(0) if kind in "TO" else column.at(0) is not None)
+            if kind in kinds and (given or (kind == "o" and column is None)):
+                return name
+    raise ExpansionError(f"{entry.name}: {info.name} has no tensor")
 
 
 def list_entry(entry: Entry, function: str, is_first: bool) -> Iterator[CaseId]:
@@ -227,6 +243,11 @@ class _Builder:
                 return DTYPES[chosen]
         return result.dtype or DTYPES[self.case.dtype]
 
+    def _chooses_dtype(self) -> bool:
+        """Does the entry name a dtype of an output, so that it does not follow from the inputs?"""
+        wanted = [value for name, value in self.entry.outputs.items() if name not in self.entry.arguments]
+        return any(isinstance(dtype, str) and dtype != "same" for dtypes in wanted for dtype in dtypes)
+
     def _is_unwanted(self, name: str) -> bool:
         wanted = self.entry.outputs.get(name)
         return bool(wanted) and wanted[self.row if len(wanted) > 1 else 0] is None
@@ -277,6 +298,8 @@ class _Builder:
         case = Case(str(self.case), self.case.function, arguments, tags=tags, deterministic=True)
         if random:
             tags["random"] = "yes"
+        if self._chooses_dtype():
+            tags["output"] = "chosen"
         if self.case.layout == "inplace":
             self._share(case)
         if self.case.layout == "error":
@@ -311,9 +334,14 @@ class _Builder:
             for output in set(self.changes) - set(self.entry.arguments):
                 self._reshape(case.arguments[names.index(output)], self.changes[output])
             return
+        if kind == "context":
+            case.no_context = True
+            return
         place = names.index(name)
         argument = case.arguments[place]
-        if kind == "null":
+        if kind == "host":
+            (argument[0] if isinstance(argument, list) else argument).on_host = True
+        elif kind == "null":
             case.arguments[place] = None
         elif kind == "shape":
             shape = list(argument.tensor.shape)

@@ -58,7 +58,7 @@ class Rules(NamedTuple):
 
 def _has(kinds: str, needs: str) -> bool:
     """Does a signature have what a kind of fault acts on? Lists count where their first tensor stands for them."""
-    letters = {"output": "oO", "input": "tT", "tensor": "ot"}[needs]
+    letters = {"output": "oO", "input": "tT", "tensor": "otOT"}[needs]
     return any(letter in letters for letter in kinds)
 
 

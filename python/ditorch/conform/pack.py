@@ -248,7 +248,7 @@ class _Builder:
                 f"{case.function} takes {len(kinds)} arguments after ctx, the case has {len(case.arguments)}"
             )
         parts = self._order_arguments(kinds)
-        flags = (case.expect == "error") | bool(case.deterministic) << 1 | getattr(case, "no_context", False) << 2
+        flags = (case.expect == "error") | bool(case.deterministic) << 1 | case.no_context << 2
         tags = sorted(case.tags.items())
         out = bytearray(
             struct.pack("<IHHHH", flags, len(tags), len(self.storages), len(self.tensors), len(case.arguments))

@@ -81,6 +81,19 @@ def format_totals(lines: list[Line]) -> str:
     return "\n".join(texts)
 
 
+def count_inference(rows: Iterable[Row]) -> dict[str, int]:
+    """Calls that succeeded: those whose results the library told before (judged) and those where it did not."""
+    answers = [row.get("inference", "absent") for row in rows if row["verdict"] == "pass" or "inference" in row]
+    return {name: answers.count(name) for name in ("judged", "untold", "absent")}
+
+
+def format_inference(rows: Iterable[Row]) -> str:
+    counts = count_inference(rows)
+    if not counts["judged"] and not counts["untold"]:
+        return "inference: not checked, the library has no diopiExtInferOutputs or was not asked"
+    return f"inference: results of {counts['judged']} calls told before and compared, of {counts['untold']} not told"
+
+
 def format_failures(rows: Iterable[Row], limit: int) -> str:
     """What is wrong, the first cases of each function; `limit` per function, 0: all."""
     seen: dict[str, int] = {}
@@ -103,7 +116,8 @@ def write_json(path: str, about: Row, rows: list[Row]) -> None:
     lines = summarize(rows)
     functions = {line.function: {"verdict": line.verdict, **line.counts, "without": line.dtypes} for line in lines}
     with open(path, "w", encoding="utf-8") as stream:
-        json.dump({"about": about, "totals": count(lines), "functions": functions, "cases": rows}, stream, indent=1)
+        totals = {**count(lines), "inference": count_inference(rows)}
+        json.dump({"about": about, "totals": totals, "functions": functions, "cases": rows}, stream, indent=1)
         stream.write("\n")
 
 

@@ -19,7 +19,7 @@ from .names import DTYPE_SETS, LAYOUTS
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases")
 STANDARD_LAYOUTS = ("contiguous", "transposed", "strided", "offset", "expanded", "mixed", "channels_last")
-AUTOMATIC_ERRORS = ("null", "shape", "overlap", "partial")
+AUTOMATIC_ERRORS = ("null", "shape", "overlap", "partial", "context", "host")
 
 _ENTRY_KEYS = {
     "name": str,

@@ -237,3 +237,29 @@ diopiError_t diopiUniformInp(diopiContextHandle_t ctx, diopiTensorHandle_t inout
   diopiGeneratorGetSeedAndOffset(generator, &seed, &offset);
   return diopiGeneratorSetSeedAndOffset(generator, seed, offset + !has_defect("offset", out.numel));
 }
+
+#ifdef ODD_EXTENSION
+uint32_t diopiExtGetVersion(void) {
+  return DIOPI_EXT_VERSION;
+}
+
+/// Results of diopiAbs and diopiNonzero; of nothing else.
+diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t *arguments, int64_t length,
+                                  diopiExtOutput_t *outputs, int64_t *count) {
+  const bool known = strcmp(function, "diopiAbs") == 0 || strcmp(function, "diopiNonzero") == 0;
+  if (!known || length != 2) {
+    return diopiNoImplement;
+  }
+  if (!arguments[1].given || !arguments[1].tensor || has_defect("infer code", -1)) {
+    return fail(function, "nothing can be inferred");
+  }
+  struct view input = look(arguments[1].tensor);
+  outputs[0].ndim = strcmp(function, "diopiNonzero") == 0 ? -1 : input.ndim + has_defect("infer rank", input.numel);
+  outputs[0].dtype = outputs[0].ndim == -1 || has_defect("infer dtype", input.numel) ? diopi_dtype_int64 : input.dtype;
+  for (int64_t i = 0; i < input.ndim; i++) {
+    outputs[0].sizes[i] = input.sizes[i] + has_defect("infer shape", input.numel);
+  }
+  *count = 1 + has_defect("infer count", input.numel);
+  return diopiSuccess;
+}
+#endif

@@ -6,13 +6,13 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <link.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "dit/log.h"
 #include "dit/options.h"
+#include "packages.h"
 
 enum { ROW_MAJOR = 101, NO_TRANSPOSE = 111, TRANSPOSE = 112 };  // CBLAS's numbers
 typedef void sgemm_function(int order, int trans_a, int trans_b, int m, int n, int k, float alpha, const float *a,
@@ -25,12 +25,6 @@ static sgemm_function *sgemm;
 static dgemm_function *dgemm;
 static char loaded_path[4096];
 
-/// A symbol as a function pointer; ISO C has no cast for it.
-static void load_symbol(void *library, const char *name, void *function) {
-  void *symbol = dlsym(library, name);
-  memcpy(function, &symbol, sizeof(symbol));
-}
-
 static bool load_library(const char *path) {
   static const char *const prefixes[] = {"", "scipy_"};
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -41,11 +35,11 @@ static bool load_library(const char *path) {
     char name[64];
     void (*set_threads)(int);
     snprintf(name, sizeof(name), "%scblas_sgemm", prefixes[i]);
-    load_symbol(library, name, &sgemm);
+    packages_load_symbol(library, name, &sgemm);
     snprintf(name, sizeof(name), "%scblas_dgemm", prefixes[i]);
-    load_symbol(library, name, &dgemm);
+    packages_load_symbol(library, name, &dgemm);
     snprintf(name, sizeof(name), "%sopenblas_set_num_threads", prefixes[i]);
-    load_symbol(library, name, &set_threads);
+    packages_load_symbol(library, name, &set_threads);
     if (sgemm && dgemm && set_threads) {
       set_threads(1);
     }
@@ -80,49 +74,8 @@ static bool search_packages(const char *packages) {
   return found;
 }
 
-struct packages_search {
-  char folders[8][1024];
-  int count;
-};
-
-/// The site-packages (or dist-packages) folder of any loaded library, torch's for one.
-static int collect_packages(struct dl_phdr_info *info, size_t size, void *context) {
-  struct packages_search *search = context;
-  (void)size;
-  const char *name = info->dlpi_name ? info->dlpi_name : "";
-  const char *at = strstr(name, "-packages/");
-  size_t length = at ? (size_t)(at - name) + strlen("-packages") : 0;
-  if (!at || length >= sizeof(search->folders[0]) || search->count == 8) {
-    return 0;
-  }
-  for (int i = 0; i < search->count; i++) {
-    if (strncmp(search->folders[i], name, length) == 0 && search->folders[i][length] == '\0') {
-      return 0;
-    }
-  }
-  memcpy(search->folders[search->count], name, length);
-  search->folders[search->count++][length] = '\0';
-  return 0;
-}
-
 static bool search_all(void) {
-  struct packages_search search = {.count = 0};
-  Dl_info self;
-  char folder[2048];
-  if (dladdr((const void *)&once, &self) && self.dli_fname && strchr(self.dli_fname, '/')) {
-    snprintf(folder, sizeof(folder), "%.*s/../..", (int)(strrchr(self.dli_fname, '/') - self.dli_fname),
-             self.dli_fname);
-    if (search_packages(folder)) {
-      return true;
-    }
-  }
-  dl_iterate_phdr(collect_packages, &search);  // no dlopen inside the callback
-  for (int i = 0; i < search.count; i++) {
-    if (search_packages(search.folders[i])) {
-      return true;
-    }
-  }
-  return load_library("libopenblas.so.0") || load_library("libblas.so.3");
+  return packages_search(search_packages) || load_library("libopenblas.so.0") || load_library("libblas.so.3");
 }
 
 static void find_blas(void) {

@@ -180,7 +180,7 @@ void cast_half_to_float(float *restrict dst, const uint16_t *restrict src, int64
   const int64_t done = HALF_VECTORS(half_to_float);
   half_to_float_plain(dst + done, src + done, count - done);
 }
-void cast_half_from_float(uint16_t *restrict dst, const float *restrict src, int64_t count) {
+static void cast_half_from_float(uint16_t *restrict dst, const float *restrict src, int64_t count) {
   const int64_t done = HALF_VECTORS(half_from_float);
   half_from_float_plain(dst + done, src + done, count - done);
 }
@@ -197,7 +197,7 @@ KERNEL_INLINE void cast_bfloat_from_float_body(uint16_t *restrict dst, const flo
 }
 KERNEL_MULTI(, cast_bfloat_to_float, (float *restrict dst, const uint16_t *restrict src, int64_t count),
              (dst, src, count))
-KERNEL_MULTI(, cast_bfloat_from_float, (uint16_t *restrict dst, const float *restrict src, int64_t count),
+KERNEL_MULTI(static, cast_bfloat_from_float, (uint16_t *restrict dst, const float *restrict src, int64_t count),
              (dst, src, count))
 
 static void unpack_small(float *dst, int dtype, const void *src, int64_t count) {

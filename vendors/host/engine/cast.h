@@ -15,10 +15,8 @@ void cast_scatter(char *dst, int64_t stride, const void *src, int width, int64_t
 /// Strided copy of same-typed elements.
 void cast_move(char *dst, int64_t dst_stride, const char *src, int64_t src_stride, int width, int64_t count);
 
-/// Widen to float and round back: half, bfloat16.
+/// Widen to float: half, bfloat16.
 void cast_half_to_float(float *restrict dst, const uint16_t *restrict src, int64_t count);
-void cast_half_from_float(uint16_t *restrict dst, const float *restrict src, int64_t count);
 void cast_bfloat_to_float(float *restrict dst, const uint16_t *restrict src, int64_t count);
-void cast_bfloat_from_float(uint16_t *restrict dst, const float *restrict src, int64_t count);
 
 #endif

@@ -251,6 +251,22 @@ static void transpose_bands(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/// A run of a few elements that is not contiguous on both sides: the second dimension is walked first where it is
+/// longer.
+static void lengthen_run(struct nest *nest) {
+  if (nest->ndim < 2 || nest->sizes[0] >= TILE_LEAST || nest->sizes[1] <= nest->sizes[0]) {
+    return;
+  }
+  const int64_t size = nest->sizes[0];
+  nest->sizes[0] = nest->sizes[1];
+  nest->sizes[1] = size;
+  for (int i = 0; i < 2; i++) {
+    const int64_t stride = nest->strides[i][0];
+    nest->strides[i][0] = nest->strides[i][1];
+    nest->strides[i][1] = stride;
+  }
+}
+
 static void copy_all(void *argument) {
   struct copy_task *task = argument;
   if (is_transpose(task)) {
@@ -268,6 +284,7 @@ static void copy_all(void *argument) {
     run_rows(task);
     return;
   }
+  lengthen_run(&task->nest);
   nest_run(&task->nest, copy_run, task);
 }
 
@@ -362,6 +379,14 @@ enum dit_status kernel_fill(void *stream, const struct dit_tensor_view *out, str
     return DIT_OK;
   }
   task.width = (int)dit_dtype_get_size(out->dtype);
+  if (!stream && out->flags & DIT_TENSOR_CONTIGUOUS && out->numel <= NEST_GRAIN) {
+    char *data = out->data;
+    task.nest.strides[0][0] = task.width;
+    dit_memory_access_begin();
+    fill_run(&task, &data, out->numel);
+    dit_memory_access_end();
+    return DIT_OK;
+  }
   nest_init(&task.nest, 1, &out);
   return host_stream_launch(stream, fill_all, &task, sizeof(task), err);
 }

@@ -1,10 +1,10 @@
 /// The matrix product kernel: out = beta * bias + alpha * a @ b for a batch of matrices.
 ///
-/// float and double: tiny products by a direct loop, others by BLAS where one was found, else by the built-in blocked
-/// code. half and bfloat16 are widened to float, accumulated there and rounded once. Complex matrices are four real
-/// products of their parts. Integers multiply in plain C and wrap. Strides that BLAS cannot take are packed
-/// first; large products are cut into tiles by shape alone. Without memory for packing a plain loop does the work:
-/// slow, but right.
+/// float: tiny products by a direct loop, others by oneDNN or BLAS where one was found, else by the built-in blocked
+/// code; double the same without oneDNN. half and bfloat16 go to oneDNN, else they are widened to float, accumulated
+/// there and rounded once. Complex matrices are four real products of their parts. Integers multiply in plain C and
+/// wrap. Strides that BLAS cannot take are packed first; large products are cut into tiles by shape alone. Without
+/// memory for packing a plain loop does the work: slow, but right.
 #include "gemm.h"
 
 #include <math.h>
@@ -16,6 +16,11 @@
 #include "dit/parallel.h"
 #include "host.h"
 #include "kernels.h"
+#include "onednn.h"
+
+// Multiplications of a call from which on oneDNN pays: float has BLAS beside it, the half types must be widened else.
+#define ONEDNN_FLOAT 524288.0
+#define ONEDNN_HALF 65536.0
 
 /// One operand: strides in elements for batch, row, column.
 struct operand {
@@ -179,12 +184,13 @@ static void run_tiles(void *context, int64_t begin, int64_t end) {
   }
 }
 
-/// Cut by shape alone: pieces of at least 2^20 multiplications, not thinner than 64 rows or 128 columns.
+/// Cut by shape alone: pieces of at least 2^21 multiplications, not thinner than 128 rows or 256 columns: BLAS packs
+/// both matrices anew for every piece.
 static void set_tiles(struct tiled_task *task) {
   const struct gemm_problem *p = task->problem;
-  int64_t wanted = (int64_t)((double)p->m * (double)p->n * (double)p->k / 2097152.0);
+  int64_t wanted = (int64_t)((double)p->m * (double)p->n * (double)p->k / 4194304.0);
   wanted = wanted > 64 ? 64 : wanted < 1 ? 1 : wanted;
-  int64_t most_rows = (p->m + 63) / 64, most_columns = (p->n + 127) / 128;
+  int64_t most_rows = (p->m + 127) / 128, most_columns = (p->n + 255) / 256;
   task->row_tiles = wanted < most_rows ? wanted : most_rows;
   int64_t left = wanted / task->row_tiles;
   task->column_tiles = left < 1 ? 1 : left < most_columns ? left : most_columns;
@@ -409,6 +415,21 @@ static void run_integer_batch(void *context, int64_t begin, int64_t end) {
 
 // ---- half types: one matrix at a time in float
 
+/// One matrix of the operand as dense floats in the order it lies in; `strides` says which that is.
+static void widen_matrix(const struct operand *operand, int64_t batch, int dtype, float *dense, int64_t strides[2]) {
+  struct operand turned = *operand;
+  const bool columns = operand->strides[1] < operand->strides[2];
+  if (columns) {
+    turned.sizes[1] = operand->sizes[2];
+    turned.sizes[2] = operand->sizes[1];
+    turned.strides[1] = operand->strides[2];
+    turned.strides[2] = operand->strides[1];
+  }
+  copy_matrix(&turned, batch, dtype, dense, DIT_DTYPE_F32, false);
+  strides[0] = columns ? 1 : operand->sizes[2];
+  strides[1] = columns ? operand->sizes[1] : 1;
+}
+
 static bool multiply_half(struct gemm_task *task, int64_t batch) {
   const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
   float *room = dit_malloc(sizeof(float) * (size_t)(m * k + k * n + m * n));
@@ -416,22 +437,20 @@ static bool multiply_half(struct gemm_task *task, int64_t batch) {
     return false;
   }
   float *a = room, *b = a + m * k, *c = b + k * n;
-  copy_matrix(&task->a, batch, task->dtype, a, DIT_DTYPE_F32, false);
-  copy_matrix(&task->b, batch, task->dtype, b, DIT_DTYPE_F32, false);
-  if (task->has_bias) {
-    copy_matrix(&task->bias, batch, task->dtype, c, DIT_DTYPE_F32, false);
-  }
   struct gemm_problem problem = {.m = m,
                                  .n = n,
                                  .k = k,
                                  .a = a,
                                  .b = b,
                                  .c = c,
-                                 .a_strides = {k, 1},
-                                 .b_strides = {n, 1},
                                  .c_strides = {n, 1},
                                  .alpha = task->alpha,
                                  .beta = task->has_bias ? task->beta : 0};
+  widen_matrix(&task->a, batch, task->dtype, a, problem.a_strides);
+  widen_matrix(&task->b, batch, task->dtype, b, problem.b_strides);
+  if (task->has_bias) {
+    copy_matrix(&task->bias, batch, task->dtype, c, DIT_DTYPE_F32, false);
+  }
   gemm_multiply(&problem);
   copy_matrix(&task->out, batch, task->dtype, c, DIT_DTYPE_F32, true);
   dit_free(room);
@@ -447,6 +466,48 @@ static void run_half_batch(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/// Is it quicker there? BLAS is for a few columns, and for a few rows against columns that lie contiguous.
+static bool is_for_onednn(const struct gemm_task *task) {
+  const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
+  const double work = (double)m * (double)n * (double)k * (double)task->out.sizes[0];
+  if (task->dtype == DIT_DTYPE_F32) {
+    return work >= ONEDNN_FLOAT && n >= 16 && (m >= 128 || task->b.strides[2] == 1) && onednn_is_available();
+  }
+  return (task->dtype == DIT_DTYPE_F16 || task->dtype == DIT_DTYPE_BF16) && work >= ONEDNN_HALF &&
+         onednn_is_available();
+}
+
+/// The whole batch by oneDNN, which reads the half types as they are; out is right afterwards, or written again.
+static bool try_onednn(const struct gemm_task *task) {
+  const struct operand *bias = &task->bias;
+  const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
+  if (task->alpha != 1 || (task->has_bias && (task->beta != 1 || bias->data == task->out.data)) ||
+      !is_for_onednn(task)) {
+    return false;
+  }
+  struct onednn_gemm_call call = {.batch = task->out.sizes[0],
+                                  .m = m,
+                                  .n = n,
+                                  .k = k,
+                                  .a = task->a.data,
+                                  .b = task->b.data,
+                                  .out = task->out.data,
+                                  .dtype = task->dtype};
+  memcpy(call.a_strides, task->a.strides, sizeof(call.a_strides));
+  memcpy(call.b_strides, task->b.strides, sizeof(call.b_strides));
+  memcpy(call.out_strides, task->out.strides, sizeof(call.out_strides));
+  if (task->has_bias && (call.batch == 1 || bias->strides[0] == 0) && (m == 1 || bias->strides[1] == 0) &&
+      (n == 1 || bias->strides[2] == 1)) {
+    call.bias = bias->data;
+  } else if (task->has_bias) {
+    call.adds = true;
+    for (int64_t batch = 0; batch < call.batch; batch++) {
+      copy_bias(task, batch);
+    }
+  }
+  return onednn_multiply(&call);
+}
+
 static void run_gemm(void *argument) {
   struct gemm_task *task = argument;
   const int64_t batches = task->out.sizes[0], k = task->a.sizes[2];
@@ -457,6 +518,9 @@ static void run_gemm(void *argument) {
   }
   if (k == 0) {
     multiply_plain(task);
+    return;
+  }
+  if (try_onednn(task)) {
     return;
   }
   // many small matrices: one thread each; few large ones: all threads on each

@@ -376,7 +376,7 @@ bool pointwise_is_supported(const struct pointwise *run) {
 
 /// Every operand as the loop wants it, and little of it: no nest is needed.
 static bool is_simple(const struct pointwise *run) {
-  if (run->views[0]->numel > NEST_GRAIN) {
+  if (run->views[0]->numel > NEST_GRAIN || !run->loop) {
     return false;
   }
   for (int i = 0; i < run->outputs + run->inputs; i++) {
@@ -398,14 +398,14 @@ static void run_simple(const struct pointwise *run) {
 
 enum dit_status pointwise_run(const struct pointwise *run, struct dit_error *err) {
   (void)err;
+  if (DIT_LIKELY(is_simple(run))) {
+    run_simple(run);
+    return DIT_OK;
+  }
   if (!pointwise_is_supported(run)) {
     return DIT_ERR_UNSUPPORTED;
   }
   if (run->views[0]->numel == 0) {
-    return DIT_OK;
-  }
-  if (is_simple(run)) {
-    run_simple(run);
     return DIT_OK;
   }
   struct pointwise_task task;

@@ -9,20 +9,35 @@
 #include "simd.h"
 
 #define POOL_LANES 16
+#define POOL_RUN 256      // most windows that are taken together
+#define POOL_RUN_LEAST 8  // fewer are not worth it
+
+struct pool_task {
+  const struct pool_shape *shape;
+  char *result;
+  const char *x;
+  const int64_t *indices;
+  int64_t *made_indices;
+  int64_t in_plane, out_plane, size;
+  int64_t alike, alike_end, stride;  ///< windows of a row that have one size and lie `stride` elements apart
+};
 
 #define REAL float
+#define INDEX int32_t
 #define LOWEST (-INFINITY)
 #define IS_NAN(x) ((x) != (x))
 #define NAME(x) x##_f32
 #define BODY(x) x##_f32_body
 #include "pool_loops.h"
 #define REAL double
+#define INDEX int64_t
 #define LOWEST (-(double)INFINITY)
 #define IS_NAN(x) ((x) != (x))
 #define NAME(x) x##_f64
 #define BODY(x) x##_f64_body
 #include "pool_loops.h"
 #define REAL int64_t
+#define INDEX int64_t
 #define LOWEST INT64_MIN
 #define IS_NAN(x) false
 #define NAME(x) x##_i64
@@ -61,15 +76,6 @@ void pool_set_adaptive(struct pool_axis *axis) {
   }
 }
 
-struct pool_task {
-  const struct pool_shape *shape;
-  char *result;
-  const char *x;
-  const int64_t *indices;
-  int64_t *made_indices;
-  int64_t in_plane, out_plane, size;
-};
-
 static void init_task(struct pool_task *task, const struct pool_shape *s) {
   memset(task, 0, sizeof *task);
   task->shape = s;
@@ -83,22 +89,47 @@ static void run_planes(struct pool_task *task, void (*body)(void *, int64_t, int
   dit_parallel_for(0, task->shape->planes, 16384 / (work + 1) + 1, body, task);
 }
 
+/// Windows of full size that begin at equal distances; none when positions do not fit the loops' indices.
+static void find_alike(struct pool_task *task) {
+  const struct pool_axis *axis = &task->shape->axis[2];
+  int64_t full = 0, at = 0;
+  for (int64_t x = 0; x < axis->out; x++) {
+    full = axis->count[x] > full ? axis->count[x] : full;
+  }
+  while (at < axis->out && axis->count[at] != full) {
+    at++;
+  }
+  task->alike = task->alike_end = at;
+  if (at + 1 >= axis->out || task->in_plane > INT32_MAX) {
+    return;
+  }
+  task->stride = axis->begin[at + 1] - axis->begin[at];
+  for (task->alike_end++; task->alike_end < axis->out; task->alike_end++) {
+    const int64_t end = task->alike_end;
+    if (axis->count[end] != full || axis->begin[end] - axis->begin[end - 1] != task->stride) {
+      break;
+    }
+  }
+  if (task->alike_end - task->alike < POOL_RUN_LEAST) {
+    task->alike_end = task->alike;
+  }
+}
+
 static void run_max(void *context, int64_t begin, int64_t end) {
   const struct pool_task *task = context;
-  const struct pool_shape *s = task->shape;
   for (int64_t i = begin; i < end; i++) {
     char *out = task->result + i * task->out_plane * task->size;
     const char *in = task->x + i * task->in_plane * task->size;
     int64_t *indices = task->made_indices ? task->made_indices + i * task->out_plane : NULL;
-    switch (s->work) {
+    switch (task->shape->work) {
       case DIT_DTYPE_F32:
-        max_plane_f32(s, (float *)out, indices, (const float *)in);
+        max_plane_f32(task, (float *)out, indices, (const float *)in);
         break;
       case DIT_DTYPE_F64:
-        max_plane_f64(s, (double *)out, indices, (const double *)in);
+        max_plane_f64(task, (double *)out, indices, (const double *)in);
         break;
       default:
-        max_plane_i64(s, (int64_t *)out, indices, (const int64_t *)in);
+        max_plane_i64(task, (int64_t *)out, indices, (const int64_t *)in);
     }
   }
 }
@@ -109,11 +140,13 @@ void pool_max(const struct pool_shape *shape, void *out, int64_t *indices, const
   task.result = out;
   task.made_indices = indices;
   task.x = in;
+  find_alike(&task);
   run_planes(&task, run_max);
 }
 
 /// The loops of mean for one type: rows of a window that are long enough are summed in lanes.
-#define RUN_MEAN(type, suffix) (wide ? mean_wide_plane_##suffix : mean_plane_##suffix)(s, (type *)out, (const type *)in)
+#define RUN_MEAN(type, suffix) \
+  (wide ? mean_wide_plane_##suffix : mean_plane_##suffix)(task, (type *)out, (const type *)in)
 
 static void run_mean(void *context, int64_t begin, int64_t end) {
   const struct pool_task *task = context;
@@ -140,6 +173,7 @@ void pool_mean(const struct pool_shape *shape, void *out, const void *in) {
   init_task(&task, shape);
   task.result = out;
   task.x = in;
+  find_alike(&task);
   run_planes(&task, run_mean);
 }
 

@@ -30,6 +30,10 @@ void pool_set_adaptive(struct pool_axis *axis);
 /// The largest element of each window; a NaN wins. `indices`, when not NULL, gets its position in the plane.
 void pool_max(const struct pool_shape *shape, void *out, int64_t *indices, const void *in);
 void pool_mean(const struct pool_shape *shape, void *out, const void *in);
+/// The same for tensors whose channels lie side by side: [planes][position][channels]; `planes` is the batch alone. A
+/// plane has less than 2^31 positions.
+void pool_max_last(const struct pool_shape *shape, int64_t channels, void *out, int64_t *indices, const void *in);
+void pool_mean_last(const struct pool_shape *shape, int64_t channels, void *out, const void *in);
 /// Are all of `count` indices positions of a plane?
 bool pool_check_indices(const int64_t *indices, int64_t count, int64_t plane);
 /// grad_in = 0, then each element of grad_out is added at its index.

@@ -1,8 +1,8 @@
 /// Reductions over any set of dimensions (reduce.h): how a tensor is cut and walked.
 ///
 /// Accumulation is float for float, half and bfloat16 results, double for double, 64-bit integer for integers. Sums are
-/// pairwise: blocks of ROW_BLOCK (or ROW_BLOCK_DIRECT) elements (or cascades of COLUMN_STEP rows) added in a tree, so
-/// the error grows with log n. How the work is cut depends on shapes and strides alone, never on the number of threads:
+/// pairwise: leaves of ROW_STAGE (or ROW_DIRECT) elements (or cascades of COLUMN_STEP rows) added in a tree, so the
+/// error grows with log n. How the work is cut depends on shapes and strides alone, never on the number of threads:
 /// results repeat on any machine size.
 #include "reduce.h"
 
@@ -16,11 +16,14 @@
 #include "kernels.h"
 #include "nest.h"
 
-#define ROW_BLOCK NEST_BLOCK   // elements per leaf when they are staged
-#define ROW_BLOCK_DIRECT 2048  // when they are added where they lie
+#define ROW_STAGE 2048    // elements per leaf when they are staged
+#define ROW_DIRECT 65536  // when they are folded where they lie
+#define ROWS_TOGETHER 256
 #define CHUNK_ELEMENTS 131072  // least work of a chunk
+#define CHUNK_UNIT 2048
 #define COLUMN_BLOCK 256
 #define COLUMN_STEP 32
+#define COLUMN_ROWS 8  // staged at once
 #define COLUMN_LEVELS 5
 #define MAX_CHUNKS 256
 
@@ -38,12 +41,14 @@ struct reduce_task {
   const char *in;
   char *out;
   int in_dtype, out_dtype, work;
+  int element;  ///< what the fold's loops read: the work type, or a smaller one that they widen
   int in_width, out_width;
   bool convert_twice;  ///< elements are rounded to the result dtype before they are added
   enum reduce_kind kind;
   double parameter;
   const struct reduce_fold *fold;
   bool rows;              ///< the innermost memory dimension is reduced
+  bool direct;            ///< rows: their innermost runs are folded where they lie
   int64_t leaf;           ///< elements per leaf of the tree
   int64_t chunks, chunk;  ///< of the reduced index, when few results share much work
 };
@@ -52,30 +57,37 @@ static int get_width(int work) {
   return (int)dit_dtype_get_size(work);
 }
 
-/// `count` elements from `data` with a byte stride, in the work type. Returns `data` itself when nothing has to be
-/// done.
-static const void *load_block(const struct reduce_task *task, const char *data, int64_t stride, int64_t count,
-                              char *room) {
-  char raw[NEST_BLOCK * 16], rounded[NEST_BLOCK * 8];
+static bool is_as_stored(const struct reduce_task *task) {
+  return task->in_dtype == task->element && !task->convert_twice;
+}
+
+/// `count` elements from `data` with a byte stride, as the fold reads them, into `room`.
+static void load_block(const struct reduce_task *task, const char *data, int64_t stride, int64_t count, char *room) {
+  _Alignas(64) char raw[NEST_BLOCK * 16], rounded[NEST_BLOCK * 8];
+  const int width = (int)dit_dtype_get_size(task->element);
   const bool strided = stride != task->in_width && count > 1;
-  if (task->in_dtype == task->work && !task->convert_twice) {
-    if (!strided) {
-      return data;
-    }
+  if (is_as_stored(task)) {
     cast_gather(room, data, stride, task->in_width, count);
-    return room;
+    return;
   }
-  if (strided) {
-    cast_gather(raw, data, stride, task->in_width, count);
-    data = raw;
+  if (!strided && !task->convert_twice) {
+    cast_block(task->element, room, task->in_dtype, data, count);
+    return;
   }
-  if (task->convert_twice) {
-    cast_block(task->out_dtype, rounded, task->in_dtype, data, count);
-    cast_block(task->work, room, task->out_dtype, rounded, count);
-  } else {
-    cast_block(task->work, room, task->in_dtype, data, count);
+  for (int64_t done = 0; done < count; done += NEST_BLOCK) {
+    const int64_t n = count - done < NEST_BLOCK ? count - done : NEST_BLOCK;
+    const char *from = data + done * stride;
+    if (strided) {
+      cast_gather(raw, from, stride, task->in_width, n);
+      from = raw;
+    }
+    if (task->convert_twice) {
+      cast_block(task->out_dtype, rounded, task->in_dtype, from, n);
+      cast_block(task->element, room + done * width, task->out_dtype, rounded, n);
+    } else {
+      cast_block(task->element, room + done * width, task->in_dtype, from, n);
+    }
   }
-  return room;
 }
 
 /// What remains to be done to the folded values: division, root.
@@ -118,25 +130,13 @@ static void store_results(const struct reduce_task *task, char *out, int64_t str
 
 static union reduce_value fold_row(const struct reduce_task *task, const void *block, int64_t count) {
   union reduce_value result;
-  task->fold->row(block, count, task->parameter, &result);
+  reduce_fold_rows(task->fold, block, count, 1, 0, task->parameter, &result);
   return result;
 }
 
 static union reduce_value join_two(const struct reduce_task *task, union reduce_value a, union reduce_value b) {
   task->fold->merge(&a, &b, 1);
   return a;
-}
-
-static void fill_identity(const struct reduce_task *task, char *line, int64_t count) {
-  const size_t width = (size_t)get_width(task->work), bytes = width * (size_t)count;
-  if (task->fold->identity.i == 0) {
-    memset(line, 0, bytes);
-    return;
-  }
-  memcpy(line, &task->fold->identity, width);
-  for (size_t done = width; done < bytes; done *= 2) {  // doubling: few long copies
-    memcpy(line + done, line, done < bytes - done ? done : bytes - done);
-  }
 }
 
 // ---- rows: one result at a time
@@ -152,21 +152,45 @@ static int64_t locate(const struct axes *axes, int64_t index, int64_t *run) {
   return offset;
 }
 
-static union reduce_value fold_leaf(const struct reduce_task *task, const char *base, int64_t begin, int64_t end) {
-  _Alignas(64) char block[ROW_BLOCK * 8], part[ROW_BLOCK * 8];
-  if (task->leaf == ROW_BLOCK_DIRECT) {
-    return fold_row(task, base + begin * task->in_width, end - begin);
+/// Runs of the innermost reduced dimension where they lie; many short ones at once.
+static union reduce_value fold_runs(const struct reduce_task *task, const char *base, int64_t begin, int64_t end) {
+  const struct axes *axes = &task->reduced;
+  _Alignas(64) char values[ROWS_TOGETHER * 8];
+  union reduce_value total = task->fold->identity;
+  for (int64_t at = begin, taken; at < end; at += taken) {
+    int64_t run;
+    const char *data = base + locate(axes, at, &run);
+    union reduce_value value;
+    if (run == axes->sizes[0] && axes->ndim > 1 && end - at >= 2 * run) {
+      const int64_t left = axes->sizes[1] - at / run % axes->sizes[1], whole = (end - at) / run;
+      int64_t rows = left < whole ? left : whole;
+      rows = rows < ROWS_TOGETHER ? rows : ROWS_TOGETHER;
+      reduce_fold_rows(task->fold, data, run, rows, axes->in[1], task->parameter, values);
+      reduce_join(task->fold, values, rows);
+      memcpy(&value, values, (size_t)task->fold->value_width);
+      taken = rows * run;
+    } else {
+      taken = run < end - at ? run : end - at;
+      value = fold_row(task, data, taken);
+    }
+    total = at == begin ? value : join_two(task, total, value);
   }
-  int64_t run, offset = locate(&task->reduced, begin, &run);
-  if (run >= end - begin) {
-    return fold_row(task, load_block(task, base + offset, task->reduced.in[0], end - begin, block), end - begin);
+  return total;
+}
+
+/// Not inlined: the tree's recursion must not carry the block.
+__attribute__((noinline)) static union reduce_value fold_leaf(const struct reduce_task *task, const char *base,
+                                                              int64_t begin, int64_t end) {
+  _Alignas(64) char block[ROW_STAGE * 8];
+  if (task->direct) {
+    return fold_runs(task, base, begin, end);
   }
-  int width = get_width(task->work);
+  const int width = (int)dit_dtype_get_size(task->element);
+  int64_t run;
   for (int64_t at = begin; at < end; at += run) {
-    offset = locate(&task->reduced, at, &run);
+    const int64_t offset = locate(&task->reduced, at, &run);
     run = run < end - at ? run : end - at;
-    memcpy(block + (at - begin) * width, load_block(task, base + offset, task->reduced.in[0], run, part),
-           (size_t)(run * width));
+    load_block(task, base + offset, task->reduced.in[0], run, block + (at - begin) * width);
   }
   return fold_row(task, block, end - begin);
 }
@@ -194,14 +218,46 @@ static void locate_kept(const struct reduce_task *task, int64_t index, const cha
   }
 }
 
+/// Neighbouring results whose rows are single runs, at most `most`. Returns how many; 0 when they must go one by one.
+static int64_t fold_together(const struct reduce_task *task, int64_t first, int64_t most, const char *in, char *out) {
+  _Alignas(64) char results[ROWS_TOGETHER * 8], block[ROW_STAGE * 8];
+  const int64_t length = task->reduced.numel, step = task->kept.in[0];
+  const int64_t left = task->kept.sizes[0] - first % task->kept.sizes[0];
+  int64_t rows = most < left ? most : left;
+  if (task->reduced.ndim > 1 || length > task->leaf) {
+    return 0;
+  }
+  rows = rows < ROWS_TOGETHER ? rows : ROWS_TOGETHER;
+  if (task->direct) {
+    reduce_fold_rows(task->fold, in, length, rows, step, task->parameter, results);
+  } else {
+    const int64_t width = length * (int)dit_dtype_get_size(task->element);
+    rows = rows < ROW_STAGE / length ? rows : ROW_STAGE / length;
+    if (step == length * task->in_width && task->reduced.in[0] == task->in_width) {
+      load_block(task, in, task->in_width, rows * length, block);
+    } else {
+      for (int64_t row = 0; row < rows; row++) {
+        load_block(task, in + row * step, task->reduced.in[0], length, block + row * width);
+      }
+    }
+    reduce_fold_rows(task->fold, block, length, rows, width, task->parameter, results);
+  }
+  store_results(task, out, task->kept.out[0], results, rows);
+  return rows;
+}
+
 static void run_rows(void *context, int64_t begin, int64_t end) {
   const struct reduce_task *task = context;
-  for (int64_t k = begin; k < end; k++) {
+  for (int64_t k = begin, taken; k < end; k += taken) {
     const char *in;
     char *out;
     locate_kept(task, k, &in, &out);
-    union reduce_value sum = fold_tree(task, in, 0, task->reduced.numel);
-    store_results(task, out, task->out_width, &sum, 1);
+    taken = fold_together(task, k, end - k, in, out);
+    if (taken == 0) {
+      union reduce_value sum = fold_tree(task, in, 0, task->reduced.numel);
+      store_results(task, out, task->out_width, &sum, 1);
+      taken = 1;
+    }
   }
 }
 
@@ -253,40 +309,56 @@ static void reduce_rows(struct reduce_task *task) {
 
 // ---- columns: a block of neighbouring results at a time
 
-/// Fold the rows [begin, end) of the reduced index over `width` neighbouring columns into `total` (work type).
+/// Take `rows` rows of `columns` neighbours into the running values; rows that are not as the fold reads them are
+/// staged.
+static void take_rows(const struct reduce_task *task, char *total, const char *data, int64_t columns, int64_t rows) {
+  _Alignas(64) char room[COLUMN_ROWS * COLUMN_BLOCK * 8];
+  const int64_t step = task->reduced.in[0];
+  if (is_as_stored(task) && (task->kept.in[0] == task->in_width || columns == 1)) {
+    task->fold->column(total, data, columns, rows, step, task->parameter);
+    return;
+  }
+  const int64_t width = columns * (int64_t)dit_dtype_get_size(task->element);
+  for (int64_t row = 0; row < rows; row += COLUMN_ROWS) {
+    const int64_t n = rows - row < COLUMN_ROWS ? rows - row : COLUMN_ROWS;
+    for (int64_t k = 0; k < n; k++) {
+      load_block(task, data + (row + k) * step, task->kept.in[0], columns, room + k * width);
+    }
+    task->fold->column(total, room, columns, n, width, task->parameter);
+  }
+}
+
+/// Fold the rows [begin, end) of the reduced index over `columns` neighbouring columns into `total` (work type).
 static void fold_columns(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
                          char *total) {
-  _Alignas(64) char levels[COLUMN_LEVELS][COLUMN_BLOCK * 8], room[COLUMN_BLOCK * 8];
-  const size_t bytes = (size_t)(columns * get_width(task->work));
-  for (int level = 0; level < COLUMN_LEVELS; level++) {
-    fill_identity(task, levels[level], columns);
+  _Alignas(64) char levels[COLUMN_LEVELS][COLUMN_BLOCK * 8];
+  int count = 1;
+  for (int64_t rows = end - begin; rows > COLUMN_STEP && count < COLUMN_LEVELS; rows /= COLUMN_STEP) {
+    count++;
   }
-  const bool direct =
-      task->in_dtype == task->work && !task->convert_twice && (task->kept.in[0] == task->in_width || columns == 1);
+  for (int level = 0; level < count; level++) {
+    reduce_fill_identity(task->fold, levels[level], columns);
+  }
   int64_t run = 0, offset = 0;
   for (int64_t row = begin, rows; row < end; row += rows) {
     if (run == 0) {
       offset = locate(&task->reduced, row, &run);
     }
-    rows = 1;
-    if (direct) {
-      const int64_t step = COLUMN_STEP - (row - begin) % COLUMN_STEP, left = end - row < run ? end - row : run;
-      rows = left < step ? left : step;
-    }
-    task->fold->column(levels[0], load_block(task, base + offset, task->kept.in[0], columns, room), columns, rows,
-                       task->reduced.in[0], task->parameter);
+    const int64_t step = COLUMN_STEP - (row - begin) % COLUMN_STEP, left = end - row < run ? end - row : run;
+    rows = left < step ? left : step;
+    take_rows(task, levels[0], base + offset, columns, rows);
     offset += rows * task->reduced.in[0];
     run -= rows;
     int64_t done = row - begin + rows;
-    for (int level = 0; level + 1 < COLUMN_LEVELS && done % COLUMN_STEP == 0; level++, done /= COLUMN_STEP) {
+    for (int level = 0; level + 1 < count && done % COLUMN_STEP == 0; level++, done /= COLUMN_STEP) {
       task->fold->merge(levels[level + 1], levels[level], columns);
-      fill_identity(task, levels[level], columns);
+      reduce_fill_identity(task->fold, levels[level], columns);
     }
   }
-  for (int level = 0; level + 1 < COLUMN_LEVELS; level++) {
+  for (int level = 0; level + 1 < count; level++) {
     task->fold->merge(levels[level + 1], levels[level], columns);
   }
-  memcpy(total, levels[COLUMN_LEVELS - 1], bytes);
+  memcpy(total, levels[count - 1], (size_t)(columns * task->fold->value_width));
 }
 
 struct column_task {
@@ -348,7 +420,7 @@ static void finish_columns(const struct column_task *column, int64_t block) {
   const char *in;
   char *out;
   locate_kept(task, first, &in, &out);
-  fill_identity(task, total, columns);
+  reduce_fill_identity(task->fold, total, columns);
   for (int64_t chunk = 0; chunk < task->chunks; chunk++) {
     const char *part = room;
     if (column->partial) {
@@ -437,11 +509,11 @@ static void set_chunks(struct reduce_task *task) {
   const int64_t kept = task->kept.numel, reduced = task->reduced.numel, total = kept * reduced;
   const int64_t room = task->rows ? MAX_CHUNKS / kept : kept <= 4096 ? 64 : 1;
   task->chunks = total / CHUNK_ELEMENTS < room ? total / CHUNK_ELEMENTS : room;
-  if (task->chunks <= 1 || (task->rows && kept > 16) || reduced < 2 * ROW_BLOCK_DIRECT) {
+  if (task->chunks <= 1 || (task->rows && kept > 16) || reduced < 2 * CHUNK_UNIT) {
     task->chunks = 1;
     return;
   }
-  task->chunk = (reduced / task->chunks + ROW_BLOCK_DIRECT - 1) / ROW_BLOCK_DIRECT * ROW_BLOCK_DIRECT;
+  task->chunk = (reduced / task->chunks + CHUNK_UNIT - 1) / CHUNK_UNIT * CHUNK_UNIT;
   task->chunks = (reduced + task->chunk - 1) / task->chunk;
 }
 
@@ -505,6 +577,12 @@ enum dit_status reduce_launch(void *stream, enum reduce_kind kind, double parame
   task.in_width = (int)dit_dtype_get_size(in->dtype);
   task.out_width = (int)dit_dtype_get_size(out->dtype);
   task.convert_twice = !logical && task.work != out->dtype && in->dtype != out->dtype;
+  task.element = task.work;
+  if (in->dtype == DIT_DTYPE_BF16 && task.work == DIT_DTYPE_F32 && !task.convert_twice &&
+      reduce_find_fold(kind, DIT_DTYPE_BF16)) {
+    task.element = DIT_DTYPE_BF16;
+    task.fold = reduce_find_fold(kind, DIT_DTYPE_BF16);
+  }
   task.kind = kind;
   task.parameter = parameter;
   task.in = in->data;
@@ -518,17 +596,8 @@ enum dit_status reduce_launch(void *stream, enum reduce_kind kind, double parame
   }
   task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 ||
               (task.reduced.numel > 1 && task.reduced.in[0] <= task.kept.in[0]);
-  bool direct = task.in_dtype == task.work && !task.convert_twice && task.reduced.ndim == 1 &&
-                task.reduced.in[0] == task.in_width;
-  task.leaf = direct ? ROW_BLOCK_DIRECT : ROW_BLOCK;
+  task.direct = is_as_stored(&task) && (task.reduced.in[0] == task.in_width || task.reduced.sizes[0] == 1);
+  task.leaf = task.direct ? ROW_DIRECT : ROW_STAGE;
   set_chunks(&task);
   return host_stream_launch(stream, run_reduce, &task, sizeof(task), err);
-}
-
-enum dit_status kernel_reduce(void *stream, enum dit_reduce_kind kind, const struct dit_tensor_view *out,
-                              const struct dit_tensor_view *in, uint32_t mask, struct dit_error *err) {
-  if (out->dtype == DIT_DTYPE_BOOL) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  return reduce_launch(stream, kind == DIT_REDUCE_MEAN ? REDUCE_MEAN : REDUCE_SUM, 0, out, in, mask, err);
 }

@@ -15,6 +15,7 @@
 
 #define ROW_BLOCK_DIRECT 2048
 #define COLUMN_BLOCK 256
+#define FIND_BLOCK 16
 
 struct index_task {
   struct nest nest;  ///< all dimensions but one; operands in, indices, values

@@ -25,6 +25,36 @@ KERNEL_MULTI(static, NAME(take_min),
              (REAL *restrict best, INDEX *restrict at, const REAL *restrict p, int64_t count, INDEX step),
              (best, at, p, count, step))
 
+/// Passes blocks of WIDTH elements without a match.
+#define SKIP(WIDTH, MATCH)                     \
+  for (; i + (WIDTH) <= count; i += (WIDTH)) { \
+    INDEX found = 0;                           \
+    for (int j = 0; j < (WIDTH); j++) {        \
+      found |= (INDEX)(MATCH(p[i + j]));       \
+    }                                          \
+    if (found) {                               \
+      break;                                   \
+    }                                          \
+  }
+#define IS_BEST(x) ((x) == best)
+
+/// The first of `count` elements that is `best` (a NaN: the first NaN); `count` when there is none.
+KERNEL_INLINE void BODY(find_first)(const REAL *p, int64_t count, REAL best, int64_t *first) {
+  int64_t i = 0;
+  if (IS_NAN(best)) {
+    SKIP(1, IS_NAN)
+  } else {
+    SKIP(8 * FIND_BLOCK, IS_BEST)
+    SKIP(FIND_BLOCK, IS_BEST)
+    SKIP(1, IS_BEST)
+  }
+  *first = i;
+}
+#undef SKIP
+#undef IS_BEST
+KERNEL_MULTI(static, NAME(find_first), (const REAL *p, int64_t count, REAL best, int64_t *first),
+             (p, count, best, first))
+
 static int64_t NAME(find_row)(const struct index_task *task, const char *in) {
   _Alignas(64) char room[NEST_BLOCK * 8];
   const int64_t step = task->direct ? ROW_BLOCK_DIRECT : NEST_BLOCK;
@@ -33,7 +63,7 @@ static int64_t NAME(find_row)(const struct index_task *task, const char *in) {
   for (int64_t i = 0; i < task->length; i += step) {
     REAL top;
     const int64_t n = task->length - i < step ? task->length - i : step;
-    task->fold->row(load_block(task, in + i * task->in_step, task->in_step, n, room), n, 0, &top);
+    reduce_fold_rows(task->fold, load_block(task, in + i * task->in_step, task->in_step, n, room), n, 1, 0, 0, &top);
     if (i == 0 || (task->largest ? top > best : top < best) || IS_NAN(top)) {
       best = top;
       at = i;
@@ -44,12 +74,9 @@ static int64_t NAME(find_row)(const struct index_task *task, const char *in) {
   }
   const int64_t n = task->length - at < step ? task->length - at : step;
   const REAL *p = (const REAL *)load_block(task, in + at * task->in_step, task->in_step, n, room);
-  for (int64_t i = 0; i < n; i++) {
-    if (p[i] == best || IS_NAN(p[i])) {
-      return at + i;
-    }
-  }
-  return at;
+  int64_t first;
+  NAME(find_first)(p, n, best, &first);
+  return first < n ? at + first : at;
 }
 
 static void NAME(find_columns)(const struct index_task *task, const char *in, int64_t columns, int64_t *found) {

@@ -8,14 +8,11 @@
 #include "dit/parallel.h"
 #include "host.h"
 #include "kernels.h"
+#include "mathd.h"
 #include "mathf.h"
 
 #define UNITS 128  ///< hidden units per block
 #define OPERANDS 8
-
-static inline double sigmoid_f64(double x) {
-  return 1 / (1 + exp(-x));
-}
 
 #define REAL float
 #define SIGMOID sigmoid_f32
@@ -30,7 +27,7 @@ static inline double sigmoid_f64(double x) {
 #undef BODY
 #define REAL double
 #define SIGMOID sigmoid_f64
-#define TANH tanh
+#define TANH tanh_f64
 #define NAME(x) x##_f64
 #define BODY(x) x##_f64_body
 #include "rnn_loops.h"
@@ -242,6 +239,48 @@ static enum dit_status launch(void *stream, void (*row)(const struct cell_task *
   return host_stream_launch(stream, run_cell, &task, sizeof(task), err);
 }
 
+struct sum_task {
+  const char *gates;
+  char *out;
+  int64_t rows, columns, step;  ///< step: bytes from row to row
+  int dtype, width;
+};
+
+/// Blocks of columns, added up in double.
+static void sum_columns(void *context, int64_t begin, int64_t end) {
+  const struct sum_task *task = context;
+  for (int64_t first = begin * UNITS; first < end * UNITS && first < task->columns; first += UNITS) {
+    const int64_t count = task->columns - first < UNITS ? task->columns - first : UNITS;
+    struct block row, total = {{0}};
+    for (int64_t i = 0; i < task->rows; i++) {
+      cast_block(DIT_DTYPE_F64, row.value, task->dtype, task->gates + i * task->step + first * task->width, count);
+      for (int64_t column = 0; column < count; column++) {
+        total.value[column] += row.value[column];
+      }
+    }
+    cast_block(task->dtype, task->out + first * task->width, DIT_DTYPE_F64, total.value, count);
+  }
+}
+
+static void run_sum(void *argument) {
+  struct sum_task *task = argument;
+  dit_parallel_for(0, (task->columns + UNITS - 1) / UNITS, 1 + 16384 / (UNITS * (task->rows + 1)), sum_columns, task);
+}
+
+/// grad_bias = the rows of `gates` added up; NULL: not wanted.
+static enum dit_status add_rows(void *stream, const struct dit_tensor_view *grad_bias,
+                                const struct dit_tensor_view *gates, struct dit_error *err) {
+  if (!grad_bias) {
+    return DIT_OK;
+  }
+  struct sum_task task = {.gates = gates->data, .out = grad_bias->data, .rows = gates->sizes[0]};
+  task.columns = gates->sizes[1];
+  task.dtype = gates->dtype;
+  task.width = (int)dit_dtype_get_size(gates->dtype);
+  task.step = gates->strides[0] * task.width;
+  return host_stream_launch(stream, run_sum, &task, sizeof(task), err);
+}
+
 enum dit_status kernel_lstm_cell(void *stream, const struct dit_tensor_view *hy, const struct dit_tensor_view *cy,
                                  const struct dit_tensor_view *workspace, const struct dit_tensor_view *input_gates,
                                  const struct dit_tensor_view *hidden_gates, const struct dit_tensor_view *cx,
@@ -252,12 +291,14 @@ enum dit_status kernel_lstm_cell(void *stream, const struct dit_tensor_view *hy,
 }
 
 enum dit_status kernel_lstm_cell_backward(void *stream, const struct dit_tensor_view *grad_gates,
-                                          const struct dit_tensor_view *grad_cx, const struct dit_tensor_view *grad_hy,
-                                          const struct dit_tensor_view *grad_cy, const struct dit_tensor_view *cx,
-                                          const struct dit_tensor_view *cy, const struct dit_tensor_view *workspace,
-                                          struct dit_error *err) {
+                                          const struct dit_tensor_view *grad_cx,
+                                          const struct dit_tensor_view *grad_bias,
+                                          const struct dit_tensor_view *grad_hy, const struct dit_tensor_view *grad_cy,
+                                          const struct dit_tensor_view *cx, const struct dit_tensor_view *cy,
+                                          const struct dit_tensor_view *workspace, struct dit_error *err) {
   const struct dit_tensor_view *views[] = {grad_gates, grad_cx, grad_hy, grad_cy, cx, cy, workspace};
-  return launch(stream, lstm_backward_row, cx, views, 7, err);
+  DIT_RETURN_IF_NOT_OK(launch(stream, lstm_backward_row, cx, views, 7, err));
+  return add_rows(stream, grad_bias, grad_gates, err);
 }
 
 enum dit_status kernel_gru_cell(void *stream, const struct dit_tensor_view *hy, const struct dit_tensor_view *workspace,
@@ -270,8 +311,13 @@ enum dit_status kernel_gru_cell(void *stream, const struct dit_tensor_view *hy, 
 
 enum dit_status kernel_gru_cell_backward(void *stream, const struct dit_tensor_view *grad_input_gates,
                                          const struct dit_tensor_view *grad_hidden_gates,
-                                         const struct dit_tensor_view *grad_hx, const struct dit_tensor_view *grad_hy,
-                                         const struct dit_tensor_view *workspace, struct dit_error *err) {
+                                         const struct dit_tensor_view *grad_hx,
+                                         const struct dit_tensor_view *grad_input_bias,
+                                         const struct dit_tensor_view *grad_hidden_bias,
+                                         const struct dit_tensor_view *grad_hy, const struct dit_tensor_view *workspace,
+                                         struct dit_error *err) {
   const struct dit_tensor_view *views[] = {grad_input_gates, grad_hidden_gates, grad_hx, grad_hy, workspace};
-  return launch(stream, gru_backward_row, grad_hy, views, 5, err);
+  DIT_RETURN_IF_NOT_OK(launch(stream, gru_backward_row, grad_hy, views, 5, err));
+  DIT_RETURN_IF_NOT_OK(add_rows(stream, grad_input_bias, grad_input_gates, err));
+  return add_rows(stream, grad_hidden_bias, grad_hidden_gates, err);
 }

@@ -23,6 +23,8 @@
   void row_dot_centered_##suffix(const REAL *a, const REAL *b, int64_t count, REAL center, double *sum, double *dot); \
   /* out = p * scale + shift */                                                                                       \
   void row_affine_##suffix(REAL *out, const REAL *p, int64_t count, REAL scale, REAL shift);                          \
+  /* out = (p - center) * scale + shift: nothing is lost where p is near the center */                                \
+  void row_centered_##suffix(REAL *out, const REAL *p, int64_t count, REAL center, REAL scale, REAL shift);           \
   /* out = a * x + b * y + c */                                                                                       \
   void row_combine_##suffix(REAL *out, const REAL *x, const REAL *y, int64_t count, REAL a, REAL b, REAL c);          \
   /* out = (p - center) * scale * weight + bias, exact where p is the center; weight or bias may be NULL */           \

@@ -78,6 +78,15 @@ KERNEL_INLINE void BODY(row_affine)(REAL *out, const REAL *p, int64_t count, REA
 KERNEL_MULTI(, NAME(row_affine), (REAL * out, const REAL *p, int64_t count, REAL scale, REAL shift),
              (out, p, count, scale, shift))
 
+KERNEL_INLINE void BODY(row_centered)(REAL *out, const REAL *p, int64_t count, REAL center, REAL scale, REAL shift) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    out[i] = (p[i] - center) * scale + shift;
+  }
+}
+KERNEL_MULTI(, NAME(row_centered), (REAL * out, const REAL *p, int64_t count, REAL center, REAL scale, REAL shift),
+             (out, p, count, center, scale, shift))
+
 KERNEL_INLINE void BODY(row_combine)(REAL *out, const REAL *x, const REAL *y, int64_t count, REAL a, REAL b, REAL c) {
   KERNEL_LANES
   for (int64_t i = 0; i < count; i++) {

@@ -340,22 +340,20 @@ diopiError_t flash_backward(const char *function, diopiContextHandle_t ctx, cons
 
 static const struct flash_names names = {"attention_out", "grad_output", "cum_seq_kv"};
 
+// Parameters that have one name in all functions of the family.
+#define ARGUMENTS                                                                                              \
+  .names = &names, .q = q, .k = k, .v = v, .alibi_slopes = alibi_slopes, .generator = gen,                     \
+  .dropout = (double)p_dropout, .scale = (double)softmax_scale, .causal = is_causal, .left = window_size_left, \
+  .right = window_size_right
+#define PACKED_ARGUMENTS \
+  ARGUMENTS, .packed = true, .cum_q = cum_seq_q, .cum_k = cum_seq_kv, .max_q = max_seqlen_q, .max_k = max_seqlen_kv
+
 diopiError_t diopiFlashAttention(diopiContextHandle_t ctx, diopiTensorHandle_t attention_out,
                                  diopiTensorHandle_t softmax_lse, diopiGeneratorHandle_t gen,
                                  diopiConstTensorHandle_t q, diopiConstTensorHandle_t k, diopiConstTensorHandle_t v,
                                  diopiConstTensorHandle_t alibi_slopes, float p_dropout, float softmax_scale,
                                  bool is_causal, int32_t window_size_left, int32_t window_size_right) {
-  const struct flash_arguments arguments = {.names = &names,
-                                            .q = q,
-                                            .k = k,
-                                            .v = v,
-                                            .alibi_slopes = alibi_slopes,
-                                            .generator = gen,
-                                            .dropout = (double)p_dropout,
-                                            .scale = (double)softmax_scale,
-                                            .causal = is_causal,
-                                            .left = window_size_left,
-                                            .right = window_size_right};
+  const struct flash_arguments arguments = {ARGUMENTS};
   return flash_forward(__func__, ctx, attention_out, softmax_lse, &arguments);
 }
 
@@ -367,17 +365,7 @@ diopiError_t diopiFlashAttentionBackward(diopiContextHandle_t ctx, diopiTensorHa
                                          diopiConstTensorHandle_t attention_out, diopiConstTensorHandle_t softmax_lse,
                                          float p_dropout, float softmax_scale, bool is_causal, int32_t window_size_left,
                                          int32_t window_size_right) {
-  const struct flash_arguments arguments = {.names = &names,
-                                            .q = q,
-                                            .k = k,
-                                            .v = v,
-                                            .alibi_slopes = alibi_slopes,
-                                            .generator = gen,
-                                            .dropout = (double)p_dropout,
-                                            .scale = (double)softmax_scale,
-                                            .causal = is_causal,
-                                            .left = window_size_left,
-                                            .right = window_size_right};
+  const struct flash_arguments arguments = {ARGUMENTS};
   const struct flash_gradients gradients = {grad_q, grad_k, grad_v, grad_output, attention_out, softmax_lse};
   return flash_backward(__func__, ctx, &gradients, &arguments);
 }
@@ -390,22 +378,7 @@ diopiError_t diopiFlashAttentionVarLen(diopiContextHandle_t ctx, diopiTensorHand
                                        int32_t max_seqlen_q, int32_t max_seqlen_kv, float p_dropout,
                                        float softmax_scale, bool is_causal, int32_t window_size_left,
                                        int32_t window_size_right) {
-  const struct flash_arguments arguments = {.names = &names,
-                                            .q = q,
-                                            .k = k,
-                                            .v = v,
-                                            .alibi_slopes = alibi_slopes,
-                                            .cum_q = cum_seq_q,
-                                            .cum_k = cum_seq_kv,
-                                            .generator = gen,
-                                            .dropout = (double)p_dropout,
-                                            .scale = (double)softmax_scale,
-                                            .max_q = max_seqlen_q,
-                                            .max_k = max_seqlen_kv,
-                                            .causal = is_causal,
-                                            .packed = true,
-                                            .left = window_size_left,
-                                            .right = window_size_right};
+  const struct flash_arguments arguments = {PACKED_ARGUMENTS};
   return flash_forward(__func__, ctx, attention_out, softmax_lse, &arguments);
 }
 
@@ -416,22 +389,7 @@ diopiError_t diopiFlashAttentionVarLenBackward(
     diopiConstTensorHandle_t cum_seq_kv, diopiConstTensorHandle_t alibi_slopes, diopiConstTensorHandle_t attention_out,
     diopiConstTensorHandle_t softmax_lse, int32_t max_seqlen_q, int32_t max_seqlen_kv, float p_dropout,
     float softmax_scale, bool is_causal, int32_t window_size_left, int32_t window_size_right) {
-  const struct flash_arguments arguments = {.names = &names,
-                                            .q = q,
-                                            .k = k,
-                                            .v = v,
-                                            .alibi_slopes = alibi_slopes,
-                                            .cum_q = cum_seq_q,
-                                            .cum_k = cum_seq_kv,
-                                            .generator = gen,
-                                            .dropout = (double)p_dropout,
-                                            .scale = (double)softmax_scale,
-                                            .max_q = max_seqlen_q,
-                                            .max_k = max_seqlen_kv,
-                                            .causal = is_causal,
-                                            .packed = true,
-                                            .left = window_size_left,
-                                            .right = window_size_right};
+  const struct flash_arguments arguments = {PACKED_ARGUMENTS};
   const struct flash_gradients gradients = {grad_q, grad_k, grad_v, grad_output, attention_out, softmax_lse};
   return flash_backward(__func__, ctx, &gradients, &arguments);
 }

@@ -19,11 +19,28 @@
 LOOP_LIST_BITS(BITS)
 #define REAL(tag, type, arith) BITS(tag, type, arith) LOOP_2(div_##tag, type, type, arith, x / y)
 LOOP_LIST_FLOAT(REAL)
-#define PAIR(tag, type, arith)                              \
-  LOOP_PLAIN_2(add_##tag, type, type, arith, x + y)         \
-  LOOP_PLAIN_2(scaled_##tag, type, type, arith, x + k3 * y) \
-  LOOP_PLAIN_2(sub_##tag, type, type, arith, x - y)         \
-  LOOP_PLAIN_2(mul_##tag, type, type, arith, x *y)          \
+/// Products as PyTorch's: without C's care for infinite parts, so that they vectorise.
+static inline float _Complex multiply_c64(float _Complex x, float _Complex y) {
+  const float a = crealf(x), b = cimagf(x), c = crealf(y), d = cimagf(y);
+  const union {
+    float parts[2];
+    float _Complex whole;
+  } product = {{a * c - b * d, a * d + b * c}};
+  return product.whole;
+}
+static inline double _Complex multiply_c128(double _Complex x, double _Complex y) {
+  const double a = creal(x), b = cimag(x), c = creal(y), d = cimag(y);
+  const union {
+    double parts[2];
+    double _Complex whole;
+  } product = {{a * c - b * d, a * d + b * c}};
+  return product.whole;
+}
+#define PAIR(tag, type, arith)                               \
+  LOOP_PLAIN_2(add_##tag, type, type, arith, x + y)          \
+  LOOP_PLAIN_2(scaled_##tag, type, type, arith, x + k3 * y)  \
+  LOOP_PLAIN_2(sub_##tag, type, type, arith, x - y)          \
+  LOOP_2(mul_##tag, type, type, arith, multiply_##tag(x, y)) \
   LOOP_PLAIN_2(div_##tag, type, type, arith, x / y)
 LOOP_LIST_COMPLEX(PAIR)
 LOOP_2(add_bool, uint8_t, uint8_t, uint32_t, (x | y) != 0)

@@ -4,7 +4,6 @@
 /// left out, as in PyTorch) and are converted to out's dtype. stack: the same along a new dimension. split: the other
 /// way. meshgrid ("ij"): outs[i] is the 1-d (or 0-d) inputs[i] along dimension i, repeated along the others. Everything
 /// is a copy of parts; inputs and outputs share no memory. Every dtype.
-#include <stdio.h>
 #include <string.h>
 
 #include "dit/parallel.h"
@@ -91,13 +90,6 @@ static bool fits_except(const struct dit_tensor_view *part, const struct dit_ten
   return true;
 }
 
-static diopiError_t take_part(struct frame *frame, const char *list, int64_t number, diopiConstTensorHandle_t handle,
-                              struct dit_tensor_view *view) {
-  char name[48];
-  (void)!snprintf(name, sizeof name, "%s[%lld]", list, (long long)number);
-  return frame_take(frame, name, handle, view);
-}
-
 static bool is_skipped(const struct dit_tensor_view *view) {
   return view->ndim == 1 && view->sizes[0] == 0;
 }
@@ -107,7 +99,7 @@ static diopiError_t check_cat(struct frame *frame, const struct dit_tensor_view 
   int64_t total = 0;
   for (int64_t i = 0; i < count; i++) {
     struct dit_tensor_view in;
-    FRAME_TRY(take_part(frame, "tensors", i, tensors[i], &in));
+    FRAME_TRY(frame_take_element(frame, "tensors", i, tensors[i], &in));
     if (is_skipped(&in)) {
       continue;
     }
@@ -137,9 +129,9 @@ diopiError_t diopiCat(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiCo
               tensors ? (long long)num_inputs : 0);
   FRAME_TRY(frame_wrap_dim(&frame, "dim", dim, o.ndim, &d));
   FRAME_TRY(check_cat(&frame, &o, tensors, num_inputs, d));
-  bool joined = d > 0 && join_init(&join, &o, d, false);
+  bool joined = (d > 0 || o.numel <= NEST_GRAIN) && join_init(&join, &o, d, false);
   for (int64_t i = 0; joined && i < num_inputs; i++) {
-    FRAME_TRY(take_part(&frame, "tensors", i, tensors[i], &in));
+    FRAME_TRY(frame_take_element(&frame, "tensors", i, tensors[i], &in));
     joined = join_add(&join, &in, o.dtype);
   }
   if (joined) {
@@ -147,7 +139,7 @@ diopiError_t diopiCat(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiCo
   }
   for (int64_t i = 0; i < num_inputs; i++) {
     struct layout part;
-    FRAME_TRY(take_part(&frame, "tensors", i, tensors[i], &in));
+    FRAME_TRY(frame_take_element(&frame, "tensors", i, tensors[i], &in));
     if (is_skipped(&in)) {
       continue;
     }
@@ -178,10 +170,10 @@ diopiError_t diopiStack(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopi
   if (o.sizes[d] > 0) {
     layout_select(&part, d, 0);
   }
-  bool joined = d > 0 && join_init(&join, &o, d, false);
+  bool joined = (d > 0 || o.numel <= NEST_GRAIN) && join_init(&join, &o, d, false);
   for (int64_t i = 0; i < numTensors; i++) {
     const struct dit_tensor_view *inputs[] = {&in};
-    FRAME_TRY(take_part(&frame, "tensors", i, tensors[i], &in));
+    FRAME_TRY(frame_take_element(&frame, "tensors", i, tensors[i], &in));
     FRAME_TRY(layout_check_sizes(&frame, "tensors", &in, part.view.ndim, part.view.sizes));
     FRAME_TRY(frame_check_output(&frame, "out", &o, inputs, 1, false));
     joined = joined && join_add(&join, &in, o.dtype);
@@ -190,7 +182,7 @@ diopiError_t diopiStack(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopi
     return frame_launch(&frame, join_all, &join, sizeof join);
   }
   for (int64_t i = 0; i < numTensors; i++) {
-    FRAME_TRY(take_part(&frame, "tensors", i, tensors[i], &in));
+    FRAME_TRY(frame_take_element(&frame, "tensors", i, tensors[i], &in));
     layout_init(&part, &o);
     layout_select(&part, d, i);
     FRAME_TRY(layout_copy(&frame, &part.view, &in));
@@ -203,7 +195,7 @@ static diopiError_t check_split(struct frame *frame, diopiTensorHandle_t *outs, 
   int64_t total = 0;
   for (int64_t i = 0; i < sizes.len; i++) {
     struct dit_tensor_view o;
-    FRAME_TRY(take_part(frame, "outs", i, outs[i], &o));
+    FRAME_TRY(frame_take_element(frame, "outs", i, outs[i], &o));
     FRAME_TRY(layout_check_dtype(frame, "outs", &o, "input", in));
     FRAME_CHECK(frame, sizes.data[i] >= 0, "'splitSizes[%lld]' is %lld; valid: 0 and more", (long long)i,
                 (long long)sizes.data[i]);
@@ -235,7 +227,7 @@ diopiError_t diopiSplitWithSizes(diopiContextHandle_t ctx, diopiTensorHandle_t *
   FRAME_TRY(check_split(&frame, outs, &in, splitSizes, d));
   bool joined = d > 0 && join_init(&join, &in, d, true);
   for (int64_t i = 0; joined && i < num_outs; i++) {
-    FRAME_TRY(take_part(&frame, "outs", i, outs[i], &o));
+    FRAME_TRY(frame_take_element(&frame, "outs", i, outs[i], &o));
     joined = join_add(&join, &o, in.dtype);
   }
   if (joined) {
@@ -243,7 +235,7 @@ diopiError_t diopiSplitWithSizes(diopiContextHandle_t ctx, diopiTensorHandle_t *
   }
   for (int64_t i = 0; i < num_outs; i++) {
     struct layout part;
-    FRAME_TRY(take_part(&frame, "outs", i, outs[i], &o));
+    FRAME_TRY(frame_take_element(&frame, "outs", i, outs[i], &o));
     layout_init(&part, &in);
     layout_narrow(&part, d, start, splitSizes.data[i], 1);
     FRAME_TRY(layout_copy(&frame, &o, &part.view));
@@ -256,7 +248,7 @@ diopiError_t diopiSplitWithSizes(diopiContextHandle_t ctx, diopiTensorHandle_t *
 static diopiError_t take_grid(struct frame *frame, diopiConstTensorHandle_t *inputs, int64_t count, int64_t number,
                               const struct dit_tensor_view *out, struct layout *grid) {
   struct dit_tensor_view in;
-  FRAME_TRY(take_part(frame, "inputs", number, inputs[number], &in));
+  FRAME_TRY(frame_take_element(frame, "inputs", number, inputs[number], &in));
   FRAME_CHECK(frame, in.ndim <= 1, "'inputs[%lld]' has %d dimensions; valid: 0 and 1", (long long)number, in.ndim);
   FRAME_CHECK(frame, out->ndim == count, "'outs' have %d dimensions; there are %lld inputs", out->ndim,
               (long long)count);
@@ -282,7 +274,7 @@ diopiError_t diopiMeshGrid(diopiContextHandle_t ctx, diopiTensorHandle_t *outs, 
               "there are %lld 'inputs'; valid: 1 to %d, and as many 'outs'", (long long)inputsNum, DIT_MAX_DIMS);
   for (int pass = 0; pass < 2; pass++) {
     for (int64_t i = 0; i < inputsNum; i++) {
-      FRAME_TRY(take_part(&frame, "outs", i, outs[i], &o));
+      FRAME_TRY(frame_take_element(&frame, "outs", i, outs[i], &o));
       for (int64_t other = 0; pass == 0 && other < inputsNum; other++) {
         const struct dit_tensor_view *views[] = {&grid.view};
         FRAME_TRY(take_grid(&frame, inputs, inputsNum, other, &o, &grid));

@@ -1,6 +1,10 @@
 /// The common part of every operator call (see frame.h).
+///
+/// Handles that libdit made are structs whose view is read at once. Where another runtime's getters stand before
+/// libdit's in the process, they are asked instead; so are they about a handle that has something wrong, for the text.
 #include "frame.h"
 
+#include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -45,12 +49,40 @@ diopiError_t frame_get_code(struct frame *frame, enum dit_status status, const s
   }
 }
 
+/// Are all functions that frame_begin and frame_take call libdit's own?
+static bool is_own_runtime;
+
+static void *get_library(void (*function)(void)) {
+  void *address;
+  Dl_info info;
+  memcpy(&address, &function, sizeof address);
+  return dladdr(address, &info) ? info.dli_fbase : NULL;
+}
+
+__attribute__((constructor)) static void find_runtime(void) {
+  void (*const functions[])(void) = {
+      (void (*)(void))diopiGetTensorShape,     (void (*)(void))diopiGetTensorStride,
+      (void (*)(void))diopiGetTensorDtype,     (void (*)(void))diopiGetTensorNumel,
+      (void (*)(void))diopiGetTensorDataConst, (void (*)(void))diopiGetTensorDevice,
+      (void (*)(void))diopiGetStream,
+  };
+  const void *own = get_library((void (*)(void))dit_diopi_tensor_get_view);
+  is_own_runtime = own != NULL;
+  for (size_t i = 0; i < sizeof functions / sizeof functions[0]; i++) {
+    is_own_runtime = is_own_runtime && get_library(functions[i]) == own;
+  }
+}
+
 diopiError_t frame_begin(struct frame *frame, const char *function, diopiContextHandle_t context) {
   frame->function = function;
   frame->context = context;
   frame->stream = NULL;
   if (DIT_UNLIKELY(!context)) {
     return frame_fail(frame, diopiErrorOccurred, "the context 'ctx' is NULL");
+  }
+  if (DIT_LIKELY(is_own_runtime)) {
+    frame->stream = context->stream;
+    return diopiSuccess;
   }
   if (DIT_UNLIKELY(diopiGetStream(context, &frame->stream) != diopiSuccess)) {
     return frame_fail(frame, diopiErrorOccurred, "the context 'ctx' has no stream");
@@ -71,40 +103,76 @@ static const uint8_t own_dtypes[] = {
     [diopi_dtype_complex128] = 1 + DIT_DTYPE_C128,
 };
 
-/// Sizes and strides are sane; tells whether they are row-major (dimensions of size 1 do not count, nor do strides of
+/// Are sizes and strides sane? Tells whether they are row-major (dimensions of size 1 do not count, nor do strides of
 /// an empty tensor).
+static inline bool scan_dims(int64_t ndim, const int64_t *sizes, const int64_t *strides, bool *contiguous) {
+  int64_t expected = 1, sign = 0;
+  bool dense = true, empty = false;
+  for (int64_t dim = ndim - 1; dim >= 0; dim--) {
+    const int64_t size = sizes[dim], stride = strides[dim];
+    sign |= size | stride;
+    dense = dense && (size == 1 || stride == expected);
+    empty = empty || size == 0;
+    expected = (int64_t)((uint64_t)expected * (uint64_t)size);
+  }
+  *contiguous = dense || empty;
+  return sign >= 0;
+}
+
 static diopiError_t check_dims(struct frame *frame, const char *name, diopiSize_t sizes, diopiSize_t strides,
                                bool *contiguous) {
   if (DIT_UNLIKELY(sizes.len < 0 || sizes.len > DIT_MAX_DIMS || strides.len != sizes.len)) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' has %lld dimensions; valid: 0 to %d", name, (long long)sizes.len,
                       DIT_MAX_DIMS);
   }
-  int64_t expected = 1;
-  bool dense = true, empty = false;
-  for (int64_t dim = sizes.len - 1; dim >= 0; dim--) {
-    const int64_t size = sizes.data[dim], stride = strides.data[dim];
-    if (DIT_UNLIKELY(size < 0 || stride < 0)) {
-      return frame_fail(frame, diopiErrorOccurred, "'%s' has size %lld and stride %lld in dimension %lld", name,
-                        (long long)size, (long long)stride, (long long)dim);
-    }
-    dense = dense && (size == 1 || stride == expected);
-    empty = empty || size == 0;
-    expected = (int64_t)((uint64_t)expected * (uint64_t)size);
+  if (DIT_LIKELY(scan_dims(sizes.len, sizes.data, strides.data, contiguous))) {
+    return diopiSuccess;
   }
-  *contiguous = dense || empty;
-  return diopiSuccess;
+  int64_t dim = sizes.len - 1;
+  while (sizes.data[dim] >= 0 && strides.data[dim] >= 0) {
+    dim--;
+  }
+  return frame_fail(frame, diopiErrorOccurred, "'%s' has size %lld and stride %lld in dimension %lld", name,
+                    (long long)sizes.data[dim], (long long)strides.data[dim], (long long)dim);
 }
 
-diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorHandle_t handle,
-                        struct dit_tensor_view *view) {
+static inline void finish_view(struct dit_tensor_view *view, diopiConstTensorHandle_t handle, bool contiguous) {
+  view->storage = NULL;
+  view->handle = (void *)handle;
+  view->device_index = 0;
+  view->flags = DIT_TENSOR_ON_DEVICE | (contiguous ? DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE : 0);
+  if (!contiguous && dit_shape_is_dense(view->ndim, view->sizes, view->strides)) {
+    view->flags |= DIT_TENSOR_DENSE;
+  }
+}
+
+/// A handle of libdit's in which everything is as it should be.
+static inline bool take_own(diopiConstTensorHandle_t handle, struct dit_tensor_view *view) {
+  const struct dit_tensor_view *own = &handle->view;
+  bool contiguous;
+  if (DIT_UNLIKELY((uint32_t)own->ndim > DIT_MAX_DIMS || (uint16_t)own->dtype >= 64 ||
+                   !frame_has_dtype(DTYPES_ANY, own->dtype) || !(own->flags & DIT_TENSOR_ON_DEVICE) ||
+                   !scan_dims(own->ndim, own->sizes, own->strides, &contiguous))) {
+    return false;
+  }
+  view->data = own->data;
+  view->sizes = own->sizes;
+  view->strides = own->strides;
+  view->numel = own->numel;
+  view->ndim = own->ndim;
+  view->dtype = own->dtype;
+  finish_view(view, handle, contiguous);
+  return true;
+}
+
+__attribute__((noinline)) static diopiError_t take_standard(struct frame *frame, const char *name,
+                                                            diopiConstTensorHandle_t handle,
+                                                            struct dit_tensor_view *view) {
   diopiSize_t sizes, strides;
   diopiDtype_t dtype;
   diopiDevice_t device = diopi_device;
   const void *data;
   bool contiguous = false;
-  if (DIT_UNLIKELY(!handle)) {
-    return frame_fail(frame, diopiErrorOccurred, "'%s' is NULL; it must be a tensor", name);
-  }
   if (diopiGetTensorShape(handle, &sizes) != diopiSuccess || diopiGetTensorStride(handle, &strides) != diopiSuccess ||
       diopiGetTensorDtype(handle, &dtype) != diopiSuccess || diopiGetTensorDataConst(handle, &data) != diopiSuccess ||
       diopiGetTensorNumel(handle, &view->numel) != diopiSuccess ||
@@ -122,16 +190,31 @@ diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorH
   view->data = (void *)data;
   view->sizes = sizes.data;
   view->strides = strides.data;
-  view->storage = NULL;
-  view->handle = (void *)handle;
   view->ndim = (int32_t)sizes.len;
   view->dtype = (int16_t)own;
-  view->device_index = 0;
-  view->flags = DIT_TENSOR_ON_DEVICE | (contiguous ? DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE : 0);
-  if (!contiguous && dit_shape_is_dense(view->ndim, sizes.data, strides.data)) {
-    view->flags |= DIT_TENSOR_DENSE;
-  }
+  finish_view(view, handle, contiguous);
   return diopiSuccess;
+}
+
+diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorHandle_t handle,
+                        struct dit_tensor_view *view) {
+  if (DIT_UNLIKELY(!handle)) {
+    return frame_fail(frame, diopiErrorOccurred, "'%s' is NULL; it must be a tensor", name);
+  }
+  if (DIT_LIKELY(is_own_runtime && take_own(handle, view))) {
+    return diopiSuccess;
+  }
+  return take_standard(frame, name, handle, view);
+}
+
+diopiError_t frame_take_element(struct frame *frame, const char *list, int64_t number, diopiConstTensorHandle_t handle,
+                                struct dit_tensor_view *view) {
+  char name[64];
+  if (DIT_LIKELY(is_own_runtime && handle && take_own(handle, view))) {
+    return diopiSuccess;
+  }
+  (void)!snprintf(name, sizeof name, "%s[%lld]", list, (long long)number);
+  return frame_take(frame, name, handle, view);
 }
 
 diopiError_t frame_take_optional(struct frame *frame, const char *name, diopiConstTensorHandle_t handle,
@@ -174,8 +257,17 @@ diopiError_t frame_get_mask(struct frame *frame, const char *name, diopiSize_t d
   return diopiSuccess;
 }
 
+static inline bool is_same(const int64_t *a, const int64_t *b, int count) {
+  for (int i = 0; i < count; i++) {
+    if (a[i] != b[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 bool frame_is_same_shape(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
-  return a->ndim == b->ndim && (a->ndim == 0 || memcmp(a->sizes, b->sizes, sizeof(int64_t) * (size_t)a->ndim) == 0);
+  return a->ndim == b->ndim && is_same(a->sizes, b->sizes, a->ndim);
 }
 
 bool frame_expand(const struct dit_tensor_view *view, int ndim, const int64_t *sizes, int64_t *strides,
@@ -207,13 +299,20 @@ bool frame_expand(const struct dit_tensor_view *view, int ndim, const int64_t *s
 
 static bool is_same_elements(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
   return a->data == b->data && a->dtype == b->dtype && frame_is_same_shape(a, b) &&
-         (a->ndim == 0 || memcmp(a->strides, b->strides, sizeof(int64_t) * (size_t)a->ndim) == 0);
+         is_same(a->strides, b->strides, a->ndim);
 }
 
-static void get_span(const struct dit_tensor_view *view, uintptr_t *low, uintptr_t *high) {
+/// Bytes of an element; libdit's function is a call away.
+static const uint8_t widths[DIT_DTYPE_COUNT] = {
+#define WIDTH(suffix, number, name, bits, class) [number] = (bits) / 8,
+    DIT_DTYPE_LIST(WIDTH)
+#undef WIDTH
+};
+
+static inline void get_span(const struct dit_tensor_view *view, uintptr_t *low, uintptr_t *high) {
   int64_t first = 0, end = 0;
-  if (view->flags & DIT_TENSOR_CONTIGUOUS) {
-    end = view->numel * (int64_t)dit_dtype_get_size(view->dtype);
+  if (DIT_LIKELY(view->flags & DIT_TENSOR_CONTIGUOUS)) {
+    end = view->numel * widths[view->dtype];
   } else {
     dit_tensor_get_span(view, &first, &end);
   }
@@ -221,7 +320,7 @@ static void get_span(const struct dit_tensor_view *view, uintptr_t *low, uintptr
   *high = (uintptr_t)view->data + (uintptr_t)end;
 }
 
-static bool overlaps(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
+static inline bool overlaps(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
   uintptr_t a_low, a_high, b_low, b_high;
   if (a->numel == 0 || b->numel == 0) {
     return false;
@@ -292,10 +391,13 @@ double frame_scalar_to_double(struct dit_scalar scalar) {
 }
 
 diopiError_t frame_run(struct frame *frame, frame_work *work, void *task) {
-  struct dit_error err = {.message = ""};
-  enum dit_status status = dit_host_stream_wait(frame->stream, &err);
-  if (status != DIT_OK) {
-    return frame_get_code(frame, status, &err);
+  if (DIT_UNLIKELY(frame->stream)) {  // the default stream never holds anything
+    struct dit_error err;
+    err.message[0] = 0;
+    const enum dit_status status = dit_host_stream_wait(frame->stream, &err);
+    if (status != DIT_OK) {
+      return frame_get_code(frame, status, &err);
+    }
   }
   dit_memory_access_begin();
   diopiError_t code = work(task);
@@ -304,6 +406,7 @@ diopiError_t frame_run(struct frame *frame, frame_work *work, void *task) {
 }
 
 diopiError_t frame_launch(struct frame *frame, void (*run)(void *task), const void *task, size_t size) {
-  struct dit_error err = {.message = ""};
+  struct dit_error err;
+  err.message[0] = 0;
   return frame_get_code(frame, host_stream_launch(frame->stream, run, task, size, &err), &err);
 }

@@ -14,7 +14,8 @@
 ///     return frame_run(&frame, run_thing, &task);
 ///   }
 ///
-/// Only functions of diopi/diopirt.h are used to look at handles, so the library works with any DIOPI runtime.
+/// Handles are looked at by functions of diopi/diopirt.h, so the library works with any DIOPI runtime; those that
+/// libdit made are read at once.
 #ifndef DIT_HOST_OPS_FRAME_H
 #define DIT_HOST_OPS_FRAME_H
 
@@ -35,6 +36,9 @@ diopiError_t frame_begin(struct frame *frame, const char *function, diopiContext
 /// a host tensor, and diopiDtypeNotSupported for a dtype that libdit does not know. The view borrows from the handle.
 diopiError_t frame_take(struct frame *frame, const char *name, diopiConstTensorHandle_t handle,
                         struct dit_tensor_view *view);
+/// The same for element `number` of the list `list`, which errors call "list[number]".
+diopiError_t frame_take_element(struct frame *frame, const char *list, int64_t number, diopiConstTensorHandle_t handle,
+                                struct dit_tensor_view *view);
 /// The same for an argument that may be absent: view->handle is NULL then.
 diopiError_t frame_take_optional(struct frame *frame, const char *name, diopiConstTensorHandle_t handle,
                                  struct dit_tensor_view *view);

@@ -72,10 +72,20 @@ static diopiError_t add_mask(struct index_plan *plan, int number, const struct d
   return diopiSuccess;
 }
 
+/// "indices[2]", as errors call it: formatted only where no text stands ready.
+static const char *name_index(char room[32], int number) {
+  static const char *const names[] = {"indices[0]", "indices[1]", "indices[2]", "indices[3]"};
+  if (number >= 0 && number < (int)(sizeof names / sizeof names[0])) {
+    return names[number];
+  }
+  (void)!snprintf(room, 32, "indices[%d]", number);
+  return room;
+}
+
 static diopiError_t take_index(struct frame *frame, int number, diopiConstTensorHandle_t handle,
                                struct dit_tensor_view *view) {
-  char name[32];
-  snprintf(name, sizeof name, "indices[%d]", number);
+  char room[32];
+  const char *name = name_index(room, number);
   FRAME_TRY(frame_take(frame, name, handle, view));
   if (!is_mask(view) && !index_is_position(view->dtype)) {
     return frame_fail(frame, diopiDtypeNotSupported, "'%s' is %s; valid: int32, int64, bool, uint8", name,
@@ -101,9 +111,8 @@ static diopiError_t add_columns(struct index_plan *plan, diopiConstTensorHandle_
     }
     FRAME_CHECK(frame, dim < plan->target.ndim, "'indices' are for more than the %d dimensions of 'input'",
                 plan->target.ndim);
-    char name[32];
-    snprintf(name, sizeof name, "indices[%d]", i);
-    FRAME_TRY(layout_check_index(frame, name, &view, plan->target.sizes[dim], true));
+    char room[32];
+    FRAME_TRY(layout_check_index(frame, name_index(room, i), &view, plan->target.sizes[dim], true));
     layout_init(&plan->column[dim++], &view);
   }
   FRAME_CHECK(frame, dim <= plan->target.ndim, "'indices' are for more than the %d dimensions of 'input'",

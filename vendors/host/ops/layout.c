@@ -53,17 +53,6 @@ void layout_select(struct layout *layout, int dim, int64_t index) {
   layout_finish(layout);
 }
 
-void layout_unsqueeze(struct layout *layout, int dim) {
-  for (int i = layout->view.ndim; i > dim; i--) {
-    layout->sizes[i] = layout->sizes[i - 1];
-    layout->strides[i] = layout->strides[i - 1];
-  }
-  layout->sizes[dim] = 1;
-  layout->strides[dim] = 1;
-  layout->view.ndim++;
-  layout_finish(layout);
-}
-
 void layout_raise(struct dit_tensor_view *view) {
   static const int64_t one = 1;
   if (view->ndim == 0) {
@@ -78,7 +67,8 @@ bool layout_is_same(const struct dit_tensor_view *a, const struct dit_tensor_vie
 }
 
 diopiError_t layout_copy(struct frame *frame, const struct dit_tensor_view *out, const struct dit_tensor_view *in) {
-  struct dit_error err = {.message = ""};
+  struct dit_error err;
+  err.message[0] = 0;
   return frame_get_code(frame, kernel_copy(frame->stream, out, in, &err), &err);
 }
 
@@ -129,9 +119,8 @@ diopiError_t layout_check_index(struct frame *frame, const char *name, const str
   index_get_range(index, &low, &high);
   const int64_t least = wrap ? -size : 0;
   if (index->numel > 0 && (low < least || high >= size)) {
-    return frame_fail(frame, diopiErrorOccurred, "'%s' holds %lld; valid for a dimension of size %lld: %lld to %lld",
-                      name, (long long)(low < least ? low : high), (long long)size, (long long)least,
-                      (long long)size - 1);
+    return frame_fail(frame, diopiErrorOccurred, "'%s' holds %lld; " DIOPI_EXT_RANGE " %lld: %lld to %lld", name,
+                      (long long)(low < least ? low : high), (long long)size, (long long)least, (long long)size - 1);
   }
   return diopiSuccess;
 }

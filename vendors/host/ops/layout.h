@@ -17,8 +17,6 @@ void layout_finish(struct layout *layout);
 void layout_narrow(struct layout *layout, int dim, int64_t start, int64_t count, int64_t step);
 /// Without dimension `dim`, at `index`.
 void layout_select(struct layout *layout, int dim, int64_t index);
-/// A dimension of size 1 in front of dimension `dim`.
-void layout_unsqueeze(struct layout *layout, int dim);
 
 /// A 0-d tensor counts as one of 1 dimension.
 void layout_raise(struct dit_tensor_view *view);

@@ -5,6 +5,7 @@
 /// grad_output over all but the last dimension; a gradient that is not wanted is NULL.
 #include "dense.h"
 #include "engine/kernels.h"
+#include "engine/reduce.h"
 #include "frame.h"
 #include "product.h"
 
@@ -78,7 +79,7 @@ static diopiError_t run_grad_weight(struct linear_task *task) {
   struct dit_error err = {.message = ""};
   enum dit_status status = DIT_ERR_NOMEM;
   const struct dit_tensor_view *w = &task->grad_w;
-  const int work = dense_get_work(w->dtype);
+  const int work = w->dtype;  // one product: the kernel itself widens the half types, and rounds once
   const int64_t rows = w->sizes[0] > 0 ? task->grad.numel / w->sizes[0] : 0;
   if (rows == 0 || w->numel == 0) {
     status = kernel_fill(NULL, w, (struct dit_scalar){.kind = DIT_SCALAR_INT}, &err);
@@ -113,7 +114,7 @@ static diopiError_t run_grad_bias(struct linear_task *task) {
   o.strides = strides;
   o.flags &= (uint8_t) ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE);
   const uint32_t mask = (1u << (ndim - 1)) - 1;
-  enum dit_status status = mask ? kernel_reduce(NULL, DIT_REDUCE_SUM, &o, &task->grad, mask, &err)
+  enum dit_status status = mask ? reduce_launch(NULL, REDUCE_SUM, 0, &o, &task->grad, mask, &err)
                                 : kernel_copy(NULL, &task->grad_b, &task->grad, &err);
   return frame_get_code(task->frame, status, &err);
 }

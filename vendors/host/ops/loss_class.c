@@ -69,8 +69,8 @@ static diopiError_t check_targets(struct class_task *task) {
   for (int64_t i = 0; task->target && i < task->points; i++) {
     const int64_t t = task->target[i];
     FRAME_CHECK(&task->frame, t == task->ignore || (t >= 0 && t < task->shape.length),
-                "'target' has the value %lld; valid: 0 to %lld and ignore_index %lld", (long long)t,
-                (long long)task->shape.length - 1, (long long)task->ignore);
+                "'target' holds %lld; " DIOPI_EXT_RANGE " %lld: 0 to %lld, and ignore_index %lld", (long long)t,
+                (long long)task->shape.length, (long long)task->shape.length - 1, (long long)task->ignore);
   }
   return diopiSuccess;
 }

@@ -84,7 +84,7 @@ KERNEL_INLINE void BODY(combine_line)(REAL *out, const REAL *x, const REAL *g, c
   } else {
     KERNEL_LANES
     for (int64_t i = 0; i < count; i++) {
-      out[i] = b[i] * x[i] + c[i];
+      out[i] = b[i] * (x[i] - a[i]) + c[i];
     }
   }
 }
@@ -92,7 +92,8 @@ KERNEL_MULTI(static, NAME(combine_line),
              (REAL * out, const REAL *x, const REAL *g, const REAL *a, const REAL *b, const REAL *c, int64_t count),
              (out, x, g, a, b, c, count))
 
-/// out = a * g + b * x + c with a, b, c per channel; without g: b * x + c. Planes [begin, end) of samples * channels.
+/// out = a * g + b * x + c with a, b, c per channel; without g: b * (x - a) + c. Planes [begin, end) of samples *
+/// channels.
 static void NAME(apply_planes)(const struct batch_task *task, int64_t begin, int64_t end) {
   const int64_t area = task->area;
   for (int64_t plane = begin; plane < end; plane++) {
@@ -103,7 +104,7 @@ static void NAME(apply_planes)(const struct batch_task *task, int64_t begin, int
       NAME(row_combine)
       (out, (const REAL *)task->g + at, x, area, (REAL)task->a[c], (REAL)task->b[c], (REAL)task->c[c]);
     } else {
-      NAME(row_affine)(out, x, area, (REAL)task->b[c], (REAL)task->c[c]);
+      NAME(row_centered)(out, x, area, (REAL)task->a[c], (REAL)task->b[c], (REAL)task->c[c]);
     }
   }
 }

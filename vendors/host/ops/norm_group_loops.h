@@ -7,12 +7,13 @@ static void NAME(forward_groups)(const struct group_task *task, int64_t begin, i
   for (int64_t k = begin; k < end; k++) {
     const REAL *x = (const REAL *)task->x + k * size;
     REAL *out = (REAL *)task->out + k * size;
-    const REAL mean = (REAL)(NAME(row_sum)(x, size) / (double)size);
+    const double middle = NAME(row_sum)(x, size) / (double)size;
+    const REAL mean = (REAL)middle, lost = (REAL)(middle - (double)mean);
     const REAL scale = (REAL)(1 / sqrt(NAME(row_sum_squares)(x, size, mean) / (double)size + task->eps));
     for (int64_t j = 0; j < task->width; j++) {
       const int64_t c = k % task->groups * task->width + j;
-      const REAL a = weight ? scale * weight[c] : scale, b = (bias ? bias[c] : 0) - mean * a;
-      NAME(row_affine)(out + j * area, x + j * area, area, a, b);
+      const REAL a = weight ? scale * weight[c] : scale, b = (bias ? bias[c] : 0) - lost * a;
+      NAME(row_centered)(out + j * area, x + j * area, area, mean, a, b);
     }
     if (task->mean) {
       ((REAL *)task->mean)[k] = mean;

@@ -5,7 +5,11 @@
 /// padding before it). half types are computed in float, integers in int64. Indices are positions in a plane.
 #include "pool.h"
 
+#include <string.h>
+
 #include "dit/alloc.h"
+#include "engine/reduce.h"
+#include "lines.h"
 
 static int64_t get_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil) {
   const int64_t room = in + 2 * padding - dilation * (kernel - 1) - 1;
@@ -123,34 +127,85 @@ static diopiError_t finish(struct pool_call *call, bool done) {
   return done ? diopiSuccess : frame_fail(call->frame, diopiErrorOccurred, "no memory for a copy of the tensors");
 }
 
+/// Do the channels lie side by side, in the input and in the result? Then both are taken as (batch, position, channel).
+static bool is_channels_last(const struct pool_call *call) {
+  const struct dit_tensor_view *views[] = {&call->x, &call->pooled};
+  const int64_t channels = call->x.sizes[1], *in = call->in_sizes;
+  if (call->x.ndim != call->ndim + 2 || channels < 4 || in[0] * in[1] * in[2] > INT32_MAX) {
+    return false;
+  }
+  for (int i = 0; i < 2; i++) {
+    const struct dit_tensor_view *view = views[i];
+    if (view->strides[1] != 1 || (view->sizes[view->ndim - 1] > 1 && view->strides[view->ndim - 1] != channels)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// `pooled` and `x` (and the indices) as the loops read them: `last` says in which order.
+struct pool_memory {
+  bool last;
+  struct shaped order[3];
+  struct dense out, x, indices;
+};
+
+static bool open_memory(struct pool_memory *memory, struct pool_call *call) {
+  const struct dit_tensor_view *views[] = {&call->pooled, &call->x, &call->indices};
+  const int work = call->shape.work;
+  memset(&memory->out, 0, sizeof memory->out);
+  memset(&memory->x, 0, sizeof memory->x);
+  memset(&memory->indices, 0, sizeof memory->indices);
+  memory->last = is_channels_last(call);
+  for (int i = 0; memory->last && i < 3; i++) {
+    if (views[i]->handle) {
+      shaped_move_last(&memory->order[i], views[i], 1u << 1);
+      views[i] = &memory->order[i].view;
+    }
+  }
+  if (memory->last) {
+    call->shape.planes = call->x.sizes[0];
+  }
+  return make_tables(call) && dense_read(&memory->x, views[1], work) && dense_reserve(&memory->out, views[0], work) &&
+         dense_reserve(&memory->indices, views[2], DIT_DTYPE_I64);
+}
+
+static void close_memory(struct pool_memory *memory) {
+  dense_close(&memory->out);
+  dense_close(&memory->x);
+  dense_close(&memory->indices);
+}
+
 static diopiError_t work_max(void *context) {
   struct pool_call *call = context;
-  struct dense out = {0}, x = {0}, indices = {0};
-  const int work = call->shape.work;
-  const bool done = make_tables(call) && dense_read(&x, &call->x, work) && dense_reserve(&out, &call->pooled, work) &&
-                    dense_reserve(&indices, &call->indices, DIT_DTYPE_I64);
+  struct pool_memory m;
+  const bool done = open_memory(&m, call);
   if (done) {
-    pool_max(&call->shape, out.data, indices.data, x.data);
-    dense_store(&out);
-    dense_store(&indices);
+    if (m.last) {
+      pool_max_last(&call->shape, call->x.sizes[1], m.out.data, m.indices.data, m.x.data);
+    } else {
+      pool_max(&call->shape, m.out.data, m.indices.data, m.x.data);
+    }
+    dense_store(&m.out);
+    dense_store(&m.indices);
   }
-  dense_close(&out);
-  dense_close(&x);
-  dense_close(&indices);
+  close_memory(&m);
   return finish(call, done);
 }
 
 static diopiError_t work_mean(void *context) {
   struct pool_call *call = context;
-  struct dense out = {0}, x = {0};
-  const int work = call->shape.work;
-  const bool done = make_tables(call) && dense_read(&x, &call->x, work) && dense_reserve(&out, &call->pooled, work);
+  struct pool_memory m;
+  const bool done = open_memory(&m, call);
   if (done) {
-    pool_mean(&call->shape, out.data, x.data);
-    dense_store(&out);
+    if (m.last) {
+      pool_mean_last(&call->shape, call->x.sizes[1], m.out.data, m.x.data);
+    } else {
+      pool_mean(&call->shape, m.out.data, m.x.data);
+    }
+    dense_store(&m.out);
   }
-  dense_close(&out);
-  dense_close(&x);
+  close_memory(&m);
   return finish(call, done);
 }
 
@@ -200,7 +255,20 @@ static bool has_work(const struct pool_call *call) {
 diopiError_t pool_run_max(struct pool_call *call) {
   return has_work(call) ? frame_run(call->frame, work_max, call) : diopiSuccess;
 }
+/// The mean of whole planes is a reduction, which takes any strides and dtypes as they are.
+static diopiError_t reduce_planes(struct pool_call *call) {
+  struct dit_error err = {.message = ""};
+  const uint32_t mask = ((1u << call->ndim) - 1) << (call->x.ndim - call->ndim);
+  const enum dit_status status =
+      reduce_launch(call->frame->stream, REDUCE_MEAN, 0, &call->pooled, &call->x, mask, &err);
+  return frame_get_code(call->frame, status, &err);
+}
+
 diopiError_t pool_run_mean(struct pool_call *call) {
+  const int64_t *out = call->out_sizes;
+  if (call->adaptive && out[0] * out[1] * out[2] == 1 && call->x.numel > 0) {
+    return reduce_planes(call);
+  }
   return has_work(call) ? frame_run(call->frame, work_mean, call) : diopiSuccess;
 }
 diopiError_t pool_run_max_backward(struct pool_call *call) {

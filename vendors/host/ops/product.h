@@ -29,7 +29,7 @@ void product_transpose(struct product_matrix *matrix);
 /// On the stream. Batch dimensions are merged where memory allows it.
 enum dit_status product_run(void *stream, struct product *product, struct dit_error *err);
 /// The same, now, without bias; products that fall on the same matrix of `out` are added up. half types must be widened
-/// before.
+/// before where there are such.
 enum dit_status product_sum(struct product *product, struct dit_error *err);
 
 #endif

@@ -11,6 +11,7 @@
 #include "dit/alloc.h"
 #include "engine/kernels.h"
 #include "engine/philox.h"
+#include "engine/pointwise_loops.h"
 #include "random.h"
 
 #define WORDS 1024
@@ -247,9 +248,14 @@ struct feature_task {
   struct random_span span;
 };
 
+LOOP_2(drop_f32, float, float, float, x *y *k0)
+LOOP_2(drop_f64, double, double, double, x *y *k0)
+
 /// A smaller mask: drawn first, then multiplied in, broadcast.
 static diopiError_t run_features(void *argument) {
   const struct feature_task *task = argument;
+  const bool is_double = task->in->dtype == DIT_DTYPE_F64;
+  const int work = is_double ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
   struct dense mask = {0};
   struct dit_error err = {.message = ""};
   int64_t strides[DIT_MAX_DIMS];
@@ -264,20 +270,14 @@ static diopiError_t run_features(void *argument) {
   }
   dense_store(&mask);
   frame_expand(task->mask, task->in->ndim, task->in->sizes, strides, &wide);
-  const struct dit_scalar one = {DIT_SCALAR_DOUBLE, {.d = 1}};
-  enum dit_status status = kernel_binary(NULL, DIT_BINARY_MUL, task->out, task->in, &wide, one,
-                                         task->in->dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32, &err);
-  if (status == DIT_OK) {
-    static const int64_t zeros[DIT_MAX_DIMS];
-    double scale = task->keep == 0 ? 0 : 1 / task->keep;
-    struct dit_tensor_view number = {.data = &scale, .sizes = task->in->sizes, .strides = zeros};
-    number.ndim = task->in->ndim;
-    number.numel = task->in->numel;
-    number.dtype = DIT_DTYPE_F64;
-    number.flags = DIT_TENSOR_ON_DEVICE;
-    status = kernel_binary(NULL, DIT_BINARY_MUL, task->out, task->out, &number, one,
-                           task->in->dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32, &err);
-  }
+  struct pointwise run = {.outputs = 1,
+                          .inputs = 2,
+                          .views = {task->out, task->in, &wide},
+                          .work = {work, work, work},
+                          .loop = is_double ? drop_f64 : drop_f32};
+  const struct dit_scalar scale = {DIT_SCALAR_DOUBLE, {.d = task->keep == 0 ? 0 : 1 / task->keep}};
+  kernel_store_scalar(scale, work, run.parameters);
+  const enum dit_status status = pointwise_run(&run, &err);
   dense_close(&mask);
   return frame_get_code(task->frame, status, &err);
 }

@@ -52,7 +52,8 @@ static REAL NAME(row_norm)(const struct norm_task *task, const REAL *x) {
   double total = (double)task->fold->identity.MEMBER;
   for (int64_t i = 0; i < task->length; i += NORM_BLOCK) {
     REAL part, sum = (REAL)total;
-    task->fold->row(x + i, task->length - i < NORM_BLOCK ? task->length - i : NORM_BLOCK, task->p, &part);
+    const int64_t n = task->length - i < NORM_BLOCK ? task->length - i : NORM_BLOCK;
+    reduce_fold_rows(task->fold, x + i, n, 1, 0, task->p, &part);
     task->fold->merge(&sum, &part, 1);
     total = task->adds ? total + (double)part : (double)sum;
   }

@@ -69,7 +69,7 @@ typedef void scatter_loop(const struct scatter_task *task, const struct lines *l
     const bool wide = task->wide;                                                                             \
     if (index_next == 0 && self_next == (int64_t)sizeof(type) && src_next == self_next && lines->count > 1) { \
       for (int64_t step = 0; step < count; step++) SCATTER_ROW(type, expr)                                    \
-    } else if (index_step <= index_next || lines->count == 1) {                                               \
+    } else if ((index_next ? index_step <= index_next : self_step <= self_next) || lines->count == 1) {       \
       for (int64_t line = 0; line < lines->count; line++) {                                                   \
         for (int64_t step = 0; step < count; step++) SCATTER_STEP(type, expr)                                 \
       }                                                                                                       \

@@ -26,9 +26,8 @@ static diopiError_t find_select(struct frame *frame, const struct dit_tensor_vie
   FRAME_CHECK(frame, whole->ndim > 0, "the tensor has 0 dimensions; it must have at least 1");
   FRAME_TRY(frame_wrap_dim(frame, "dim", dim, whole->ndim, &part->dim));
   const int64_t size = whole->sizes[part->dim];
-  FRAME_CHECK(frame, index >= -size && index < size,
-              "'index' is %lld; valid for a dimension of size %lld: %lld to %lld", (long long)index, (long long)size,
-              (long long)-size, (long long)size - 1);
+  FRAME_CHECK(frame, index >= -size && index < size, "'index' is %lld; " DIOPI_EXT_RANGE " %lld: %lld to %lld",
+              (long long)index, (long long)size, (long long)-size, (long long)size - 1);
   part->start = index < 0 ? index + size : index;
   part->count = -1;
   part->step = 1;

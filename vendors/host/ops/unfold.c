@@ -18,8 +18,8 @@ static diopiError_t find_windows(struct frame *frame, const struct dit_tensor_vi
                                  int64_t step, struct layout *windows, int *at) {
   FRAME_TRY(frame_wrap_dim(frame, "dim", dim, whole->ndim, at));
   const int64_t n = whole->ndim > 0 ? whole->sizes[*at] : 1, stride = whole->ndim > 0 ? whole->strides[*at] : 1;
-  FRAME_CHECK(frame, size >= 0 && size <= n, "'size' is %lld; valid for a dimension of size %lld: 0 to %lld",
-              (long long)size, (long long)n, (long long)n);
+  FRAME_CHECK(frame, size >= 0 && size <= n, "'size' is %lld; " DIOPI_EXT_RANGE " %lld: 0 to %lld", (long long)size,
+              (long long)n, (long long)n);
   FRAME_CHECK(frame, step > 0, "'step' is %lld; valid: 1 and more", (long long)step);
   FRAME_CHECK(frame, whole->ndim < DIT_MAX_DIMS, "the tensor has %d dimensions; valid: 0 to %d", whole->ndim,
               DIT_MAX_DIMS - 1);

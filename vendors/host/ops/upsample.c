@@ -3,9 +3,11 @@
 ///
 /// input (N, C, spatial...), out (N, C, size...). A result is a sum over 1, 2 or 4 inputs per dimension, whose places
 /// and weights come from tables, computed as PyTorch does: in float for all but float64; without align_corners pixel
-/// centres are half a pixel in. Gradients: the same weights, added up the other way. Floating dtypes; half types are
-/// computed in float. Outputs overlap nothing.
+/// centres are half a pixel in. Each row of the result is first a sum of rows, then spread along the row; gradients go
+/// the same way back. Channels-last tensors are worked on as they are, with the channels as one step. Floating dtypes;
+/// half types are computed in float. Outputs overlap nothing.
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "dense.h"
@@ -22,6 +24,8 @@ struct resize_axis {
   int taps;
   int64_t *places;  ///< taps per output position
   double *weights;
+  int32_t *table;  ///< of the last axis: the places tap by tap
+  void *narrow;    ///< and the weights, in the type that is computed in
 };
 
 struct resize_call {
@@ -31,9 +35,11 @@ struct resize_call {
   bool align, backward, wide;
   int ndim;
   int64_t planes;
+  int64_t inner;  ///< neighbouring elements per position: the channels of channels-last tensors, else 1
   struct resize_axis axis[3];
-  char *to;
-  const char *from;
+  void *to;
+  const void *from;
+  _Atomic bool failed;  ///< a thread had no memory
 };
 
 static int64_t clamp(int64_t value, int64_t size) {
@@ -99,46 +105,34 @@ static void set_axis(const struct resize_call *call, struct resize_axis *axis, b
   }
 }
 
-/// One plane: forward the large one from the small one, backward the small one (zeros before) from the large one.
-#define RESIZE_PLANE(type)                                                                                        \
-  for (int64_t z = 0; z < az->out; z++) {                                                                         \
-    for (int64_t y = 0; y < ay->out; y++) {                                                                       \
-      for (int64_t x = 0; x < ax->out; x++, large++) {                                                            \
-        type sum = 0;                                                                                             \
-        for (int k = 0; k < az->taps * ay->taps * ax->taps; k++) {                                                \
-          const int64_t i = z * az->taps + k / (ay->taps * ax->taps), j = y * ay->taps + k / ax->taps % ay->taps; \
-          const int64_t l = x * ax->taps + k % ax->taps;                                                          \
-          const int64_t at = (az->places[i] * ay->in + ay->places[j]) * ax->in + ax->places[l];                   \
-          const type weight = (type)(az->weights[i] * ay->weights[j] * ax->weights[l]);                           \
-          if (call->backward) {                                                                                   \
-            ((type *)to)[at] += weight * ((const type *)from)[large];                                             \
-          } else {                                                                                                \
-            sum += weight * ((const type *)from)[at];                                                             \
-          }                                                                                                       \
-        }                                                                                                         \
-        if (!call->backward) {                                                                                    \
-          ((type *)to)[large] = sum;                                                                              \
-        }                                                                                                         \
-      }                                                                                                           \
-    }                                                                                                             \
-  }
+#define REAL_LOOPS "upsample_loops.h"
+#include "real.h"
 
-static void run_planes(void *context, int64_t begin, int64_t end) {
-  const struct resize_call *call = context;
-  const struct resize_axis *az = &call->axis[0], *ay = &call->axis[1], *ax = &call->axis[2];
-  const int64_t size = call->wide ? 8 : 4, small = az->in * ay->in * ax->in * size;
-  const int64_t large_bytes = az->out * ay->out * ax->out * size;
-  for (int64_t i = begin; i < end; i++) {
-    char *to = call->to + i * (call->backward ? small : large_bytes);
-    const char *from = call->from + i * (call->backward ? large_bytes : small);
-    int64_t large = 0;
-    if (call->backward) {
-      memset(to, 0, (size_t)small);
-    }
-    if (call->wide) {
-      RESIZE_PLANE(double)
-    } else {
-      RESIZE_PLANE(float)
+static void run_rows(void *context, int64_t begin, int64_t end) {
+  struct resize_call *call = context;
+  const int64_t size = call->wide ? 8 : 4;
+  void *room = dit_malloc((size_t)(call->axis[2].in * call->inner * size));
+  if (!room) {
+    atomic_store_explicit(&call->failed, true, memory_order_relaxed);
+  } else if (call->wide) {
+    call->backward ? shrink_f64(call, room, begin, end) : enlarge_f64(call, room, begin, end);
+  } else {
+    call->backward ? shrink_f32(call, room, begin, end) : enlarge_f32(call, room, begin, end);
+  }
+  dit_free(room);
+}
+
+/// The last axis' tables tap by tap, in the types that the loops want.
+static void set_table(const struct resize_call *call, struct resize_axis *axis) {
+  for (int64_t o = 0; o < axis->out; o++) {
+    for (int k = 0; k < axis->taps; k++) {
+      const int64_t from = o * axis->taps + k, to = k * axis->out + o;
+      axis->table[to] = (int32_t)axis->places[from];
+      if (call->wide) {
+        ((double *)axis->narrow)[to] = axis->weights[from];
+      } else {
+        ((float *)axis->narrow)[to] = (float)axis->weights[from];
+      }
     }
   }
 }
@@ -149,7 +143,9 @@ static void *make_tables(struct resize_call *call) {
   for (int i = 0; i < 3; i++) {
     total += call->axis[i].out * MOST_TAPS;
   }
-  char *room = dit_malloc((size_t)(total * (int64_t)(sizeof(int64_t) + sizeof(double))));
+  const int64_t last = call->axis[2].out * MOST_TAPS;
+  char *room = dit_malloc((size_t)(total * (int64_t)(sizeof(int64_t) + sizeof(double)) +
+                                   last * (int64_t)(sizeof(double) + sizeof(int32_t))));
   int64_t *places = (int64_t *)room;
   double *weights = (double *)(places + total);
   for (int i = 0; i < 3 && room; i++) {
@@ -162,27 +158,52 @@ static void *make_tables(struct resize_call *call) {
     weights += axis->out * MOST_TAPS;
     set_axis(call, axis, used);
   }
+  if (room) {
+    call->axis[2].narrow = weights;
+    call->axis[2].table = (int32_t *)(weights + last);
+    set_table(call, &call->axis[2]);
+  }
   return room;
+}
+
+/// Dense with the channels innermost.
+static bool is_channels_last(const struct dit_tensor_view *view) {
+  int64_t next = 1;
+  for (int i = 0; i < view->ndim; i++) {
+    const int dim = i == 0 ? 1 : i == view->ndim - 1 ? 0 : view->ndim - i;
+    if (view->sizes[dim] != 1 && view->strides[dim] != next) {
+      return false;
+    }
+    next *= view->sizes[dim];
+  }
+  return true;
 }
 
 static diopiError_t run_resize(void *context) {
   struct resize_call *call = context;
   struct dense to = {0}, from = {0};
-  const int work = dense_get_work(call->small.dtype);
+  const struct dit_tensor_view *result = call->backward ? &call->small : &call->large;
+  const struct dit_tensor_view *input = call->backward ? &call->large : &call->small;
+  const int work = dense_get_work(result->dtype);
+  const bool in_place =
+      work == result->dtype && result->sizes[1] > 1 && is_channels_last(result) && is_channels_last(input);
   void *tables = make_tables(call);
-  const bool done = tables && dense_read(&from, call->backward ? &call->large : &call->small, work) &&
-                    dense_reserve(&to, call->backward ? &call->small : &call->large, work);
+  const bool done = tables && (in_place || (dense_read(&from, input, work) && dense_reserve(&to, result, work)));
+  call->inner = in_place ? result->sizes[1] : 1;
+  call->planes /= call->inner;
   if (done) {
-    call->to = to.data;
-    call->from = from.data;
-    const int64_t plane = call->axis[0].out * call->axis[1].out * call->axis[2].out;
-    dit_parallel_for(0, call->planes, 8192 / (plane + 1) + 1, run_planes, call);
+    const int64_t rows = call->axis[0].out * call->axis[1].out, length = call->axis[2].out * call->inner;
+    const int64_t cost = call->backward ? rows * length : length;
+    call->to = in_place ? result->data : to.data;
+    call->from = in_place ? input->data : from.data;
+    dit_parallel_for(0, call->backward ? call->planes : call->planes * rows, 8192 / (cost + 1) + 1, run_rows, call);
     dense_store(&to);
   }
   dense_close(&to);
   dense_close(&from);
   dit_free(tables);
-  return done ? diopiSuccess : frame_fail(call->frame, diopiErrorOccurred, "no memory for a copy of the tensors");
+  return done && !call->failed ? diopiSuccess
+                               : frame_fail(call->frame, diopiErrorOccurred, "no memory for a copy of the tensors");
 }
 
 /// Shapes: both tensors are (N, C, spatial...), and `size` are the large one's spatial sizes.
@@ -200,7 +221,8 @@ static diopiError_t start(struct resize_call *call, const char *small, const cha
   FRAME_TRY(window_check(frame, large, &call->large, ndim, true, batch, channels, wanted));
   FRAME_TRY(window_split(frame, large, &call->large, ndim, &batch, &channels, out));
   for (int i = 0; i < 3; i++) {
-    FRAME_CHECK(frame, in[i] > 0, "'%s' has no elements in a spatial dimension", small);
+    FRAME_CHECK(frame, in[i] > 0 && in[i] <= INT32_MAX, "'%s' has %lld elements in a spatial dimension; valid: 1 to %d",
+                small, (long long)in[i], INT32_MAX);
     call->axis[i].in = in[i];
     call->axis[i].out = out[i];
   }

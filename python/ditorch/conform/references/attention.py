@@ -85,18 +85,19 @@ def _compute(call: Call) -> torch.dtype | None:
     return call.dtype if call.dtype in (torch.float16, torch.bfloat16) else None
 
 
-def _drop(call: Call, q: torch.Tensor, k: torch.Tensor) -> Result:
-    """Dropout with v = 1: each row is the sum of the weights that were kept over 1 - p. Its mean is 1, its variance
-    p / (1 - p) times the sum of the squared weights; the elements of a row are equal, so rows are what counts."""
+def _drop(call: Call, weights: torch.Tensor, shape: torch.Size) -> Result:
+    """Rows of weights, each dropped with probability p and else divided by 1 - p, summed up: the mean is that of the
+    whole rows (which are alike), the variance p / (1 - p) times the sum of the squared weights. The elements of a row
+    of the result are equal, so rows are what counts."""
     p = call["p_dropout"]
-    weights = torch.softmax(_scores(call, q, k), -1)
+    sums = weights.sum(-1)
+    rows, mean, most = sums.numel(), float(sums.mean()), float(sums.max())
     variance = float((weights**2).sum(-1).mean()) * p / (1 - p)
-    rows = weights.numel() // weights.shape[-1]
     spread = 8 * math.sqrt(variance / rows)
     wide = 8 * variance * math.sqrt(8 / rows) + variance / rows
-    slack = 4 * torch.finfo(call.dtype).eps
-    bounds = (1 - spread - slack, 1 + spread + slack, max(variance - wide, 0.0), variance + wide + slack, 0.0)
-    return Result(torch.ones(q.shape, dtype=torch.float64), check="moments", bounds=(*bounds, 1 / (1 - p) + slack))
+    slack = 4 * torch.finfo(call.dtype).eps * most
+    bounds = (mean - spread - slack, mean + spread + slack, max(variance - wide, 0.0), variance + wide + slack, 0.0)
+    return Result(torch.ones(shape, dtype=torch.float64), check="moments", bounds=(*bounds, most / (1 - p) + slack))
 
 
 @reference("FlashAttention")
@@ -110,8 +111,20 @@ def run_flash(call: Call) -> dict[str, Result]:
     terms = max(k.shape[1], q.shape[-1])
     out = Result(value.contiguous(), scale=scale, terms=terms, compute=_compute(call))
     return {
-        "attention_out": _drop(call, q, k) if call["p_dropout"] > 0 else out,
+        "attention_out": _drop(call, torch.softmax(_scores(call, q, k), -1), q.shape) if call["p_dropout"] > 0 else out,
         "softmax_lse": Result(lse, dtype, scale=lse.abs() + size, terms=terms),
+    }
+
+
+def _drop_backward(call: Call, q: torch.Tensor, k: torch.Tensor) -> dict[str, Result]:
+    """Gradients under dropout, where q = k = 0 and grad_output = 1: every weight is the same, grad_v has the sums of
+    the weights that a key kept, and nothing flows to q and k. Whether it is the mask of the forward call cannot be told
+    from one call."""
+    weights = torch.softmax(_scores(call, q, k), -1).transpose(-1, -2)
+    return {
+        "grad_q": Result(torch.zeros_like(q), exact=True),
+        "grad_k": Result(torch.zeros_like(k), exact=True),
+        "grad_v": _drop(call, weights, k.shape),
     }
 
 
@@ -120,6 +133,8 @@ def run_flash_backward(call: Call) -> dict[str, Any]:
     q, k, v, grad = call.wide("q"), call.wide("k"), call.wide("v"), call.wide("grad_output")
     call["attention_out"].copy_(_attend(call, q, k, v))
     call["softmax_lse"].copy_(torch.logsumexp(_scores(call, q, k), -1))
+    if call["p_dropout"] > 0:
+        return _drop_backward(call, q, k)
     values = differentiate(lambda a, b, c: _attend(call, a, b, c), [q, k, v], grad)
     # dS = P (dP - D): the difference is of the size of |dO| |v|, summed over the keys and queries.
     size = 1 + float((_scores(call, q.abs(), k.abs())).nan_to_num(neginf=0.0).abs().max())

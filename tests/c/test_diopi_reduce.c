@@ -1,7 +1,21 @@
-/// sum, mean and softmax kernels against long double; the same bits on any number of threads.
-#include "kernel_check.h"
+/// Sum, mean and softmax against long double; the same bits on any number of threads.
+#include "diopi_check.h"
 
-static const struct dit_kernel_vtable *kernels;
+/// Sum or mean over the dimensions of `mask`; `out` keeps them with size 1.
+static void call_reduce(bool mean, const struct dit_tensor_view *out, const struct dit_tensor_view *in, uint32_t mask) {
+  int64_t dims[DIT_MAX_DIMS];
+  diopiSize_t list = {dims, 0};
+  for (int dim = 0; dim < in->ndim; dim++) {
+    if (mask >> dim & 1) {
+      dims[list.len++] = dim;
+    }
+  }
+  if (mean) {
+    CALL(diopiMean, wrap(out), wrap(in), list);
+  } else {
+    CALL(diopiSum, wrap(out), wrap(in), list);
+  }
+}
 
 /// The row-major number of the result element that element `index` of `in` belongs to.
 static int64_t get_target(const struct dit_tensor_view *in, uint32_t mask, int64_t index) {
@@ -26,10 +40,9 @@ static int choose_result(int dtype) {
 
 static bool check_reduce(const struct test_case *test) {
   struct sample in, out;
-  struct dit_error err = {0};
   int64_t sizes[DIT_MAX_DIMS], kept[DIT_MAX_DIMS], reduced = 1;
   int ndim = draw_shape(test, sizes), dtype = all_dtypes[random_below(10)], result = choose_result(dtype);
-  uint32_t mask = (uint32_t)random_below(1 << ndim);
+  uint32_t mask = ndim ? 1 + (uint32_t)random_below((1 << ndim) - 1) : 0;  // none at all means all of them
   for (int dim = 0; dim < ndim; dim++) {
     kept[dim] = mask >> dim & 1 ? 1 : sizes[dim];
     reduced *= mask >> dim & 1 ? sizes[dim] : 1;
@@ -45,7 +58,7 @@ static bool check_reduce(const struct test_case *test) {
     want[target] += view_get(&in.view, i);
     size[target] += fabsl(view_get(&in.view, i));
   }
-  CHECK_OK(kernels->reduce(NULL, mean ? DIT_REDUCE_MEAN : DIT_REDUCE_SUM, &out.view, &in.view, mask, &err));
+  call_reduce(mean, &out.view, &in.view, mask);
   bool ok = true;
   int work = result == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
   for (int64_t i = 0; i < out.view.numel && ok; i++) {
@@ -72,7 +85,6 @@ static void test_reduce(void) {
 /// One thousand ones and a tiny rest: a running float sum would lose it.
 static void test_accuracy(void) {
   struct sample in, out;
-  struct dit_error err = {0};
   const int64_t sizes[1] = {1 << 22}, one[1] = {1};
   sample_init(&in, DIT_DTYPE_F32, 1, sizes, LAYOUT_CONTIGUOUS);
   sample_init(&out, DIT_DTYPE_F32, 1, one, LAYOUT_CONTIGUOUS);
@@ -82,7 +94,7 @@ static void test_accuracy(void) {
     view_set(&in.view, i, (long double)value);
     want += (double)value;
   }
-  CHECK_OK(kernels->reduce(NULL, DIT_REDUCE_SUM, &out.view, &in.view, 1, &err));
+  call_reduce(false, &out.view, &in.view, 1);
   double error = fabs((double)view_get(&out.view, 0) - want) / want;
   printf("relative error of a float sum over 4194304 elements: %.3g\n", error);
   CHECK(error < 1e-6);
@@ -92,13 +104,12 @@ static void test_accuracy(void) {
 
 static void test_empty(void) {
   struct sample in, out;
-  struct dit_error err = {0};
   const int64_t sizes[2] = {3, 0}, kept[2] = {3, 1};
   sample_init(&in, DIT_DTYPE_F32, 2, sizes, LAYOUT_CONTIGUOUS);
   sample_init(&out, DIT_DTYPE_F32, 2, kept, LAYOUT_CONTIGUOUS);
-  CHECK_OK(kernels->reduce(NULL, DIT_REDUCE_SUM, &out.view, &in.view, 2, &err));
+  call_reduce(false, &out.view, &in.view, 2);
   CHECK(view_get(&out.view, 2) == 0);
-  CHECK_OK(kernels->reduce(NULL, DIT_REDUCE_MEAN, &out.view, &in.view, 2, &err));
+  call_reduce(true, &out.view, &in.view, 2);
   CHECK(isnan(view_get(&out.view, 0)));
   sample_destroy(&in);
   sample_destroy(&out);
@@ -106,16 +117,15 @@ static void test_empty(void) {
 
 static void test_nan(void) {
   struct sample in, out;
-  struct dit_error err = {0};
   const int64_t sizes[1] = {3000}, one[1] = {1};
   sample_init(&in, DIT_DTYPE_F32, 1, sizes, LAYOUT_CONTIGUOUS);
   sample_init(&out, DIT_DTYPE_F32, 1, one, LAYOUT_CONTIGUOUS);
   sample_fill(&in, false);
   view_set(&in.view, 2999, INFINITY);
-  CHECK_OK(kernels->reduce(NULL, DIT_REDUCE_SUM, &out.view, &in.view, 1, &err));
+  call_reduce(false, &out.view, &in.view, 1);
   CHECK(view_get(&out.view, 0) == INFINITY);
   view_set(&in.view, 7, NAN);
-  CHECK_OK(kernels->reduce(NULL, DIT_REDUCE_SUM, &out.view, &in.view, 1, &err));
+  call_reduce(false, &out.view, &in.view, 1);
   CHECK(isnan(view_get(&out.view, 0)));
   sample_destroy(&in);
   sample_destroy(&out);
@@ -125,7 +135,6 @@ static void test_nan(void) {
 /// partial sums.
 static void test_threads(void) {
   static const uint32_t masks[] = {1, 2, 3};
-  struct dit_error err = {0};
   struct sample in;
   const int64_t sizes[2] = {3000, 300};
   sample_init(&in, DIT_DTYPE_F32, 2, sizes, LAYOUT_CONTIGUOUS);
@@ -138,7 +147,7 @@ static void test_threads(void) {
       sample_init(&out[run], DIT_DTYPE_F32, 2, kept, LAYOUT_CONTIGUOUS);
       dit_parallel_set_threads(threads[run]);
       dit_alloc_set_failure(run == 3 ? 0 : -1);
-      CHECK_OK(kernels->reduce(NULL, DIT_REDUCE_SUM, &out[run].view, &in.view, masks[m], &err));
+      call_reduce(false, &out[run].view, &in.view, masks[m]);
       dit_alloc_set_failure(-1);
       CHECK(memcmp(out[0].view.data, out[run].view.data, (size_t)out[0].view.numel * 4) == 0);
     }
@@ -152,7 +161,6 @@ static void test_threads(void) {
 
 static bool check_softmax(const struct test_case *test) {
   struct sample in, out;
-  struct dit_error err = {0};
   int64_t sizes[DIT_MAX_DIMS];
   int ndim = draw_shape(test, sizes), dtype = float_dtypes[random_below(4)];
   if (ndim == 0) {
@@ -164,7 +172,11 @@ static bool check_softmax(const struct test_case *test) {
   sample_init(&in, dtype, ndim, sizes, (enum layout)random_below(LAYOUT_KINDS));
   sample_init(&out, result, ndim, sizes, (enum layout)random_below(LAYOUT_EXPANDED));
   sample_fill(&in, false);
-  CHECK_OK(kernels->softmax(NULL, &out.view, &in.view, dim, log, &err));
+  if (log) {
+    CALL(diopiLogSoftmax, wrap(&out.view), wrap(&in.view), dim);
+  } else {
+    CALL(diopiSoftmax, wrap(&out.view), wrap(&in.view), dim);
+  }
   uint32_t mask = 1u << dim;
   int64_t lines = in.view.numel ? in.view.numel / sizes[dim] : 0;
   long double *sum = calloc((size_t)lines + 1, sizeof(long double));
@@ -192,7 +204,6 @@ static void test_softmax(void) {
 
 static void test_softmax_special(void) {
   struct sample in, out;
-  struct dit_error err = {0};
   const int64_t sizes[2] = {3, 20};
   sample_init(&in, DIT_DTYPE_F32, 2, sizes, LAYOUT_CONTIGUOUS);
   sample_init(&out, DIT_DTYPE_F32, 2, sizes, LAYOUT_CONTIGUOUS);
@@ -202,7 +213,7 @@ static void test_softmax_special(void) {
   }
   view_set(&in.view, 25, NAN);
   view_set(&in.view, 45, -INFINITY);
-  CHECK_OK(kernels->softmax(NULL, &out.view, &in.view, 1, false, &err));
+  CALL(diopiSoftmax, wrap(&out.view), wrap(&in.view), 1);
   CHECK(isnan(view_get(&out.view, 3)) && isnan(view_get(&out.view, 30)));
   CHECK(view_get(&out.view, 45) == 0 && view_get(&out.view, 46) > 0);
   sample_destroy(&in);
@@ -210,7 +221,7 @@ static void test_softmax_special(void) {
 }
 
 int main(void) {
-  kernels = load_kernels();
+  load_operators();
   random_init();
   RUN(test_reduce);
   RUN(test_accuracy);

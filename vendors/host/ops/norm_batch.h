@@ -1,0 +1,56 @@
+/// Batch norm: what its forward and backward operators share: the walk over channels, sums and scaled copies.
+///
+/// A call takes its views, batch_set_input and checks, then, in frame_run: batch_set_up, batch_open, numbers per
+/// channel by batch_read_channels, batch_sum, batch_apply, batch_close; `room` is the caller's to free.
+#ifndef DIT_HOST_OPS_NORM_BATCH_H
+#define DIT_HOST_OPS_NORM_BATCH_H
+
+#include "dense.h"
+#include "lines.h"
+
+struct batch_task {
+  struct frame frame;
+  struct dit_tensor_view v_x, v_g, v_out;  ///< the input first; absent where the operator has none
+  struct shaped moved[3];                  ///< the same with channels last
+  bool lines;
+  int work;
+  int64_t samples, channels, area, count;  ///< count: elements per channel
+  int64_t chunk, chunks;
+  const void *x, *g;
+  void *out;
+  double *room;  ///< everything below
+  double *mean, *scale, *sum, *dot, *a, *b, *c, *weight, *bias, *partial;
+  int pass;
+};
+
+/// The big tensors in the order of the walk.
+struct batch_tensors {
+  struct dense x, g, out;
+};
+
+/// Sizes from v_x; an argument error for less than two dimensions or a dtype that is not floating.
+diopiError_t batch_set_input(struct batch_task *task);
+/// Floating, and one number per channel; an absent tensor is right.
+diopiError_t batch_check_channels(struct batch_task *task, const char *name, const struct dit_tensor_view *view);
+/// Floating, and of the input's shape.
+diopiError_t batch_check_big(struct batch_task *task, const char *name, const struct dit_tensor_view *view);
+/// No forbidden overlap with the input or the gradient; an absent tensor is right.
+diopiError_t batch_check_out(struct batch_task *task, const char *name, const struct dit_tensor_view *out,
+                             bool in_place);
+diopiError_t batch_fail_memory(struct batch_task *task);
+
+/// The walk and room for the numbers per channel; false without memory, as below.
+bool batch_set_up(struct batch_task *task);
+/// The big tensors, packed and in the work type.
+bool batch_open(struct batch_task *task, struct batch_tensors *big);
+void batch_close(struct batch_tensors *big);
+/// Numbers of a channel as double; `missing` where the tensor is absent.
+bool batch_read_channels(const struct dit_tensor_view *view, double *out, int64_t count, double missing);
+bool batch_write_channels(const struct dit_tensor_view *view, const double *values, int64_t count);
+
+/// Pass 0: sum = sum(x); 1: sum = sum((x - mean)^2); 2: sum = sum(g), dot = sum(g * (x - mean)).
+void batch_sum(struct batch_task *task, int pass);
+/// out = a * g + b * x + c.
+void batch_apply(struct batch_task *task);
+
+#endif
