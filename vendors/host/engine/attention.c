@@ -10,9 +10,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "dit/alloc.h"
 #include "dit/parallel.h"
 #include "dit/random.h"
+#include "engine/scratch.h"
 #include "gemm.h"
 #include "mathf.h"
 
@@ -109,7 +109,7 @@ static void set_sequence(const struct attention_shape *s, struct attention_tile 
 }
 
 static void *reserve(struct attention_task *task, int64_t elements) {
-  void *room = dit_malloc((size_t)elements * (task->shape->wide ? 8 : 4));
+  void *room = scratch_take((size_t)elements * (task->shape->wide ? 8 : 4));
   if (!room) {
     atomic_store(&task->failed, true);
   }
@@ -132,7 +132,7 @@ static void run_forward(void *context, int64_t begin, int64_t end) {
       forward_queries_f32(task, &tile, room);
     }
   }
-  dit_free(room);
+  scratch_give(room);
 }
 
 bool attention_forward(const struct attention_shape *shape, const struct attention_tensor *out, void *lse,
@@ -166,7 +166,7 @@ static void run_backward(void *context, int64_t begin, int64_t end) {
       }
     }
   }
-  dit_free(room);
+  scratch_give(room);
 }
 
 bool attention_backward(const struct attention_shape *shape, const struct attention_tensor *grad_q,

@@ -12,8 +12,8 @@
 
 #include "conv_depthwise.h"
 #include "conv_flat.h"
-#include "dit/alloc.h"
 #include "dit/parallel.h"
+#include "engine/scratch.h"
 #include "gemm.h"
 #include "simd.h"
 
@@ -117,7 +117,7 @@ static void init_task(struct conv_task *task, const struct conv_shape *s) {
 /// Room for one task: the columns, and (several images) the matrix of their results.
 static char *reserve(struct conv_task *task, int64_t rows, int64_t side) {
   const int64_t positions = task->images * task->lines * task->shape->out[2];
-  char *room = dit_malloc((size_t)((rows + side) * positions * task->size + 64));
+  char *room = scratch_take((size_t)((rows + side) * positions * task->size + 64));
   if (!room) {
     atomic_store(&task->failed, true);
   }
@@ -243,7 +243,7 @@ static void run_forward(void *context, int64_t begin, int64_t end) {
     const struct piece piece = get_piece(task, i / task->pieces / groups, i % task->pieces, i / task->pieces % groups);
     forward_piece(task, &piece, room, side);
   }
-  dit_free(room);
+  scratch_give(room);
 }
 
 bool conv_forward(const struct conv_shape *shape, void *out, const void *in, const void *weight, const void *bias) {
@@ -317,20 +317,20 @@ static void run_input(void *context, int64_t begin, int64_t end) {
       input_piece(task, &piece, room, side);
     }
   }
-  dit_free(room);
+  scratch_give(room);
 }
 
 /// A stride of 1: the gradient is a convolution of grad_out with the kernels turned around.
 static bool run_reverse(const struct conv_shape *shape, const struct conv_shape *reverse, void *grad_in,
                         const void *grad_out, const void *weight, const void *bias) {
   const int64_t weights = shape->out_channels * (shape->in_channels / shape->groups) * get_volume(shape->kernel);
-  void *turned = dit_malloc((size_t)(weights * (shape->wide ? 8 : 4)));
+  void *turned = scratch_take((size_t)(weights * (shape->wide ? 8 : 4)));
   if (!turned) {
     return false;
   }
   conv_flat_turn(shape, turned, weight);
   const bool done = conv_flat_forward(reverse, grad_in, grad_out, turned, bias);
-  dit_free(turned);
+  scratch_give(turned);
   return done;
 }
 
@@ -412,7 +412,7 @@ static void run_weight(void *context, int64_t begin, int64_t end) {
       weight_piece(task, &piece, channel, channels, room, side, j == 0);
     }
   }
-  dit_free(room);
+  scratch_give(room);
 }
 
 bool conv_backward_weight(const struct conv_shape *shape, void *grad_weight, const void *grad_out, const void *in) {

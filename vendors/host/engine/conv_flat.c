@@ -11,6 +11,7 @@
 
 #include "dit/alloc.h"
 #include "dit/parallel.h"
+#include "engine/scratch.h"
 #include "gemm_builtin.h"
 
 #define FLAT_COLUMNS 1024
@@ -166,12 +167,12 @@ static bool run_piece(const struct flat_task *task, int64_t number, char *block,
 static void run_pieces(void *context, int64_t begin, int64_t end) {
   struct flat_task *task = context;
   const int64_t block = task->in_channels * task->shape->kernel[0] * get_block_lines(task) * task->pitch;
-  char *room = dit_malloc((size_t)((block + task->out_channels * task->lines * task->pitch) * task->size));
+  char *room = scratch_take((size_t)((block + task->out_channels * task->lines * task->pitch) * task->size));
   bool done = room != NULL;
   for (int64_t i = begin; done && i < end; i++) {
     done = run_piece(task, i, room, room + block * task->size);
   }
-  dit_free(room);
+  scratch_give(room);
   if (!done) {
     atomic_store(&task->failed, true);
   }

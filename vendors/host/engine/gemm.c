@@ -12,8 +12,8 @@
 
 #include "blas.h"
 #include "cast.h"
-#include "dit/alloc.h"
 #include "dit/parallel.h"
+#include "engine/scratch.h"
 #include "host.h"
 #include "kernels.h"
 #include "onednn.h"
@@ -377,7 +377,7 @@ static bool multiply_integers(struct gemm_task *task, int64_t batch) {
   const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
   const int work = task->dtype == DIT_DTYPE_I64 ? DIT_DTYPE_I64 : DIT_DTYPE_I32;
   const int64_t size = (int64_t)dit_dtype_get_size(work);
-  char *room = dit_malloc((size_t)((m * k + k * n + m * n) * size));
+  char *room = scratch_take((size_t)((m * k + k * n + m * n) * size));
   if (!room) {
     return false;
   }
@@ -400,7 +400,7 @@ static bool multiply_integers(struct gemm_task *task, int64_t batch) {
                                   .wide = work == DIT_DTYPE_I64};
   gemm_multiply_integers(&product);
   copy_matrix(&task->out, batch, task->dtype, c, work, true);
-  dit_free(room);
+  scratch_give(room);
   return true;
 }
 
@@ -432,7 +432,7 @@ static void widen_matrix(const struct operand *operand, int64_t batch, int dtype
 
 static bool multiply_half(struct gemm_task *task, int64_t batch) {
   const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
-  float *room = dit_malloc(sizeof(float) * (size_t)(m * k + k * n + m * n));
+  float *room = scratch_take(sizeof(float) * (size_t)(m * k + k * n + m * n));
   if (!room) {
     return false;
   }
@@ -453,7 +453,7 @@ static bool multiply_half(struct gemm_task *task, int64_t batch) {
   }
   gemm_multiply(&problem);
   copy_matrix(&task->out, batch, task->dtype, c, DIT_DTYPE_F32, true);
-  dit_free(room);
+  scratch_give(room);
   return true;
 }
 

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#include "dit/alloc.h"
 #include "dit/parallel.h"
+#include "engine/scratch.h"
 #include "simd.h"
 
 #define GEMM_ROWS 6
@@ -201,7 +201,7 @@ bool gemm_blocked_rows(const struct gemm_problem *p, const int64_t *rows) {
   task.width = 2 * choice.vector_bytes / get_size(p);
   int64_t columns = p->n < BLOCK_COLUMNS ? p->n : BLOCK_COLUMNS, depth = p->k < BLOCK_DEPTH ? p->k : BLOCK_DEPTH;
   columns = (columns + task.width - 1) / task.width * task.width;
-  task.packed_b = dit_malloc((size_t)(columns * depth * get_size(p)));
+  task.packed_b = scratch_take((size_t)(columns * depth * get_size(p)));
   if (!task.packed_b) {
     return false;
   }
@@ -216,7 +216,7 @@ bool gemm_blocked_rows(const struct gemm_problem *p, const int64_t *rows) {
       dit_parallel_for(0, blocks, grain, multiply_rows, &task);
     }
   }
-  dit_free(task.packed_b);
+  scratch_give(task.packed_b);
   return true;
 }
 

@@ -1,8 +1,8 @@
 /// Matrix products that BLAS does badly or not at all: a few rows against rows of b (thin), and integers.
 #include <string.h>
 
-#include "dit/alloc.h"
 #include "dit/parallel.h"
+#include "engine/scratch.h"
 #include "gemm_builtin.h"
 #include "simd.h"
 
@@ -81,7 +81,7 @@ bool gemm_thin(const struct gemm_problem *p) {
   void *room = NULL;
   struct thin_task task = {p, p->a};
   if (p->a_strides[1] != 1 || (p->m > 1 && p->a_strides[0] != p->k)) {
-    room = dit_malloc((size_t)(p->m * p->k) * size);
+    room = scratch_take((size_t)(p->m * p->k) * size);
     if (!room) {
       return false;
     }
@@ -92,7 +92,7 @@ bool gemm_thin(const struct gemm_problem *p) {
     task.a = room;
   }
   dit_parallel_for(0, p->n, 131072 / (p->m * p->k + 1) + 1, run_thin, &task);
-  dit_free(room);
+  scratch_give(room);
   return true;
 }
 

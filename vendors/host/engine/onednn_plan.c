@@ -12,6 +12,7 @@
 
 #include "dit/alloc.h"
 #include "dit/dtype.h"
+#include "engine/scratch.h"
 #include "onednn.h"
 
 enum { SETS = 64, WAYS = 4, ALIGNMENT = 64 };
@@ -340,7 +341,7 @@ static bool run_all(const struct onednn_library *library, const struct onednn_ru
 
 bool onednn_plan_run(struct onednn_plan *plan, void *const *data) {
   const struct onednn_library *library = onednn_library_get();
-  char *room = plan->room ? dit_malloc(plan->room + ALIGNMENT) : NULL;
+  char *room = plan->room ? scratch_take(plan->room + ALIGNMENT) : NULL;
   if (plan->room && !room) {
     return false;
   }
@@ -351,6 +352,6 @@ bool onednn_plan_run(struct onednn_plan *plan, void *const *data) {
   const bool done = runner && run_all(library, runner, plan, data, aligned);
   destroy_runner(library, atomic_exchange(&plan->spare, runner));  // another thread's, where two ran
   onednn_threads_release(before);
-  dit_free(room);
+  scratch_give(room);
   return done;
 }

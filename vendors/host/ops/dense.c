@@ -1,8 +1,8 @@
 /// Row-major copies of tensors in a work type (see dense.h).
 #include "dense.h"
 
-#include "dit/alloc.h"
 #include "engine/kernels.h"
+#include "engine/scratch.h"
 
 /// The copy as a view of the tensor's shape; `strides` has room for its dimensions.
 static void set_copy_view(const struct dense *dense, int64_t *strides, struct dit_tensor_view *out) {
@@ -23,7 +23,7 @@ bool dense_reserve(struct dense *dense, const struct dit_tensor_view *view, int 
     dense->data = view->data;
     return true;
   }
-  dense->data = dit_malloc((size_t)view->numel * dit_dtype_get_size(dtype));
+  dense->data = scratch_take((size_t)view->numel * dit_dtype_get_size(dtype));
   dense->owned = dense->data != NULL;
   return dense->owned;
 }
@@ -54,7 +54,7 @@ void dense_store(struct dense *dense) {
 
 void dense_close(struct dense *dense) {
   if (dense->owned) {
-    dit_free(dense->data);
+    scratch_give(dense->data);
   }
   dense->data = NULL;
   dense->owned = false;
