@@ -81,3 +81,14 @@ void scratch_give(void *data) {
     block_keep(get_block(data));
   }
 }
+
+/// The library may be closed while the program goes on.
+__attribute__((destructor)) static void free_kept(void) {
+  for (int i = 0; i < SLOTS; i++) {
+    struct block *block = atomic_exchange(&slots[i], NULL);
+    if (block) {
+      atomic_fetch_sub(&kept, block->capacity);
+      dit_free(block->base);
+    }
+  }
+}
