@@ -1,6 +1,7 @@
 /// The lists of operators written in C. Operators with a function of their own stand here, X(torch name, overload,
 /// function); those that map to DIOPI functions in the rows_*.inc files, OP(torch name, overload, function that runs
-/// it, DIOPI function without its prefix, target), of which one function runs many.
+/// it, DIOPI function without its prefix, target), of which one function runs many. An operator that PyTorch composes
+/// itself (CompositeImplicitAutograd) gets no row: a kernel of the device would take its derivative away.
 #ifndef DIT_OPS_TABLE_H
 #define DIT_OPS_TABLE_H
 

@@ -10,6 +10,7 @@ import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
+from ditorch import _C
 from twice import draw, layouts, twice
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -314,3 +315,12 @@ def test_fused_optimizers(name, dtype, lr):
         assert not list(ditorch.fallbacks())
         for a, b in zip(mine, wanted, strict=True):
             torch.testing.assert_close(a.detach().cpu(), b.detach())
+
+
+def test_no_row_takes_the_derivative_away():
+    """A kernel of the device replaces a CompositeImplicitAutograd one, and with it the derivative of what it is made
+    of. These two have a formula of their own."""
+    own = {"aten::silu_backward", "aten::_fused_rms_norm"}
+    has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
+    rows = set(_C.operators_diopi())
+    assert {name for name in rows if has_kernel(name, "CompositeImplicitAutograd")} == own & rows
