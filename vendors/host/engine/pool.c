@@ -22,27 +22,8 @@ struct pool_task {
   int64_t alike, alike_end, stride;  ///< windows of a row that have one size and lie `stride` elements apart
 };
 
-#define REAL float
-#define INDEX int32_t
-#define LOWEST (-INFINITY)
-#define IS_NAN(x) ((x) != (x))
-#define NAME(x) x##_f32
-#define BODY(x) x##_f32_body
-#include "pool_loops.h"
-#define REAL double
-#define INDEX int64_t
-#define LOWEST (-(double)INFINITY)
-#define IS_NAN(x) ((x) != (x))
-#define NAME(x) x##_f64
-#define BODY(x) x##_f64_body
-#include "pool_loops.h"
-#define REAL int64_t
-#define INDEX int64_t
-#define LOWEST INT64_MIN
-#define IS_NAN(x) false
-#define NAME(x) x##_i64
-#define BODY(x) x##_i64_body
-#include "pool_loops.h"
+#define POOL_LOOPS "pool_loops.h"
+#include "pool_types.h"
 
 static int64_t min_of(int64_t a, int64_t b) {
   return a < b ? a : b;

@@ -34,27 +34,8 @@ struct window {
                                 (dz * (s)->axis[0].step * (s)->axis[1].in + dy * (s)->axis[1].step) * (s)->axis[2].in; \
            dx < (w)->count[2]; dx++, at += (s)->axis[2].step)
 
-#define REAL float
-#define INDEX int32_t
-#define LOWEST (-INFINITY)
-#define IS_NAN(x) ((x) != (x))
-#define NAME(x) x##_f32
-#define BODY(x) x##_f32_body
-#include "pool_last_loops.h"
-#define REAL double
-#define INDEX int64_t
-#define LOWEST (-(double)INFINITY)
-#define IS_NAN(x) ((x) != (x))
-#define NAME(x) x##_f64
-#define BODY(x) x##_f64_body
-#include "pool_last_loops.h"
-#define REAL int64_t
-#define INDEX int64_t
-#define LOWEST INT64_MIN
-#define IS_NAN(x) ((void)(x), 0)
-#define NAME(x) x##_i64
-#define BODY(x) x##_i64_body
-#include "pool_last_loops.h"
+#define POOL_LOOPS "pool_last_loops.h"
+#include "pool_types.h"
 
 static void set_window(const struct pool_shape *s, int64_t position, struct window *w) {
   const struct pool_axis *az = &s->axis[0], *ay = &s->axis[1], *ax = &s->axis[2];

@@ -51,10 +51,3 @@ static void NAME(mean_position)(const struct last_task *task, const struct windo
     out[c] /= (REAL)w->divisor;
   }
 }
-
-#undef REAL
-#undef INDEX
-#undef LOWEST
-#undef IS_NAN
-#undef NAME
-#undef BODY

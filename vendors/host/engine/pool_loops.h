@@ -243,10 +243,3 @@ static void NAME(max_backward_plane)(REAL *grad_in, const REAL *grad_out, const 
     grad_in[indices[i]] += grad_out[i];
   }
 }
-
-#undef REAL
-#undef INDEX
-#undef LOWEST
-#undef IS_NAN
-#undef NAME
-#undef BODY

@@ -60,6 +60,10 @@ void dense_close(struct dense *dense) {
   dense->owned = false;
 }
 
+diopiError_t dense_fail(struct frame *frame) {
+  return frame_fail(frame, diopiErrorOccurred, "no memory for copies of the arguments");
+}
+
 int dense_get_work(int dtype) {
   switch (dtype) {
     case DIT_DTYPE_F16:

@@ -7,6 +7,7 @@
 #define DIT_HOST_OPS_DENSE_H
 
 #include "dit/tensor.h"
+#include "frame.h"
 
 struct dense {
   void *data;                   ///< NULL for an absent or empty tensor
@@ -23,6 +24,9 @@ bool dense_reserve(struct dense *dense, const struct dit_tensor_view *view, int 
 void dense_store(struct dense *dense);
 /// Release the copy. A struct of zeros is allowed.
 void dense_close(struct dense *dense);
+
+/// The error of a call whose copies found no memory.
+diopiError_t dense_fail(struct frame *frame);
 
 /// The type to work in: float for the half types, int64 for integers and bool, else the type itself.
 int dense_get_work(int dtype);

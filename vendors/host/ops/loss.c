@@ -96,7 +96,7 @@ static diopiError_t run_loss(void *argument) {
     }
     code = check_probabilities(task);
   } else {
-    code = frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+    code = dense_fail(&task->frame);
   }
   if (code == diopiSuccess) {
     dit_parallel_for(0, chunks, 1, run_chunks, task);

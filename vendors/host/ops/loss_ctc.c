@@ -216,7 +216,7 @@ static diopiError_t run_ctc(void *argument) {
     task->out = d[OUT].data;
     code = work(task);
   } else {
-    code = frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+    code = dense_fail(&task->frame);
   }
   for (int i = 0; i < COUNT; i++) {
     if (code == diopiSuccess && write >> i & 1) {

@@ -68,10 +68,6 @@ void batch_apply(struct batch_task *task) {
 
 // ---- tensors and numbers per channel
 
-diopiError_t batch_fail_memory(struct batch_task *task) {
-  return frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
-}
-
 bool batch_read_channels(const struct dit_tensor_view *view, double *out, int64_t count, double missing) {
   struct dense dense = {0};
   if (!view->handle) {

@@ -37,7 +37,6 @@ diopiError_t batch_check_big(struct batch_task *task, const char *name, const st
 /// No forbidden overlap with the input or the gradient; an absent tensor is right.
 diopiError_t batch_check_out(struct batch_task *task, const char *name, const struct dit_tensor_view *out,
                              bool in_place);
-diopiError_t batch_fail_memory(struct batch_task *task);
 
 /// The walk and room for the numbers per channel; false without memory, as below.
 bool batch_set_up(struct batch_task *task);

@@ -70,7 +70,7 @@ static diopiError_t run_backward(void *argument) {
   const bool done = work_backward(b, &big);
   batch_close(&big);
   dit_free(b->t.room);
-  return done ? diopiSuccess : batch_fail_memory(&b->t);
+  return done ? diopiSuccess : dense_fail(&b->t.frame);
 }
 
 diopiError_t diopiBatchNormBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
@@ -172,7 +172,7 @@ static diopiError_t run_backward_elemt(void *argument) {
   }
   batch_close(&big);
   dit_free(task->room);
-  return done ? diopiSuccess : batch_fail_memory(task);
+  return done ? diopiSuccess : dense_fail(&task->frame);
 }
 
 diopiError_t diopiBatchNormBackwardElemt(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,

@@ -87,7 +87,7 @@ static diopiError_t run_forward(void *argument) {
   const bool done = work_forward(f, &big);
   batch_close(&big);
   dit_free(f->t.room);
-  return done ? diopiSuccess : batch_fail_memory(&f->t);
+  return done ? diopiSuccess : dense_fail(&f->t.frame);
 }
 
 diopiError_t diopiBatchNorm(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiTensorHandle_t save_mean,
@@ -160,7 +160,7 @@ static diopiError_t run_elemt(void *argument) {
   }
   batch_close(&big);
   dit_free(task->room);
-  return done ? diopiSuccess : batch_fail_memory(task);
+  return done ? diopiSuccess : dense_fail(&task->frame);
 }
 
 /// `eps` is in invstd already.

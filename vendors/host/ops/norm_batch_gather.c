@@ -63,7 +63,7 @@ static diopiError_t run_gather(void *argument) {
   for (int i = 0; i < COUNT; i++) {
     dense_close(&d[i]);
   }
-  return done ? diopiSuccess : frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+  return done ? diopiSuccess : dense_fail(&task->frame);
 }
 
 diopiError_t diopiBatchNormGatherStatsWithCounts(diopiContextHandle_t ctx, diopiTensorHandle_t mean,

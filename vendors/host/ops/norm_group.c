@@ -44,10 +44,6 @@ static void run_groups(struct group_task *task, void (*body)(void *, int64_t, in
   dit_parallel_for(0, task->samples * task->groups, GRAIN / (size > 0 ? size : 1), body, task);
 }
 
-static diopiError_t fail_memory(struct group_task *task) {
-  return frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
-}
-
 enum { X, G, WEIGHT, BIAS, MEAN, SCALE, OUT, GRAD_WEIGHT, GRAD_BIAS, COUNT };
 
 /// Open what the task has; `write` has a bit per tensor that is an output.
@@ -88,7 +84,7 @@ static diopiError_t run_forward(void *argument) {
     dense_store(&d[SCALE]);
   }
   close_all(d);
-  return done ? diopiSuccess : fail_memory(task);
+  return done ? diopiSuccess : dense_fail(&task->frame);
 }
 
 /// Statistics that the caller did not keep, by a forward pass. Its result is not needed: it goes where grad_input will
@@ -135,7 +131,7 @@ static diopiError_t run_backward(void *argument) {
   close_all(d);
   dit_free(room);
   dit_free(task->sums);
-  return done ? diopiSuccess : fail_memory(task);
+  return done ? diopiSuccess : dense_fail(&task->frame);
 }
 
 // ---- arguments

@@ -45,10 +45,6 @@ static void run_backward_chunks(void *context, int64_t begin, int64_t end) {
   (task->work == DIT_DTYPE_F32 ? backward_chunks_f32 : backward_chunks_f64)(task, begin, end);
 }
 
-static diopiError_t fail_memory(struct layer_task *task) {
-  return frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
-}
-
 static diopiError_t run_forward(void *argument) {
   struct layer_task *task = argument;
   enum { INPUT, WEIGHT, BIAS, OUT, MEAN, SCALE, COUNT };
@@ -69,7 +65,7 @@ static diopiError_t run_forward(void *argument) {
     dense_store(&d[MEAN]);
     dense_store(&d[SCALE]);
   } else {
-    code = fail_memory(task);
+    code = dense_fail(&task->frame);
   }
   for (int i = 0; i < COUNT; i++) {
     dense_close(&d[i]);
@@ -124,7 +120,7 @@ static diopiError_t run_backward(void *argument) {
       dense_store(&d[i]);
     }
   } else {
-    code = fail_memory(task);
+    code = dense_fail(&task->frame);
   }
   dit_free(task->partial);
   for (int i = 0; i < COUNT; i++) {

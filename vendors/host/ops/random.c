@@ -175,7 +175,7 @@ static diopiError_t run_random(void *argument) {
       dense_store(&out);
     }
   } else {
-    code = frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+    code = dense_fail(&task->frame);
   }
   dense_close(&out);
   dense_close(&a);

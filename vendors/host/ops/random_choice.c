@@ -202,7 +202,7 @@ static diopiError_t run_samples(void *argument) {
       dense_store(&out);
     }
   } else {
-    code = frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+    code = dense_fail(&task->frame);
   }
   dense_close(&in);
   dense_close(&out);

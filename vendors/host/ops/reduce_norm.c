@@ -187,7 +187,7 @@ static diopiError_t run_rows(void *argument) {
   dense_close(&norm);
   dense_close(&out);
   dit_free(task->room);
-  return done ? diopiSuccess : frame_fail(task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+  return done ? diopiSuccess : dense_fail(task->frame);
 }
 
 static diopiError_t launch_rows(struct norm_task *task, const struct dit_tensor_view *out,

@@ -90,7 +90,7 @@ static diopiError_t run_scan(void *argument) {
   }
   dense_close(&in);
   dense_close(&out);
-  return done ? diopiSuccess : frame_fail(task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+  return done ? diopiSuccess : dense_fail(task->frame);
 }
 
 static diopiError_t launch(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out, const char *o_name,

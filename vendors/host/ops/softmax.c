@@ -90,7 +90,7 @@ static diopiError_t run_gradient(void *argument) {
                      GRAIN / (task->shape.length * (rows ? 1 : COLUMN_BLOCK)), run_range, task);
     dense_store(&result);
   } else {
-    code = frame_fail(task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+    code = dense_fail(task->frame);
   }
   dense_close(&grad);
   dense_close(&output);

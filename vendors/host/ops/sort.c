@@ -194,7 +194,7 @@ static diopiError_t run_back(void *argument) {
   diopiError_t code = diopiSuccess;
   if (!dense_read(&grad, task->v_grad, dtype) || !dense_read(&indices, task->v_indices, DIT_DTYPE_I64) ||
       !dense_reserve(&out, task->v_out, dtype)) {
-    code = frame_fail(&task->frame, diopiErrorOccurred, "no memory for copies of the arguments");
+    code = dense_fail(&task->frame);
   }
   const int64_t *at = indices.data;
   for (int64_t i = 0; code == diopiSuccess && i < task->rows * task->keep; i++) {
