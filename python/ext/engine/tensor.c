@@ -9,8 +9,8 @@
 #include "dit/record.h"
 #include "dit/runtime.h"
 #include "engine/exchange.h"
-#include "engine/impl.h"
 #include "engine/internal.h"
+#include "engine/tensor_layout.h"
 
 // ---- types
 
@@ -291,7 +291,7 @@ static bool reads_agree(const struct engine_tensor *a, const struct engine_tenso
          memcmp(a->sizes, b->sizes, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
 }
 
-static void impl_fill(PyObject *tensor, const struct engine_impl *impl, uint8_t flags, struct engine_tensor *out) {
+static void impl_fill(PyObject *tensor, const struct engine_layout *impl, uint8_t flags, struct engine_tensor *out) {
   out->sizes = impl->sizes;
   out->strides = impl->strides;
   out->numel = impl->numel;
@@ -316,8 +316,8 @@ static void impl_fill(PyObject *tensor, const struct engine_impl *impl, uint8_t 
 
 static void tensor_read(PyObject *tensor, struct engine_tensor *out) {
   static int shadowed;
-  struct engine_impl impl;
-  struct verdict *verdict = engine_impl_read(tensor, &impl) ? verdict_find(impl.keys) : NULL;
+  struct engine_layout impl;
+  struct verdict *verdict = engine_layout_read(tensor, &impl) ? verdict_find(impl.keys) : NULL;
   if (!verdict || !verdict->keys || !verdict->plain) {
     slow_read(tensor, out, FAMILY_PLAIN);
     if (verdict && !verdict->keys && impl.keys && !engine_guard_has_functorch()) {
@@ -334,7 +334,7 @@ static void tensor_read(PyObject *tensor, struct engine_tensor *out) {
     slow_read(tensor, &other, FAMILY_PLAIN);
     shadowed++;
     if (!reads_agree(out, &other)) {
-      engine_impl_distrust();
+      engine_layout_distrust();
       *out = other;
       return;
     }

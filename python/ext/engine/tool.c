@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "dit/record.h"
-#include "engine/impl.h"
 #include "engine/internal.h"
+#include "engine/tensor_layout.h"
 
 static _Atomic uint64_t last_id;
 
@@ -442,7 +442,7 @@ static PyObject *py_engine_facts(PyObject *module, PyObject *unused) {
     return NULL;
   }
   return Py_BuildValue("{s:O,s:O}", "exchange", engine_torch.exchange ? Py_True : Py_False, "layout",
-                       engine_impl_is_known() ? Py_True : Py_False);
+                       engine_layout_is_known() ? Py_True : Py_False);
 }
 
 static PyObject *py_engine_classify(PyObject *module, PyObject *name) {

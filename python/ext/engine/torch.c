@@ -4,8 +4,8 @@
 // Nothing here links libtorch. Getters are reached through the descriptors of torch._C.TensorBase, whose C functions
 // are called directly: no attribute lookup, no torch-function dispatch (the guard sees to that).
 #include "engine/exchange.h"
-#include "engine/impl.h"
 #include "engine/internal.h"
+#include "engine/tensor_layout.h"
 
 struct engine_torch engine_torch;
 
@@ -111,7 +111,7 @@ int engine_torch_load(void) {
                     "_version or shape: this PyTorch is not supported by the tools");
   }
   if (t->py_tensor_type) {
-    engine_impl_load();
+    engine_layout_load();
   }
   return t->py_tensor_type ? 0 : -1;
 }

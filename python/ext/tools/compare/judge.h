@@ -1,0 +1,97 @@
+/// What the judge's files share: readable tensors, the legacy columns, the further runs of one call.
+#ifndef DIT_EXT_COMPARE_JUDGE_H
+#define DIT_EXT_COMPARE_JUDGE_H
+
+#include "dit/judge.h"
+#include "dit/numerics.h"
+#include "tools/compare/compare.h"
+
+/// A tensor whose memory C can read.
+struct judge_tensor {
+  PyObject *py_tensor;  ///< owned: the tensor itself, or plain values of it
+  struct engine_tensor info;
+  struct dit_tensor_view view;
+};
+
+/// 0, or -1 with an exception: no values to read.
+DIT_NODISCARD int judge_tensor_open(struct judge_tensor *out, PyObject *tensor);
+/// Accepts a struct that is all zero.
+void judge_tensor_close(struct judge_tensor *tensor);
+
+/// One run: its values in the order of those that are judged. Borrowed from `owner`.
+struct judge_values {
+  bool tried;
+  PyObject **value;  ///< NULL: no such run; `reason`
+  int count;
+  PyObject *py_owner;  ///< owned: result, list of inputs, or list of gradients
+  struct engine_leaves *leaves;
+  char reason[256];
+};
+
+/// The runs of one call that judging may need.
+struct judge_runs {
+  struct compare_case *c;
+  enum compare_what what;
+  struct judge_values wide, native, shaken, jittered;  ///< shaken: also COMPARE_JITTER
+};
+
+/// The values of a run; made once (shaken and jittered ones: each time). NULL without an exception when it cannot be
+/// made.
+struct judge_values *judge_runs_get(struct judge_runs *runs, enum compare_precision precision);
+void judge_runs_reset(struct judge_runs *runs);
+/// What cannot be read or compared is unknown, with the pending exception's text. 0, or -1 when the exception is not of
+/// that kind.
+DIT_NODISCARD int judge_excuse(struct compare_judgement *out);
+
+/// The yardstick that an earlier call of this operator and signature left for this value: allowed is `relative` of the
+/// reference plus `residual` of the largest number. False when there is none.
+bool judge_seen_get(struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
+                    double *relative, double *residual);
+
+// ---- compare/judge_legacy.c
+
+/// The legacy columns of two values that are not both tensors.
+DIT_NODISCARD int judge_legacy_value(PyObject *device, PyObject *reference, struct compare_judgement *out);
+/// Two values that cannot be told apart or together: their type has no comparison, or it raises.
+bool judge_value_is_opaque(PyObject *device, PyObject *reference);
+/// Of two tensors of one shape. `compared` (nullable): what the fused pass gave for the device's values and the
+/// reference as they are; only when *has_compared.
+DIT_NODISCARD int judge_legacy_tensor(struct compare_case *c, const struct judge_tensor *device,
+                                      const struct judge_tensor *reference, struct compare_judgement *out,
+                                      struct dit_compare_result *compared);
+
+// ---- compare/judge_list.c
+
+/// What is known of an operator's results by its name.
+enum judge_kind {
+  JUDGE_PLAIN,
+  JUDGE_CONTRACTION,  ///< sums of products over a dimension that its operands share
+  JUDGE_INDEX,        ///< integers that point into the first argument
+  JUDGE_LOOSE,        ///< results that are not unique: `reason`
+  JUDGE_SCAN,         ///< running sums, which devices keep in the dtype of the result
+  JUDGE_SCATTER,      ///< not unique where an index occurs more than once: `reason`
+};
+struct judge_list_entry {
+  const char *name;    ///< the last part of the operator's
+  uint8_t kind;        ///< enum judge_kind
+  uint8_t dim;         ///< JUDGE_INDEX: place of the argument `dim`; 255: none, the indices are of a flat plane
+  uint32_t outputs;    ///< JUDGE_LOOSE: bits of the outputs concerned
+  const char *reason;  ///< JUDGE_LOOSE: in words
+};
+/// NULL for operators about which nothing is listed.
+const struct judge_list_entry *judge_list_find(const char *name);
+/// Call a function of op_tools/judging.py; arguments as for Py_BuildValue. New reference or NULL.
+PyObject *judge_helper_call(const char *function, const char *format, ...);
+/// Do the device's indices, where they differ from the CPU's, point at the same values? 1 yes, 0 no, -1 exception.
+DIT_NODISCARD int judge_index_check(struct compare_case *c, const struct judge_list_entry *entry, PyObject *device,
+                                    PyObject *reference);
+/// Does an index of this scatter occur more than once? 1, 0 or -1.
+DIT_NODISCARD int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *entry);
+/// Are values of the first argument equal, along the dimension that the operator picks from? 1, 0 or -1.
+DIT_NODISCARD int judge_ties_check(struct compare_case *c, const struct judge_list_entry *entry);
+/// Terms that an element of the result sums up, at least 1: from the numbers of elements alone. `mixes`: also over
+/// dimensions that the result keeps.
+double judge_get_length(const struct compare_case *c, enum compare_what what, const struct judge_list_entry *entry,
+                        int64_t numel, bool mixes);
+
+#endif

@@ -1,0 +1,110 @@
+// The further runs that judging one call may need: their values in the order of those that are judged.
+//
+// Each run is made when it is first asked for; shaken and jittered ones each time. Values are borrowed from what the
+// struct owns until judge_runs_reset.
+#include <string.h>
+
+#include "tools/compare/judge.h"
+
+static int values_take_leaves(struct judge_values *values, PyObject *result) {
+  values->leaves = PyMem_Malloc(sizeof *values->leaves);
+  if (!values->leaves) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  engine_leaves_init(values->leaves);
+  if (engine_leaves_add(values->leaves, result, "out") < 0) {
+    return -1;
+  }
+  values->count = values->leaves->leaf_count;
+  values->value = PyMem_Calloc((size_t)values->count + 1, sizeof *values->value);
+  if (!values->value) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  for (int i = 0; i < values->count; i++) {
+    values->value[i] = values->leaves->leaf[i].value;
+  }
+  return 0;
+}
+
+// Of a list, which is kept.
+static int values_take_list(struct judge_values *values, PyObject *py_list) {
+  values->py_owner = py_list;
+  values->count = (int)PyList_GET_SIZE(py_list);
+  values->value = PyMem_Calloc((size_t)values->count + 1, sizeof *values->value);
+  if (!values->value) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  for (int i = 0; i < values->count; i++) {
+    values->value[i] = PyList_GET_ITEM(py_list, i);
+  }
+  return 0;
+}
+
+static PyObject *inputs_list(const struct compare_run *run) {
+  PyObject *py_list = PyList_New(run->input_count);
+  for (int i = 0; py_list && i < run->input_count; i++) {
+    PyList_SET_ITEM(py_list, i, Py_NewRef(run->inputs[i] ? run->inputs[i] : Py_None));
+  }
+  return py_list;
+}
+
+static int values_make(struct judge_runs *runs, enum compare_precision precision, struct judge_values *values) {
+  struct compare_case *c = runs->c;
+  if (runs->what == COMPARE_GRAD) {
+    PyObject *py_grads = NULL;
+    if (compare_run_backward(c, precision, c->grad_outputs, c->grad_output_count, &py_grads, values->reason) < 0) {
+      return -1;
+    }
+    return py_grads ? values_take_list(values, py_grads) : 0;
+  }
+  struct compare_run run = {0};
+  int status = compare_run_forward(c, precision, false, &run);
+  if (status == 0 && (!run.py_result || run.reason[0])) {
+    memcpy(values->reason, run.reason, sizeof values->reason);
+  } else if (status == 0 && runs->what == COMPARE_INPUT) {
+    PyObject *py_list = inputs_list(&run);
+    status = py_list ? values_take_list(values, py_list) : -1;
+  } else if (status == 0) {
+    values->py_owner = Py_NewRef(run.py_result);
+    status = values_take_leaves(values, run.py_result);
+  }
+  compare_run_reset(&run);
+  return status;
+}
+
+static void values_reset(struct judge_values *values) {
+  if (values->leaves) {
+    engine_leaves_reset(values->leaves);
+    PyMem_Free(values->leaves);
+  }
+  PyMem_Free(values->value);
+  Py_XDECREF(values->py_owner);
+  *values = (struct judge_values){0};
+}
+
+struct judge_values *judge_runs_get(struct judge_runs *runs, enum compare_precision precision) {
+  struct judge_values *values = precision == COMPARE_WIDE          ? &runs->wide
+                                : precision == COMPARE_NATIVE      ? &runs->native
+                                : precision == COMPARE_JITTER_WIDE ? &runs->jittered
+                                                                   : &runs->shaken;
+  if (values == &runs->shaken || values == &runs->jittered) {
+    values_reset(values);
+  }
+  if (!values->tried) {
+    values->tried = true;
+    if (values_make(runs, precision, values) < 0) {
+      return NULL;
+    }
+  }
+  return values->value ? values : NULL;
+}
+
+void judge_runs_reset(struct judge_runs *runs) {
+  values_reset(&runs->wide);
+  values_reset(&runs->native);
+  values_reset(&runs->shaken);
+  values_reset(&runs->jittered);
+}

@@ -1,0 +1,788 @@
+// The operator once more on the CPU, in a chosen precision, with or without autograd.
+//
+// Inputs are the twins themselves where nothing is written to them and no other dtype is wanted; else copies. What is
+// switched on in the program and would act on this run is switched off around it: gradients (as asked), autocast of the
+// CPU, hooks on saved tensors (activation checkpointing counts what it sees), dispatch modes; the CPU's generator gets
+// its state back. Everything is restored whatever happens. A failing operator is a reason, not an exception.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/compare/state.h"
+#include "tools/remap.h"
+#include "tools/twin.h"
+
+// ---- torch's functions, looked up once
+
+static struct {
+  PyObject *py_to, *py_clone, *py_detach, *py_requires_grad, *py_as_strided;  // of torch._C.TensorBase
+  PyObject *py_grad_enabled, *py_set_grad;
+  PyObject *py_autocast, *py_set_autocast, *py_autocast_dtype, *py_set_autocast_dtype, *py_cache, *py_set_cache;
+  PyObject *py_any_autocast;
+  PyObject *py_tracing;         // of saved tensor hooks; may be NULL
+  PyObject *py_dispatch_count;  // of dispatch modes
+  PyObject *py_no_dispatch;     // class
+  PyObject *py_generator;       // the CPU's default
+  PyObject *py_get_state, *py_set_state, *py_cpu;
+  PyObject *py_dtypes[DIT_DTYPE_COUNT];
+  bool ready;
+} torch;
+
+static PyObject *walk(const char *path) {
+  char text[96];
+  snprintf(text, sizeof text, "%s", path);
+  PyObject *py_object = PyImport_ImportModule("torch");
+  for (char *at = text, *next; py_object && at; at = next) {
+    next = strchr(at, '.');
+    if (next) {
+      *next++ = 0;
+    }
+    PyObject *py_next = PyObject_GetAttrString(py_object, at);
+    Py_DECREF(py_object);
+    py_object = py_next;
+  }
+  return py_object;
+}
+
+static int torch_load(void) {
+  if (torch.ready) {
+    return 0;
+  }
+  const struct {
+    PyObject **slot;
+    const char *path;
+    bool optional;
+  } wanted[] = {
+      {&torch.py_to, "_C.TensorBase.to", false},
+      {&torch.py_clone, "_C.TensorBase.clone", false},
+      {&torch.py_detach, "_C.TensorBase.detach", false},
+      {&torch.py_requires_grad, "_C.TensorBase.requires_grad_", false},
+      {&torch.py_as_strided, "_C.TensorBase.as_strided", false},
+      {&torch.py_grad_enabled, "is_grad_enabled", false},
+      {&torch.py_set_grad, "_C._set_grad_enabled", false},
+      {&torch.py_autocast, "is_autocast_enabled", false},
+      {&torch.py_set_autocast, "set_autocast_enabled", false},
+      {&torch.py_autocast_dtype, "get_autocast_dtype", false},
+      {&torch.py_set_autocast_dtype, "set_autocast_dtype", false},
+      {&torch.py_cache, "is_autocast_cache_enabled", false},
+      {&torch.py_set_cache, "set_autocast_cache_enabled", false},
+      {&torch.py_any_autocast, "_C._is_any_autocast_enabled", true},
+      {&torch.py_tracing, "_C._autograd._saved_tensors_hooks_set_tracing", true},
+      {&torch.py_dispatch_count, "_C._len_torch_dispatch_stack", true},
+      {&torch.py_no_dispatch, "_C._DisableTorchDispatch", true},
+      {&torch.py_generator, "default_generator", false},
+      {&torch.py_get_state, "default_generator.get_state", false},
+      {&torch.py_set_state, "default_generator.set_state", false},
+  };
+  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+    if (!*wanted[i].slot && !(*wanted[i].slot = walk(wanted[i].path))) {
+      if (!wanted[i].optional) {
+        return -1;
+      }
+      py_error_drop();
+    }
+  }
+  torch.py_cpu = torch.py_cpu ? torch.py_cpu : PyUnicode_InternFromString("cpu");
+  torch.ready = torch.py_cpu != NULL;
+  return torch.ready ? 0 : -1;
+}
+
+PyObject *compare_dtype_object(int dtype) {
+  if (dtype < 0 || dtype >= DIT_DTYPE_COUNT) {
+    PyErr_Format(PyExc_ValueError, "dtype %d is unknown", dtype);
+    return NULL;
+  }
+  if (!torch.py_dtypes[dtype]) {
+    torch.py_dtypes[dtype] = walk(dit_dtype_get_name(dtype));
+  }
+  return torch.py_dtypes[dtype];
+}
+
+// ---- errors as text
+
+bool compare_error_is_foreign(void) {
+  return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception);
+}
+
+void compare_error_take(char *text, size_t size) {
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  PyErr_NormalizeException(&kind, &value, &traceback);
+  PyObject *py_text = value ? PyObject_Str(value) : NULL;
+  const char *words = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
+  py_error_drop();
+  const char *name = value ? Py_TYPE(value)->tp_name : "unknown error";
+  size_t line = words ? strcspn(words, "\n") : 0;
+  const char *sentence = words ? strstr(words, ". ") : NULL;  // torch explains at length
+  if (sentence && (size_t)(sentence - words) < line) {
+    line = (size_t)(sentence - words);
+  }
+  snprintf(text, size, "%s: %.*s", name, (int)(line < 400 ? line : 400), words ? words : "");
+  Py_XDECREF(py_text);
+  Py_XDECREF(kind);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+}
+
+// ---- surroundings
+
+// What was switched, to be switched back.
+struct surroundings {
+  PyObject *py_no_dispatch;   // entered; or NULL
+  PyObject *py_state;         // of the CPU's generator, to be given back
+  PyObject *py_begin;         // the one with which the run begins; NULL: that one
+  PyObject *py_drawn;         // what the random part saved
+  PyObject *py_old_autocast;  // bool; NULL: untouched
+  PyObject *py_old_dtype, *py_old_cache;
+  int grad;     // before; -1: untouched
+  int tracing;  // before; -1: untouched
+  bool random;  // compare_random_enter was called
+};
+
+static int call_bool(PyObject *function, PyObject *argument) {
+  PyObject *py_answer = argument ? PyObject_CallOneArg(function, argument) : PyObject_CallNoArgs(function);
+  int yes = py_answer ? PyObject_IsTrue(py_answer) : -1;
+  Py_XDECREF(py_answer);
+  return yes;
+}
+
+static int call_none(PyObject *function, PyObject *argument) {
+  PyObject *py_answer = PyObject_CallOneArg(function, argument);
+  Py_XDECREF(py_answer);
+  return py_answer ? 0 : -1;
+}
+
+static int call_pair(PyObject *function, PyObject *first, PyObject *second) {
+  PyObject *py_answer = PyObject_CallFunctionObjArgs(function, first, second, NULL);
+  Py_XDECREF(py_answer);
+  return py_answer ? 0 : -1;
+}
+
+static int grad_set(bool on) {
+  return call_none(torch.py_set_grad, on ? Py_True : Py_False);
+}
+
+// The native run of a call under autocast is under the CPU's autocast; all other runs are under none.
+static int autocast_enter(struct surroundings *around, const struct compare_case *c, bool wanted) {
+  if (!wanted && torch.py_any_autocast && call_bool(torch.py_any_autocast, NULL) == 0) {
+    return 0;
+  }
+  int on = call_bool(torch.py_autocast, torch.py_cpu);
+  if (on < 0 || (!on && !wanted)) {
+    return on < 0 ? -1 : 0;
+  }
+  around->py_old_dtype = PyObject_CallOneArg(torch.py_autocast_dtype, torch.py_cpu);
+  around->py_old_cache = around->py_old_dtype ? PyObject_CallNoArgs(torch.py_cache) : NULL;
+  PyObject *dtype = wanted ? compare_dtype_object(c->autocast) : around->py_old_dtype;
+  if (!around->py_old_cache || !dtype) {
+    return -1;
+  }
+  around->py_old_autocast = PyBool_FromLong(on);
+  // Its cache would keep twins alive until the outermost autocast of the program ends.
+  if (call_none(torch.py_set_cache, Py_False) < 0 || call_pair(torch.py_set_autocast_dtype, torch.py_cpu, dtype) < 0) {
+    return -1;
+  }
+  return call_pair(torch.py_set_autocast, torch.py_cpu, wanted ? Py_True : Py_False);
+}
+
+static void autocast_leave(struct surroundings *around) {
+  if (around->py_old_autocast && (call_pair(torch.py_set_autocast, torch.py_cpu, around->py_old_autocast) < 0 ||
+                                  call_pair(torch.py_set_autocast_dtype, torch.py_cpu, around->py_old_dtype) < 0 ||
+                                  call_none(torch.py_set_cache, around->py_old_cache) < 0)) {
+    py_error_drop();
+  }
+  Py_CLEAR(around->py_old_autocast);
+  Py_CLEAR(around->py_old_dtype);
+  Py_CLEAR(around->py_old_cache);
+}
+
+// Dispatch modes of the program (flop counters ...) must not see this run. Level aten is itself inside one.
+static int dispatch_enter(struct surroundings *around) {
+  if (!torch.py_dispatch_count || !torch.py_no_dispatch) {
+    return 0;
+  }
+  PyObject *py_count = PyObject_CallNoArgs(torch.py_dispatch_count);
+  long count = py_count ? PyLong_AsLong(py_count) : 0;
+  Py_XDECREF(py_count);
+  if (count > 0) {
+    PyObject *py_context = PyObject_CallNoArgs(torch.py_no_dispatch);
+    PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
+    if (!py_entered) {
+      Py_XDECREF(py_context);
+      return -1;
+    }
+    Py_DECREF(py_entered);
+    around->py_no_dispatch = py_context;
+  }
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+static int surroundings_enter(struct surroundings *around, const struct compare_case *c, const struct compare_op *info,
+                              enum compare_precision precision) {
+  *around = (struct surroundings){.grad = -1, .tracing = -1};
+  around->grad = call_bool(torch.py_grad_enabled, NULL);
+  if (around->grad < 0 || (around->grad && grad_set(false) < 0) || dispatch_enter(around) < 0) {
+    return -1;
+  }
+  if (torch.py_tracing && (around->tracing = call_bool(torch.py_tracing, Py_True)) < 0) {
+    return -1;
+  }
+  if (autocast_enter(around, c,
+                     (precision == COMPARE_NATIVE || precision == COMPARE_JITTER) && c->has_autocast && !c->narrow) <
+      0) {
+    return -1;
+  }
+  if (info->may_draw && !(around->py_state = PyObject_CallNoArgs(torch.py_get_state))) {
+    return -1;
+  }
+  if (!c->py_random) {
+    return 0;
+  }
+  around->random = true;
+  if (compare_random_enter(c, &around->py_drawn) < 0) {
+    return -1;
+  }
+  around->py_begin = PyObject_CallNoArgs(torch.py_get_state);
+  return around->py_begin ? 0 : -1;
+}
+
+// A pending exception stays.
+static void surroundings_leave(struct surroundings *around, const struct compare_case *c) {
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  if (around->random && compare_random_leave(c, around->py_drawn) < 0) {
+    py_error_drop();
+  }
+  if (around->py_state && call_none(torch.py_set_state, around->py_state) < 0) {
+    py_error_drop();
+  }
+  Py_XDECREF(around->py_begin);
+  Py_XDECREF(around->py_state);
+  autocast_leave(around);
+  if (around->tracing >= 0 && call_bool(torch.py_tracing, around->tracing ? Py_True : Py_False) < 0) {
+    py_error_drop();
+  }
+  if (around->py_no_dispatch) {
+    PyObject *py_left = PyObject_CallMethod(around->py_no_dispatch, "__exit__", "OOO", Py_None, Py_None, Py_None);
+    Py_XDECREF(py_left);
+    Py_DECREF(around->py_no_dispatch);
+    py_error_drop();
+  }
+  if (around->grad >= 0 && grad_set(around->grad > 0) < 0) {
+    py_error_drop();
+  }
+  PyErr_Restore(kind, value, traceback);
+}
+
+// Did the operator draw from the CPU's generator?
+static bool state_has_moved(PyObject *before) {
+  PyObject *py_now = PyObject_CallNoArgs(torch.py_get_state);
+  struct engine_tensor a, b;
+  struct dit_tensor_view first, second;
+  bool moved = false;
+  if (py_now) {
+    engine_tensor_read(before, &a);
+    engine_tensor_read(py_now, &b);
+    if (engine_tensor_get_view(&a, &first) && engine_tensor_get_view(&b, &second)) {
+      moved = first.numel != second.numel || memcmp(first.data, second.data, (size_t)first.numel) != 0;
+    }
+    engine_tensor_reset(&a);
+    engine_tensor_reset(&b);
+  }
+  py_error_drop();
+  Py_XDECREF(py_now);
+  return moved;
+}
+
+// ---- inputs
+
+// Operators that compute nothing run as they are; their gradients may be sums.
+static int dtype_choose(const struct compare_case *c, const struct compare_op *info, enum compare_precision precision,
+                        bool grad, int dtype) {
+  bool own = precision == COMPARE_NATIVE || precision == COMPARE_JITTER;
+  if ((info->is_exact && (!grad || precision == COMPARE_LEGACY)) || own || dtype < 0) {
+    return dtype;
+  }
+  if (precision == COMPARE_LEGACY) {
+    return compare_dtype_get(c, dtype);
+  }
+  switch (dit_dtype_get_class(dtype)) {
+    case DIT_DTYPE_CLASS_FLOAT:
+      return DIT_DTYPE_F64;
+    case DIT_DTYPE_CLASS_COMPLEX:
+      return DIT_DTYPE_C128;
+    default:
+      return dtype;
+  }
+}
+
+static bool tensor_requires_grad(PyObject *tensor) {
+  PyObject *py_answer = engine_tensor_get(tensor, engine_torch.requires_grad);
+  bool yes = py_answer == Py_True;
+  Py_XDECREF(py_answer);
+  py_error_drop();
+  return yes;
+}
+
+static uint64_t random_next(uint64_t *state) {  // splitmix64
+  uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+  return z ^ (z >> 31);
+}
+
+static double roundoff_get(int dtype) {
+  switch (dit_dtype_get_real(dtype)) {
+    case DIT_DTYPE_F16:
+      return 0x1p-11;
+    case DIT_DTYPE_BF16:
+      return 0x1p-8;
+    case DIT_DTYPE_F32:
+      return 0x1p-24;
+    case DIT_DTYPE_F64:
+      return 0x1p-53;
+    case DIT_DTYPE_F8_E4M3FN:
+    case DIT_DTYPE_F8_E4M3FNUZ:
+      return 0x1p-4;
+    case DIT_DTYPE_F8_E5M2:
+    case DIT_DTYPE_F8_E5M2FNUZ:
+      return 0x1p-3;
+    default:
+      return 0;
+  }
+}
+
+static int dtype_narrow(const struct compare_case *c, int dtype) {
+  enum dit_dtype_class class = dit_dtype_get_class(dtype);
+  if (!c->narrow || (class != DIT_DTYPE_CLASS_FLOAT && class != DIT_DTYPE_CLASS_COMPLEX)) {
+    return dtype;
+  }
+  return class == DIT_DTYPE_CLASS_FLOAT ? DIT_DTYPE_F32 : DIT_DTYPE_C64;
+}
+
+// Every number of a fresh float64 or complex128 tensor off by a random relative error.
+static void tensor_shake(const struct compare_case *c, PyObject *tensor, int i) {
+  struct engine_tensor known;
+  struct dit_tensor_view view;
+  engine_tensor_read(tensor, &known);
+  double size = c->shake > 0 ? c->shake : roundoff_get(c->dtypes[i]);
+  size = c->jitter > 0 ? c->jitter * roundoff_get(dtype_narrow(c, c->dtypes[i])) : size;
+  if (size > 0 && engine_tensor_get_view(&known, &view) && dit_shape_is_dense(view.ndim, view.sizes, view.strides) &&
+      (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128)) {
+    double *data = view.data;
+    int64_t count = view.numel * (view.dtype == DIT_DTYPE_C128 ? 2 : 1);
+    uint64_t state = c->shake_seed ^ (uint64_t)(i + 1) * UINT64_C(0xD1B54A32D192ED03);
+    Py_BEGIN_ALLOW_THREADS;
+    for (int64_t k = 0; k < count; k++) {
+      double unit = (double)(int64_t)(random_next(&state) >> 11) * 0x1p-52 - 1.0;
+      data[k] *= compare_is_simple(data[k]) ? 1.0 : 1.0 + size * unit;
+    }
+    Py_END_ALLOW_THREADS;
+  }
+  engine_tensor_reset(&known);
+}
+
+static PyObject *tensor_cast(PyObject *tensor, int dtype) {
+  PyObject *dtype_object = compare_dtype_object(dtype);
+  if (!dtype_object) {
+    return NULL;
+  }
+  PyObject *const words[] = {tensor, dtype_object};
+  return PyObject_Vectorcall(torch.py_to, words, 2, NULL);
+}
+
+// A few units in the last place away, rounded to the program's dtype again; for the wide run wide once more.
+static PyObject *tensor_jitter(const struct compare_case *c, PyObject *twin, bool is_wide, int i) {
+  int own = dtype_narrow(c, c->dtypes[i]);
+  int wide = dit_dtype_get_class(own) == DIT_DTYPE_CLASS_COMPLEX ? DIT_DTYPE_C128 : DIT_DTYPE_F64;
+  PyObject *py_wide = tensor_cast(twin, wide);
+  if (py_wide == twin) {  // was wide already
+    Py_SETREF(py_wide, PyObject_CallOneArg(torch.py_clone, twin));
+  }
+  if (!py_wide) {
+    return NULL;
+  }
+  tensor_shake(c, py_wide, i);
+  PyObject *py_own = tensor_cast(py_wide, own);
+  Py_DECREF(py_wide);
+  PyObject *py_cast = py_own && is_wide ? tensor_cast(py_own, wide) : Py_XNewRef(py_own);
+  Py_XDECREF(py_own);
+  return py_cast;
+}
+
+// With gradients off. The tensor that the run differentiates by (or is given as it is); a new reference.
+static PyObject *input_make(const struct compare_case *c, const struct compare_op *info,
+                            enum compare_precision precision, bool grad, int i, bool *fresh) {
+  PyObject *twin = c->twins[i];
+  int dtype = dtype_choose(c, info, precision, grad, c->dtypes[i]);
+  bool shaken = precision == COMPARE_SHAKEN && (dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_C128);
+  bool jittered = (precision == COMPARE_JITTER || precision == COMPARE_JITTER_WIDE) && roundoff_get(c->dtypes[i]) > 0;
+  *fresh = false;
+  if (dtype == c->dtypes[i] && !shaken && !jittered) {
+    return Py_NewRef(twin);
+  }
+  PyObject *py_cast = jittered                ? tensor_jitter(c, twin, precision == COMPARE_JITTER_WIDE, i)
+                      : dtype == c->dtypes[i] ? PyObject_CallOneArg(torch.py_clone, twin)
+                                              : tensor_cast(twin, dtype);
+  if (!py_cast) {
+    return NULL;
+  }
+  *fresh = true;
+  if (shaken) {
+    tensor_shake(c, py_cast, i);
+  }
+  if (grad && tensor_requires_grad(twin) && call_none(torch.py_requires_grad, py_cast) < 0) {
+    Py_CLEAR(py_cast);
+  }
+  return py_cast;
+}
+
+static int twin_find(const struct compare_case *c, int i) {
+  for (int j = 0; j < i; j++) {
+    if (c->twins[j] == c->twins[i]) {
+      return j;
+    }
+  }
+  return i;
+}
+
+// Two different arguments over the same memory, one of which is written to: copies must overlap in the same way.
+static bool case_has_written_aliases(const struct compare_case *c) {
+  bool found = false;
+  for (int i = 0; i < c->twin_count && !found; i++) {
+    if (!c->changed[i]) {
+      continue;
+    }
+    struct engine_tensor a;
+    struct dit_tensor_view first, second;
+    engine_tensor_read(c->twins[i], &a);
+    bool known = engine_tensor_get_view(&a, &first);
+    for (int j = 0; known && j < c->twin_count && !found; j++) {
+      if (c->twins[j] == c->twins[i]) {
+        continue;
+      }
+      struct engine_tensor b;
+      engine_tensor_read(c->twins[j], &b);
+      if (engine_tensor_get_view(&b, &second)) {
+        int64_t low, high, other_low, other_high;
+        dit_tensor_get_span(&first, &low, &high);
+        dit_tensor_get_span(&second, &other_low, &other_high);
+        const char *at = first.data, *other = second.data;
+        found = at + low < other + other_high && other + other_low < at + high;
+      }
+      engine_tensor_reset(&b);
+    }
+    engine_tensor_reset(&a);
+  }
+  return found;
+}
+
+static int arrays_allocate(const struct compare_case *c, struct compare_run *run) {
+  size_t count = (size_t)c->twin_count;
+  run->inputs = PyMem_Calloc(count + 1, sizeof *run->inputs);
+  run->leaves = PyMem_Calloc(count + 1, sizeof *run->leaves);
+  run->input_count = c->twin_count;
+  if (!run->inputs || !run->leaves) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  return 0;
+}
+
+// A copy to write to. Where gradients are wanted it has the leaf as its history; so has a view of it.
+static PyObject *input_copy(PyObject *leaf, bool grad, bool fresh) {
+  bool tracked = grad && tensor_requires_grad(leaf);
+  if (fresh && !tracked) {
+    return Py_NewRef(leaf);
+  }
+  if (tracked && grad_set(true) < 0) {
+    return NULL;
+  }
+  PyObject *py_copy = PyObject_CallOneArg(torch.py_clone, leaf);
+  if (tracked && grad_set(false) < 0) {
+    Py_CLEAR(py_copy);
+  }
+  return py_copy;
+}
+
+// All inputs copied at once, overlapping as they did: in the program's own dtypes.
+static int inputs_copy_together(const struct compare_case *c, struct compare_run *run) {
+  struct engine_tensor *tensors = PyMem_Calloc((size_t)c->twin_count, sizeof *tensors);
+  if (!tensors) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  for (int i = 0; i < c->twin_count; i++) {
+    engine_tensor_read(c->twins[i], &tensors[i]);
+  }
+  int status = twin_make(tensors, c->twin_count, TWIN_DETACHED, true, run->inputs);
+  for (int i = 0; i < c->twin_count; i++) {
+    if (status == 0) {
+      run->leaves[i] = Py_NewRef(run->inputs[i]);
+    }
+    engine_tensor_reset(&tensors[i]);
+  }
+  PyMem_Free(tensors);
+  return status;
+}
+
+static int inputs_make(const struct compare_case *c, const struct compare_op *info, enum compare_precision precision,
+                       bool grad, struct compare_run *run) {
+  if (case_has_written_aliases(c)) {
+    return inputs_copy_together(c, run);
+  }
+  for (int i = 0; i < c->twin_count; i++) {
+    int first = twin_find(c, i);
+    bool fresh = false;
+    if (first < i) {
+      run->leaves[i] = Py_NewRef(run->leaves[first]);
+      run->inputs[i] = Py_NewRef(run->inputs[first]);
+      continue;
+    }
+    run->leaves[i] = input_make(c, info, precision, grad, i, &fresh);
+    if (!run->leaves[i]) {
+      return -1;
+    }
+    run->inputs[i] = c->changed[i] ? input_copy(run->leaves[i], grad, fresh) : Py_NewRef(run->leaves[i]);
+    if (!run->inputs[i]) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+// ---- the run
+
+struct swap {
+  const struct compare_case *c;
+  const struct compare_run *run;
+  int next;  // they come in order
+};
+
+static PyObject *swap_find(void *context, PyObject *tensor) {
+  struct swap *swap = context;
+  for (int i = 0; i < swap->c->twin_count; i++) {
+    int at = (swap->next + i) % swap->c->twin_count;
+    if (swap->c->twins[at] == tensor) {
+      swap->next = at + 1;
+      return Py_NewRef(swap->run->inputs[at]);
+    }
+  }
+  return Py_NewRef(tensor);
+}
+
+// In the wide runs an argument dtype=torch.float32 would round what is to be the reference.
+static int kwargs_widen(PyObject **py_kwargs, bool narrow) {
+  static PyObject *py_name;
+  if (!py_name && !(py_name = PyUnicode_InternFromString("dtype"))) {
+    return -1;
+  }
+  PyObject *value = *py_kwargs ? PyDict_GetItemWithError(*py_kwargs, py_name) : NULL;  // borrowed
+  if (!value) {
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  for (int dtype = 0; dtype < DIT_DTYPE_COUNT; dtype++) {
+    enum dit_dtype_class class = dit_dtype_get_class(dtype);
+    bool wide = class == DIT_DTYPE_CLASS_FLOAT || class == DIT_DTYPE_CLASS_COMPLEX;
+    if (!wide || dtype == DIT_DTYPE_F4_E2M1FN_X2 || torch.py_dtypes[dtype] != value) {
+      PyObject *known = wide && dtype != DIT_DTYPE_F4_E2M1FN_X2 ? compare_dtype_object(dtype) : NULL;
+      py_error_drop();
+      if (!known || known != value) {
+        continue;
+      }
+    }
+    PyObject *py_copy = PyDict_Copy(*py_kwargs);
+    bool is_real = class == DIT_DTYPE_CLASS_FLOAT;
+    PyObject *to = compare_dtype_object(narrow    ? (is_real ? DIT_DTYPE_F32 : DIT_DTYPE_C64)
+                                        : is_real ? DIT_DTYPE_F64
+                                                  : DIT_DTYPE_C128);
+    if (!py_copy || !to || PyDict_SetItem(py_copy, py_name, to) < 0) {
+      Py_XDECREF(py_copy);
+      return -1;
+    }
+    Py_SETREF(*py_kwargs, py_copy);
+    return 0;
+  }
+  return 0;
+}
+
+static bool inputs_are_twins(const struct compare_case *c, const struct compare_run *run) {
+  for (int i = 0; i < c->twin_count; i++) {
+    if (run->inputs[i] != c->twins[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+int compare_run_get_arguments(const struct compare_case *c, const struct compare_run *run, PyObject **py_args,
+                              PyObject **py_kwargs) {
+  bool same = inputs_are_twins(c, run);
+  struct swap swap = {.c = c, .run = run};
+  *py_kwargs = NULL;
+  *py_args = same ? Py_NewRef(c->py_args) : remap_value(c->py_args, swap_find, &swap);
+  if (*py_args && c->py_kwargs) {
+    *py_kwargs = same ? Py_NewRef(c->py_kwargs) : remap_value(c->py_kwargs, swap_find, &swap);
+    if (!*py_kwargs) {
+      Py_CLEAR(*py_args);
+    }
+  }
+  return *py_args ? 0 : -1;
+}
+
+// A number of the program (beta2, eps): kernels take it in float32, unless they compute in float64.
+static PyObject *number_shake(PyObject *value, double size, uint64_t *state) {
+  double x = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : 0;
+  if (!PyFloat_CheckExact(value) || compare_is_simple(x) || !isfinite(x)) {
+    return Py_NewRef(value);
+  }
+  double unit = (double)(int64_t)(random_next(state) >> 11) * 0x1p-52 - 1.0;
+  return PyFloat_FromDouble(x * (1.0 + size * unit));
+}
+
+// Numbers among the arguments, and in a tuple of them (betas). New reference or NULL.
+static PyObject *tuple_shake(PyObject *tuple, double size, uint64_t *state) {
+  PyObject *py_made = PyTuple_New(PyTuple_GET_SIZE(tuple));
+  for (Py_ssize_t i = 0; py_made && i < PyTuple_GET_SIZE(tuple); i++) {
+    PyObject *value = PyTuple_GET_ITEM(tuple, i);
+    PyObject *py_new = PyTuple_CheckExact(value) ? tuple_shake(value, size, state) : number_shake(value, size, state);
+    if (!py_new) {
+      Py_CLEAR(py_made);
+      break;
+    }
+    PyTuple_SET_ITEM(py_made, i, py_new);
+  }
+  return py_made;
+}
+
+static PyObject *dict_shake(PyObject *dict, double size, uint64_t *state) {
+  PyObject *py_made = PyDict_New(), *key, *value;
+  Py_ssize_t at = 0;
+  while (py_made && PyDict_Next(dict, &at, &key, &value)) {
+    PyObject *py_new = number_shake(value, size, state);
+    if (!py_new || PyDict_SetItem(py_made, key, py_new) < 0) {
+      Py_CLEAR(py_made);
+    }
+    Py_XDECREF(py_new);
+  }
+  return py_made;
+}
+
+static int numbers_shake(const struct compare_case *c, PyObject **py_args, PyObject **py_kwargs) {
+  double size = 0x1p-24;
+  for (int i = 0; i < c->twin_count; i++) {
+    size = c->dtypes[i] == DIT_DTYPE_F64 || c->dtypes[i] == DIT_DTYPE_C128 ? 0x1p-53 : size;
+  }
+  uint64_t state = c->shake_seed ^ UINT64_C(0x9E3779B97F4A7C15);
+  PyObject *py_new = tuple_shake(*py_args, size, &state);
+  if (!py_new) {
+    return -1;
+  }
+  Py_SETREF(*py_args, py_new);
+  if (*py_kwargs && !(py_new = dict_shake(*py_kwargs, size, &state))) {
+    return -1;
+  }
+  if (*py_kwargs) {
+    Py_SETREF(*py_kwargs, py_new);
+  }
+  return 0;
+}
+
+static PyObject *operator_call(const struct compare_case *c, const struct compare_run *run, bool widen, bool shaken) {
+  PyObject *py_args, *py_kwargs;
+  bool failed = compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0;
+  failed = failed || (shaken && numbers_shake(c, &py_args, &py_kwargs) < 0);
+  bool narrow = c->narrow && !widen;
+  failed = failed || ((widen || narrow) && kwargs_widen(&py_kwargs, narrow) < 0);
+  PyObject *py_result = failed ? NULL : PyObject_Call(c->py_func, py_args, py_kwargs);
+  Py_XDECREF(py_args);
+  Py_XDECREF(py_kwargs);
+  return py_result;
+}
+
+// .cuda() and its like: what was given is what is expected.
+static PyObject *operator_stand_in(const struct compare_run *run) {
+  if (run->input_count < 1) {
+    PyErr_SetString(PyExc_TypeError, "moves to a device without a tensor");
+    return NULL;
+  }
+  return Py_NewRef(run->inputs[0]);
+}
+
+static bool result_is_elsewhere(PyObject *result) {
+  struct engine_leaves leaves;
+  bool elsewhere = false;
+  engine_leaves_init(&leaves);
+  if (engine_leaves_add(&leaves, result, "out") == 0) {
+    for (int i = 0; i < leaves.tensor_count; i++) {
+      elsewhere |= (leaves.tensor[i].flags & ENGINE_TENSOR_DEVICE) != 0;
+    }
+  }
+  engine_leaves_reset(&leaves);
+  py_error_drop();
+  return elsewhere;
+}
+
+static int run_fill(const struct compare_case *c, const struct compare_op *info, enum compare_precision precision,
+                    bool grad, struct compare_run *run, const struct surroundings *around) {
+  if (arrays_allocate(c, run) < 0 || inputs_make(c, info, precision, grad, run) < 0 || (grad && grad_set(true) < 0)) {
+    return -1;
+  }
+  bool wide =
+      (precision == COMPARE_WIDE || precision == COMPARE_SHAKEN || precision == COMPARE_JITTER_WIDE) && !info->is_exact;
+  run->py_result = info->moves ? operator_stand_in(run) : operator_call(c, run, wide, precision == COMPARE_SHAKEN);
+  if (!run->py_result) {
+    return -1;
+  }
+  if (result_is_elsewhere(run->py_result)) {
+    snprintf(run->reason, sizeof run->reason, "it leaves the CPU although all arguments are there");
+  }
+  PyObject *begin = around->py_begin ? around->py_begin : around->py_state;
+  run->drew = begin && state_has_moved(begin);
+  return 0;
+}
+
+int compare_run_forward(const struct compare_case *c, enum compare_precision precision, bool grad,
+                        struct compare_run *run) {
+  struct compare_state *state = c->tool->state;
+  *run = (struct compare_run){0};
+  const struct compare_op *info = compare_op_find(state, c->op);
+  if (torch_load() < 0 || !info) {
+    if (!PyErr_Occurred()) {
+      (void)PyErr_NoMemory();
+    }
+    return -1;
+  }
+  state->runs++;
+  struct surroundings around;
+  int status = surroundings_enter(&around, c, info, precision);
+  status = status < 0 ? status : run_fill(c, info, precision, grad, run, &around);
+  surroundings_leave(&around, c);
+  if (status == 0) {
+    return 0;
+  }
+  if (compare_error_is_foreign()) {
+    compare_run_reset(run);
+    return -1;
+  }
+  char reason[sizeof run->reason];
+  compare_error_take(reason, sizeof reason);
+  compare_run_reset(run);
+  memcpy(run->reason, reason, sizeof reason);
+  return 0;
+}
+
+void compare_run_reset(struct compare_run *run) {
+  for (int i = 0; i < run->input_count; i++) {
+    if (run->inputs) {
+      Py_XDECREF(run->inputs[i]);
+    }
+    if (run->leaves) {
+      Py_XDECREF(run->leaves[i]);
+    }
+  }
+  PyMem_Free(run->inputs);
+  PyMem_Free(run->leaves);
+  Py_XDECREF(run->py_result);
+  *run = (struct compare_run){0};
+}

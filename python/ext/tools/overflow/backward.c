@@ -1,0 +1,195 @@
+// The backward of a call: gradients that came in against gradients that go out.
+//
+// Gradients that go out are read; those that came in only when one of them is bad (on a CUDA device: both, in one
+// batch). What the forward had read and written is known from its own check. Runs on the autograd threads.
+#include "tools/overflow/overflow.h"
+
+// ---- what the forward leaves for the backward
+
+void overflow_kept_release(struct overflow_kept *kept) {
+  if (kept && --kept->references == 0) {
+    PyMem_Free(kept);
+  }
+}
+
+void *overflow_keep(struct engine_tool *tool, struct engine_call *call) {
+  struct overflow_state *state = tool->state;
+  struct overflow_kept *kept = state->backward ? PyMem_Calloc(1, sizeof *kept) : NULL;
+  if (!kept) {
+    return NULL;
+  }
+  kept->references = 1;
+  if (overflow_call_is_noted(tool, call)) {
+    kept->flags = overflow_call_get_flags(tool, call);
+  } else if (state->recent && state->recent_id == call->id) {
+    overflow_pending_attach(state->recent, kept);
+  } else if (state->recent_id == call->id) {
+    kept->flags = state->recent_flags;
+  }
+  return kept;
+}
+
+void overflow_release(struct engine_tool *tool, void *data) {
+  (void)tool;
+  overflow_kept_release(data);
+}
+
+// ---- reading
+
+static uint8_t gradients_scan(struct overflow_state *state, PyObject *const *gradients, int count) {
+  uint8_t flags = 0;
+  for (int i = 0; i < count; i++) {
+    struct engine_tensor tensor;
+    if (gradients[i] && engine_is_tensor(gradients[i])) {
+      engine_tensor_read(gradients[i], &tensor);
+      flags |= overflow_tensor_scan(state, &tensor);
+      engine_tensor_reset(&tensor);
+    }
+  }
+  return flags;
+}
+
+/// For backward_fill.
+struct fill {
+  struct overflow_state *state;
+  const struct engine_backward *backward;
+};
+
+static int gradients_fill(struct fill *fill, PyObject *const *gradients, int count, struct overflow_tensor *out,
+                          enum overflow_role role) {
+  int filled = 0;
+  for (int i = 0; i < count && filled < OVERFLOW_TENSORS; i++) {
+    struct engine_tensor tensor;
+    if (gradients[i] && engine_is_tensor(gradients[i])) {
+      engine_tensor_read(gradients[i], &tensor);
+      overflow_tensor_fill(fill->state, &out[filled++], &tensor, role, i);
+      engine_tensor_reset(&tensor);
+    }
+  }
+  return filled;
+}
+
+static void backward_fill(struct overflow_event *event) {
+  struct fill *fill = (struct fill *)event->source;
+  const struct engine_backward *backward = fill->backward;
+  event->tensor = PyMem_Calloc(2 * OVERFLOW_TENSORS, sizeof *event->tensor);
+  if (!event->tensor) {
+    return;
+  }
+  event->in_count =
+      gradients_fill(fill, backward->grad_outputs, backward->grad_output_count, event->tensor, OVERFLOW_IN);
+  event->out_count = gradients_fill(fill, backward->grad_inputs, backward->grad_input_count,
+                                    event->tensor + event->in_count, OVERFLOW_OUT);
+}
+
+static PyObject *gradients_pack(PyObject *const *gradients, int count) {
+  PyObject *py_tuple = PyTuple_New(count);
+  for (int i = 0; py_tuple && i < count; i++) {
+    PyTuple_SET_ITEM(py_tuple, i, Py_NewRef(gradients[i] ? gradients[i] : Py_None));
+  }
+  return py_tuple;
+}
+
+static void backward_event_set(struct overflow_event *event, const struct engine_backward *backward) {
+  *event = (struct overflow_event){.op = backward->op,
+                                   .id = backward->id,
+                                   .step = backward->step,
+                                   .round = backward->round,
+                                   .location = backward->location,
+                                   .module = backward->module,
+                                   .kind = OVERFLOW_BACKWARD};
+}
+
+static int backward_check_now(struct engine_tool *tool, const struct engine_backward *backward) {
+  struct overflow_state *state = tool->state;
+  const struct overflow_kept *kept = backward->data;
+  uint8_t flags = gradients_scan(state, backward->grad_inputs, backward->grad_input_count);
+  if (!(flags & OVERFLOW_BAD)) {
+    return 0;
+  }
+  struct overflow_event event;
+  struct fill fill = {.state = state, .backward = backward};
+  backward_event_set(&event, backward);
+  event.out_flags = flags;
+  event.in_flags = gradients_scan(state, backward->grad_outputs, backward->grad_output_count);
+  event.forward_flags = kept ? kept->flags : 0;
+  event.fill = backward_fill;
+  event.source = &fill;
+  PyObject *py_in = gradients_pack(backward->grad_outputs, backward->grad_output_count);
+  PyObject *py_out = gradients_pack(backward->grad_inputs, backward->grad_input_count);
+  int status = -1;
+  if (py_in && py_out) {
+    event.func = Py_None;
+    event.args = py_in;
+    event.result = py_out;
+    status = overflow_judge(tool, &event);
+  }
+  Py_XDECREF(py_in);
+  Py_XDECREF(py_out);
+  PyMem_Free(event.tensor);
+  return status;
+}
+
+static void gradients_add(struct overflow_state *state, struct overflow_pending *pending, PyObject *const *gradients,
+                          int count, enum overflow_role role) {
+  struct engine_tensor tensor[DIT_HELPER_BATCH];
+  struct overflow_launch launch;
+  launch.count = 0;
+  int read = 0;
+  for (int i = 0; i < count; i++) {
+    if (gradients[i] && engine_is_tensor(gradients[i])) {
+      engine_tensor_read(gradients[i], &tensor[read]);
+      overflow_pending_add(state, pending, &launch, &tensor[read], role, i);
+      read++;
+    }
+    if (read && (read == DIT_HELPER_BATCH || i == count - 1)) {
+      overflow_pending_launch(state, pending, &launch);  // before the sizes that it may borrow from `tensor` go
+      while (read) {
+        engine_tensor_reset(&tensor[--read]);
+      }
+    }
+  }
+}
+
+static int backward_check_later(struct engine_tool *tool, const struct engine_backward *backward,
+                                struct overflow_batch *batch, const struct tools_site *site) {
+  struct overflow_state *state = tool->state;
+  int capacity = backward->grad_input_count + backward->grad_output_count;
+  if (overflow_batch_reserve(tool, batch, capacity) < 0) {
+    return -1;
+  }
+  struct overflow_pending *pending = overflow_pending_create(batch, site, capacity);
+  if (!pending) {
+    return 0;
+  }
+  gradients_add(state, pending, backward->grad_outputs, backward->grad_output_count, OVERFLOW_IN);
+  gradients_add(state, pending, backward->grad_inputs, backward->grad_input_count, OVERFLOW_OUT);
+  struct overflow_event *event = overflow_pending_get_event(pending), facts;
+  backward_event_set(&facts, backward);
+  facts.in_count = event->in_count;
+  facts.out_count = event->out_count;
+  if (state->every == 1) {  // judged below: the gradients are at hand
+    facts.func = Py_None;
+    facts.args = gradients_pack(backward->grad_outputs, backward->grad_output_count);
+    facts.result = facts.args ? gradients_pack(backward->grad_inputs, backward->grad_input_count) : NULL;
+    facts.func = facts.result ? facts.func : NULL;
+    py_error_drop();
+  }
+  *event = facts;
+  overflow_pending_commit(state, pending, backward->data, false);
+  int status = overflow_batches_poll(tool);
+  overflow_objects_forget(state, pending);
+  Py_XDECREF(facts.args);
+  Py_XDECREF(facts.result);
+  return status;
+}
+
+int overflow_backward_end(struct engine_tool *tool, struct engine_backward *backward) {
+  struct overflow_state *state = tool->state;
+  struct tools_site site;
+  state->checked++;
+  tools_site_find_among(backward->grad_inputs, backward->grad_input_count, &site);
+  struct overflow_batch *batch = overflow_is_deferred(state, &site) ? overflow_batch_get(state, &site) : NULL;
+  tools_site_settle(&site);
+  return batch ? backward_check_later(tool, backward, batch, &site) : backward_check_now(tool, backward);
+}
