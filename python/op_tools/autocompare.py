@@ -11,6 +11,7 @@ import torch
 from ditorch.table import Table
 
 from . import console, results
+from ditorch.device_autocast import run_under_autocast
 from .overflow_check import _format_location
 from .tool import Tool
 
@@ -53,6 +54,7 @@ class OpAutoCompare(Tool):
             "results": results.get_rank_directory(options),
             "casts": list(read_casts(options)),
             "tolerances": list(read_tolerances(options)),
+            "under_autocast": run_under_autocast,
         }
 
     def check(self, options: Any) -> None:

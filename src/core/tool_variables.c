@@ -141,9 +141,17 @@ bool dit_tool_variable_match(int index, const char *name, char key[DIT_TOOL_VARI
   return strcmp(key, "OP") != 0;  // OP_AUTOCOMPARE_...: a slip for the variable of all operators
 }
 
+/// Where the part of a tolerance's variable begins that all operators share: AUTOCOMPARE_ERROR_... with or without the
+/// name of an operator before it. NULL: the variable is no tolerance, however it is spelt.
+static const char *find_tolerance(const char *name) {
+  static const char word[] = "AUTOCOMPARE_ERR";
+  const char *found = strstr(name, word);
+  return found && (found == name || found[-1] == '_') ? found : NULL;
+}
+
 static bool has_prefix(const char *name) {
   if (strncmp(name, "OP_", 3) != 0) {
-    return false;
+    return find_tolerance(name) != NULL;
   }
   const char *rest = name + 3;
   if (strncmp(rest, "TOOLS_", 6) == 0 || strncmp(rest, "DISPATCH_WATCH_", 15) == 0) {
@@ -230,16 +238,18 @@ static bool compare_distance(const char *name, void *context) {
 enum dit_status dit_tool_variables_check(struct dit_error *err) {
   for (char **entry = environ; entry && *entry; entry++) {
     char name[DIT_TOOL_VARIABLE_SIZE];
-    if (!has_prefix(*entry) || !dit_tool_variable_read(*entry, name) || (*entry)[strlen(name) + 1] == '\0' ||
+    if (!dit_tool_variable_read(*entry, name) || !has_prefix(name) || (*entry)[strlen(name) + 1] == '\0' ||
         is_known(name)) {
       continue;
     }
-    struct nearest nearest = {.wanted = name, .distance = DIT_EDIT_LENGTH + 1};
+    const char *tolerance = find_tolerance(name);
+    int key = tolerance && strncmp(name, "OP_", 3) != 0 ? (int)(tolerance - name) : 0;  // LINEAR_AUTOCOMPARE_...
+    struct nearest nearest = {.wanted = name + key, .distance = DIT_EDIT_LENGTH + 1};
     (void)visit_variables(compare_distance, &nearest);
     return dit_error_set(err, DIT_ERR_INVALID,
-                         "environment variable %s is not an option of the operator tools; did you mean %s? Correct or "
-                         "unset it (docs/options.md lists all)",
-                         name, nearest.name);
+                         "environment variable %s is not an option of the operator tools; did you mean %.*s%s? Correct "
+                         "or unset it (docs/options.md lists all)",
+                         name, key, name, nearest.name);
   }
   return DIT_OK;
 }

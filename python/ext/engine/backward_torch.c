@@ -20,6 +20,7 @@ static struct {
   bool loaded;
   struct quick sequence_nr, task_id, is_grad_enabled;
   PyObject *py_set_grad_enabled, *py_queue_callback, *py_function_class;
+  PyObject *py_any_autocast;  // NULL where torch has no such function
   PyObject *py_sequence_nr, *py_register_hook, *py_register_prehook, *py_next_functions, *py_variable;  // names
   struct backward_node_type types[TYPE_CACHE];
 } torch;
@@ -73,6 +74,8 @@ int backward_torch_load(void) {
       quick_load(&torch.is_grad_enabled, path_get("torch", PATH("is_grad_enabled"))) < 0) {
     return -1;
   }
+  torch.py_any_autocast = path_get("torch", PATH("_C", "_is_any_autocast_enabled"));
+  py_error_drop();
   torch.py_set_grad_enabled = path_get("torch", PATH("_C", "_set_grad_enabled"));
   torch.py_queue_callback = torch.py_set_grad_enabled
                                 ? path_get("torch.autograd", PATH("Variable", "_execution_engine", "queue_callback"))
@@ -134,6 +137,8 @@ static int type_load(PyTypeObject *type, struct backward_node_type *out) {
     out->kind = out->variable ? BACKWARD_NODE_ACCUMULATE : BACKWARD_NODE_PLAIN;
   } else if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && strcmp(name, "CopySlices") == 0) {
     out->kind = BACKWARD_NODE_COPY_SLICES;
+  } else if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && strcmp(name, "ToCopyBackward0") == 0) {
+    out->kind = BACKWARD_NODE_CAST;
   }
   if (out->sequence_nr && out->register_hook && out->register_prehook && out->next_functions) {
     return 0;
@@ -182,6 +187,14 @@ int backward_grad_is_enabled(void) {
   PyObject *py_enabled = quick_call(&torch.is_grad_enabled);
   int enabled = py_enabled ? py_enabled == Py_True : -1;
   Py_XDECREF(py_enabled);
+  return enabled;
+}
+
+bool backward_autocast_is_enabled(void) {
+  PyObject *py_enabled = torch.py_any_autocast ? PyObject_CallNoArgs(torch.py_any_autocast) : NULL;
+  bool enabled = py_enabled != Py_False;  // not known: a torch without the function
+  Py_XDECREF(py_enabled);
+  py_error_drop();
   return enabled;
 }
 

@@ -11,6 +11,7 @@
 enum backward_node_kind {
   BACKWARD_NODE_PLAIN,
   BACKWARD_NODE_ACCUMULATE,   ///< the end of the graph at a leaf
+  BACKWARD_NODE_CAST,         ///< to another dtype
   BACKWARD_NODE_COPY_SLICES,  ///< an in-place change through a view; its first edge is the base's
 };
 
@@ -35,6 +36,8 @@ uint64_t backward_node_get_sequence(PyObject *node, const struct backward_node_t
 DIT_NODISCARD int backward_sequence_get(uint64_t *sequence);
 /// 1 while this thread records operations, 0 when not, -1 with an exception.
 int backward_grad_is_enabled(void);
+/// Is some autocast on in this thread?
+bool backward_autocast_is_enabled(void);
 /// The running graph task of this thread, -1 for none; -2 with an exception.
 int64_t backward_task_get_id(void);
 /// Have `callable` called at the end of the running graph task, and released when the task dies. 0 or -1.

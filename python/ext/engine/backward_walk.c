@@ -321,6 +321,23 @@ static int slot_match(struct backward_walk *walk, int index, int slot, int input
   return pairs_add(&walk->inputs, index, slot, input);
 }
 
+// Autocast keeps the cast of a leaf for the calls that follow: they share one node, and what leaves that node is the sum
+// over all of them. So the gradient of such an input is taken where the call's own nodes meet the cast, in the dtype of
+// the cast. The input, -1: no such cast, -2: an exception.
+static int cast_find(struct backward_walk *walk, PyObject *node, const struct backward_node_type *type) {
+  PyObject *py_next = type->next_functions->get(node, type->next_functions->closure);
+  bool fits = py_next && PyTuple_Check(py_next) && PyTuple_GET_SIZE(py_next) > 0;
+  PyObject *next = fits ? PyTuple_GET_ITEM(PyTuple_GET_ITEM(py_next, 0), 0) : Py_None;
+  struct backward_node_type storage;
+  const struct backward_node_type *leaf = next == Py_None ? NULL : backward_node_get_type(next, &storage);
+  int input = !py_next ? -2 : -1;
+  if (leaf && leaf->kind == BACKWARD_NODE_ACCUMULATE && backward_autocast_is_enabled()) {
+    input = leaf_find(walk, next, leaf->variable);
+  }
+  Py_XDECREF(py_next);
+  return input;
+}
+
 // One edge of an own node.
 static int slot_visit(struct backward_walk *walk, int index, int slot, PyObject *next, uint32_t number) {
   int input = edge_find(walk, next, number);
@@ -335,6 +352,9 @@ static int slot_visit(struct backward_walk *walk, int index, int slot, PyObject 
   if (type->kind == BACKWARD_NODE_ACCUMULATE) {
     input = leaf_find(walk, next, type->variable);
     return input >= 0 ? slot_match(walk, index, slot, input) : input == -2 ? -1 : 0;
+  }
+  if (type->kind == BACKWARD_NODE_CAST && (input = cast_find(walk, next, type)) != -1) {
+    return input >= 0 ? slot_match(walk, index, slot, input) : -1;
   }
   if (node_is_inputs(walk, next) || node_find(walk, next) >= 0) {
     return 0;

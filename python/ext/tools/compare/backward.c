@@ -128,14 +128,10 @@ static void gradient_shake(const struct compare_case *c, PyObject *tensor, int d
   bool is_wide = engine_tensor_get_view(&info, &view) && (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128);
   if (is_wide && dit_shape_is_dense(view.ndim, view.sizes, view.strides) &&
       dit_judge_type_get(dtype, &type, NULL) == DIT_OK) {
-    double size = c->shake > 0 ? c->shake : type.roundoff, *data = view.data;
+    double size = c->shake > 0 ? c->shake : type.roundoff;
     size = c->jitter > 0 ? c->jitter * type.roundoff : size;
     int64_t count = view.numel * (view.dtype == DIT_DTYPE_C128 ? 2 : 1);
-    uint64_t seed = dit_random_mix(c->shake_seed, UINT64_C(0x10000) + (uint64_t)index);
-    for (int64_t i = 0; i < count; i++) {
-      double unit = (double)(dit_random_mix(seed, (uint64_t)i) >> 11) * 0x1p-52 - 1;
-      data[i] *= compare_is_simple(data[i]) ? 1 : 1 + size * unit;
-    }
+    dit_verdict_move(view.data, count, size, dit_random_mix(c->shake_seed, UINT64_C(0x10000)), index);
   }
   engine_tensor_reset(&info);
 }

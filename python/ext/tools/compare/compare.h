@@ -24,6 +24,7 @@ enum compare_precision {
   COMPARE_SHAKEN,       ///< wide, every floating input off by a random relative error of at most one unit roundoff
   COMPARE_JITTER,       ///< as native, every floating input moved by a few units in the last place
   COMPARE_JITTER_WIDE,  ///< wide, with the very inputs of COMPARE_JITTER
+  COMPARE_OTHER,        ///< as native, under the CPU's autocast where that of the device was tried first
 };
 
 enum compare_what { COMPARE_INPUT, COMPARE_OUTPUT, COMPARE_GRAD };
@@ -75,7 +76,8 @@ struct compare_case {
   unsigned long thread;
   // Of compare/guard.c: the hashes of its inputs before the call; 0: none were asked for.
   uint64_t guard;
-  bool done;  ///< its backward is over, and what it held is gone
+  bool refuses_guests;  ///< under the device's autocast the CPU could not run it: its own autocast has to do
+  bool done;            ///< its backward is over, and what it held is gone
 };
 
 /// What one run on the CPU gave.
@@ -95,9 +97,9 @@ DIT_NODISCARD int compare_run_forward(const struct compare_case *c, enum compare
 void compare_run_reset(struct compare_run *run);
 
 /// Of compare/options.c: the tolerances of the legacy columns by operator and dtype of the device's tensor (A1, A2),
-/// and whether the option `verdict` says legacy. 0 or -1.
+/// 0 or -1; and whether they decide: the option `verdict` says legacy, or the user set them for this operator or dtype.
 DIT_NODISCARD int compare_tolerance_get(struct compare_case *c, int dtype, double *atol, double *rtol);
-bool compare_verdict_is_legacy(const struct compare_case *c);
+bool compare_tolerance_decides(const struct compare_case *c, int dtype);
 
 /// Of compare/options.c: the dtype (enum dit_dtype) in which the legacy run of this operator has arguments of `dtype`.
 int compare_dtype_get(const struct compare_case *c, int dtype);
@@ -120,6 +122,7 @@ struct compare_judgement {
   double cpu_error;  ///< largest error of the CPU in the program's dtype; NaN when it was not needed
   int64_t wrong;     ///< elements beyond what is allowed
   int64_t numel;
+  int16_t dtype;            ///< of the device's tensor; -1: no tensor
   int64_t index;            ///< row-major, of the worst element; -1 none
   double value, reference;  ///< there
   char reason[160];         ///< in words: why wrong or unknown

@@ -2,8 +2,8 @@
 #ifndef DIT_EXT_COMPARE_JUDGE_H
 #define DIT_EXT_COMPARE_JUDGE_H
 
-#include "dit/judge.h"
 #include "dit/numerics.h"
+#include "dit/verdict.h"
 #include "tools/compare/compare.h"
 
 /// A tensor whose memory C can read.
@@ -32,12 +32,17 @@ struct judge_values {
 struct judge_runs {
   struct compare_case *c;
   enum compare_what what;
-  struct judge_values wide, native, shaken, jittered;  ///< shaken: also COMPARE_JITTER
+  struct judge_values wide, native, other, shaken, jittered;  ///< shaken: also COMPARE_JITTER
 };
 
 /// The values of a run; made once (shaken and jittered ones: each time). NULL without an exception when it cannot be
 /// made.
 struct judge_values *judge_runs_get(struct judge_runs *runs, enum compare_precision precision);
+/// Why the last run of this kind could not be made; "" when it could.
+const char *judge_runs_get_reason(struct judge_runs *runs, enum compare_precision precision);
+/// The unit roundoff to which a CUDA device rounds float32 inputs of this contraction (TF32); 0: it takes them as they
+/// are. Never leaves an exception.
+double judge_input_roundoff(const char *word);
 void judge_runs_reset(struct judge_runs *runs);
 /// What cannot be read or compared is unknown, with the pending exception's text. 0, or -1 when the exception is not of
 /// that kind.
@@ -60,38 +65,7 @@ DIT_NODISCARD int judge_legacy_tensor(struct compare_case *c, const struct judge
                                       const struct judge_tensor *reference, struct compare_judgement *out,
                                       struct dit_compare_result *compared);
 
-// ---- compare/judge_list.c
-
-/// What is known of an operator's results by its name.
-enum judge_kind {
-  JUDGE_PLAIN,
-  JUDGE_CONTRACTION,  ///< sums of products over a dimension that its operands share
-  JUDGE_INDEX,        ///< integers that point into the first argument
-  JUDGE_LOOSE,        ///< results that are not unique: `reason`
-  JUDGE_SCAN,         ///< running sums, which devices keep in the dtype of the result
-  JUDGE_SCATTER,      ///< not unique where an index occurs more than once: `reason`
-};
-struct judge_list_entry {
-  const char *name;    ///< the last part of the operator's
-  uint8_t kind;        ///< enum judge_kind
-  uint8_t dim;         ///< JUDGE_INDEX: place of the argument `dim`; 255: none, the indices are of a flat plane
-  uint32_t outputs;    ///< JUDGE_LOOSE: bits of the outputs concerned
-  const char *reason;  ///< JUDGE_LOOSE: in words
-};
-/// NULL for operators about which nothing is listed.
-const struct judge_list_entry *judge_list_find(const char *name);
 /// Call a function of op_tools/judging.py; arguments as for Py_BuildValue. New reference or NULL.
 PyObject *judge_helper_call(const char *function, const char *format, ...);
-/// Do the device's indices, where they differ from the CPU's, point at the same values? 1 yes, 0 no, -1 exception.
-DIT_NODISCARD int judge_index_check(struct compare_case *c, const struct judge_list_entry *entry, PyObject *device,
-                                    PyObject *reference);
-/// Does an index of this scatter occur more than once? 1, 0 or -1.
-DIT_NODISCARD int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *entry);
-/// Are values of the first argument equal, along the dimension that the operator picks from? 1, 0 or -1.
-DIT_NODISCARD int judge_ties_check(struct compare_case *c, const struct judge_list_entry *entry);
-/// Terms that an element of the result sums up, at least 1: from the numbers of elements alone. `mixes`: also over
-/// dimensions that the result keeps.
-double judge_get_length(const struct compare_case *c, enum compare_what what, const struct judge_list_entry *entry,
-                        int64_t numel, bool mixes);
 
 #endif

@@ -2,9 +2,11 @@
 //
 // Each run is made when it is first asked for; shaken and jittered ones each time. Values are borrowed from what the
 // struct owns until judge_runs_reset.
+#include <stdarg.h>
 #include <string.h>
 
 #include "tools/compare/judge.h"
+#include "tools/compare/state.h"
 
 static int values_take_leaves(struct judge_values *values, PyObject *result) {
   values->leaves = PyMem_Malloc(sizeof *values->leaves);
@@ -85,17 +87,37 @@ static void values_reset(struct judge_values *values) {
   *values = (struct judge_values){0};
 }
 
+static struct judge_values *values_find(struct judge_runs *runs, enum compare_precision precision) {
+  return precision == COMPARE_WIDE          ? &runs->wide
+         : precision == COMPARE_NATIVE      ? &runs->native
+         : precision == COMPARE_OTHER       ? &runs->other
+         : precision == COMPARE_JITTER_WIDE ? &runs->jittered
+                                            : &runs->shaken;
+}
+
+const char *judge_runs_get_reason(struct judge_runs *runs, enum compare_precision precision) {
+  return values_find(runs, precision)->reason;
+}
+
+static int values_refresh(struct judge_runs *runs, enum compare_precision precision, struct judge_values *values) {
+  values_reset(values);
+  values->tried = true;
+  return values_make(runs, precision, values);
+}
+
 struct judge_values *judge_runs_get(struct judge_runs *runs, enum compare_precision precision) {
-  struct judge_values *values = precision == COMPARE_WIDE          ? &runs->wide
-                                : precision == COMPARE_NATIVE      ? &runs->native
-                                : precision == COMPARE_JITTER_WIDE ? &runs->jittered
-                                                                   : &runs->shaken;
-  if (values == &runs->shaken || values == &runs->jittered) {
-    values_reset(values);
+  struct judge_values *values = values_find(runs, precision);
+  bool again = values == &runs->shaken || values == &runs->jittered;
+  if (values->tried && !again) {
+    return values->value ? values : NULL;
   }
-  if (!values->tried) {
-    values->tried = true;
-    if (values_make(runs, precision, values) < 0) {
+  if (values_refresh(runs, precision, values) < 0) {
+    return NULL;
+  }
+  bool native = precision == COMPARE_NATIVE || precision == COMPARE_JITTER;
+  if (!values->value && native && compare_run_has_other(runs->c)) {
+    runs->c->refuses_guests = true;
+    if (values_refresh(runs, precision, values) < 0) {
       return NULL;
     }
   }
@@ -105,6 +127,65 @@ struct judge_values *judge_runs_get(struct judge_runs *runs, enum compare_precis
 void judge_runs_reset(struct judge_runs *runs) {
   values_reset(&runs->wide);
   values_reset(&runs->native);
+  values_reset(&runs->other);
   values_reset(&runs->shaken);
   values_reset(&runs->jittered);
+}
+
+// ---- helpers in Python
+
+PyObject *judge_helper_call(const char *function, const char *format, ...) {
+  static PyObject *py_module;
+  if (!py_module && !(py_module = PyImport_ImportModule("op_tools.judging"))) {
+    return NULL;
+  }
+  va_list arguments;
+  va_start(arguments, format);
+  PyObject *py_args = Py_VaBuildValue(format, arguments);
+  va_end(arguments);
+  if (py_args && !PyTuple_Check(py_args)) {
+    PyObject *py_one = PyTuple_Pack(1, py_args);
+    Py_SETREF(py_args, py_one);
+  }
+  PyObject *py_function = py_args ? PyObject_GetAttrString(py_module, function) : NULL;
+  PyObject *py_result = py_function ? PyObject_CallObject(py_function, py_args) : NULL;
+  Py_XDECREF(py_function);
+  Py_XDECREF(py_args);
+  return py_result;
+}
+
+// ---- precision of the device
+
+// A setting of torch._C by its getter; -1 when this torch has none, or the program uses the newer settings alone.
+static int setting_get(const char *getter) {
+  PyObject *py_module = PyImport_ImportModule("torch._C");
+  PyObject *py_value = py_module ? PyObject_CallMethod(py_module, getter, NULL) : NULL;
+  int answer = py_value ? PyObject_IsTrue(py_value) : -1;
+  Py_XDECREF(py_value);
+  Py_XDECREF(py_module);
+  py_error_drop();
+  return answer;
+}
+
+// The newer setting: torch.backends.cuda.matmul.fp32_precision.
+static int precision_is_tf32(const char *operator) {
+  PyObject *py_module = PyImport_ImportModule("torch._C");
+  PyObject *py_text =
+      py_module ? PyObject_CallMethod(py_module, "_get_fp32_precision_getter", "ss", "cuda", operator) : NULL;
+  int answer = py_text && PyUnicode_Check(py_text) && PyUnicode_CompareWithASCIIString(py_text, "tf32") == 0;
+  Py_XDECREF(py_text);
+  Py_XDECREF(py_module);
+  py_error_drop();
+  return answer;
+}
+
+double judge_input_roundoff(const char *word) {
+  bool is_cudnn =
+      strstr(word, "conv") || strncmp(word, "rnn_", 4) == 0 || strcmp(word, "lstm") == 0 || strcmp(word, "gru") == 0;
+  int reduced = is_cudnn ? setting_get("_get_cudnn_allow_tf32") : setting_get("_get_cublas_allow_tf32");
+  if (is_cudnn && reduced > 0) {
+    reduced = setting_get("_get_cudnn_enabled");
+  }
+  reduced = reduced < 0 ? precision_is_tf32(is_cudnn ? "conv" : "matmul") : reduced;
+  return reduced > 0 ? 0x1p-11 : 0;
 }

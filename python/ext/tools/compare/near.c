@@ -45,7 +45,7 @@ static int views_judge(struct compare_case *c, const struct dit_tensor_view *a, 
   Py_END_ALLOW_THREADS;
   if (right) {
     columns_fill(&columns, &near, a, b);
-    right = columns.close || !compare_verdict_is_legacy(c);
+    right = columns.close || !compare_tolerance_decides(c, a->dtype);
   }
   if (right) {
     *out = columns;

@@ -176,6 +176,7 @@ int compare_options_read(struct compare_state *state, PyObject *options) {
   state->py_report = Py_XNewRef(option_get(options, "report"));
   state->py_unable = Py_XNewRef(option_get(options, "unable"));
   state->py_rows = Py_XNewRef(option_get(options, "written"));
+  state->py_under_autocast = Py_XNewRef(option_get(options, "under_autocast"));
   return 0;
 }
 
@@ -192,6 +193,7 @@ void compare_options_reset(struct compare_state *state) {
   Py_CLEAR(state->py_report);
   Py_CLEAR(state->py_unable);
   Py_CLEAR(state->py_rows);
+  Py_CLEAR(state->py_under_autocast);
 }
 
 // ---- one operator
@@ -257,6 +259,7 @@ static void tolerances_fill(const struct compare_state *state, struct compare_op
       rank = 2 * rank + (tolerance->kind >= 0);  // of this dtype beats of all dtypes
       if (rank > best) {
         best = rank;
+        info->tolerance_is_set[kind] = true;
         info->atol[kind] = tolerance->atol;
         info->rtol[kind] = tolerance->rtol;
       }
@@ -412,6 +415,8 @@ int compare_tolerance_get(struct compare_case *c, int dtype, double *atol, doubl
   return 0;
 }
 
-bool compare_verdict_is_legacy(const struct compare_case *c) {
-  return ((const struct compare_state *)c->tool->state)->legacy;
+bool compare_tolerance_decides(const struct compare_case *c, int dtype) {
+  const struct compare_state *state = c->tool->state;
+  const struct compare_op *info = compare_op_find(c->tool->state, c->op);
+  return state->legacy || (info && dtype >= 0 && info->tolerance_is_set[kind_of_dtype(dtype)]);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dit/verdict.h"
 #include "tools/compare/state.h"
 #include "tools/remap.h"
 #include "tools/twin.h"
@@ -137,6 +138,7 @@ struct surroundings {
   int grad;     // before; -1: untouched
   int tracing;  // before; -1: untouched
   bool random;  // compare_random_enter was called
+  bool guests;  // the run is under the device's autocast instead of the CPU's
 };
 
 static int call_bool(PyObject *function, PyObject *argument) {
@@ -162,7 +164,41 @@ static int grad_set(bool on) {
   return call_none(torch.py_set_grad, on ? Py_True : Py_False);
 }
 
-// The native run of a call under autocast is under the CPU's autocast; all other runs are under none.
+// Modes of the program that see every operator.
+static int dispatch_count(void) {
+  PyObject *py_count = torch.py_dispatch_count ? PyObject_CallNoArgs(torch.py_dispatch_count) : NULL;
+  int count = py_count ? (int)PyLong_AsLong(py_count) : 0;
+  Py_XDECREF(py_count);
+  return PyErr_Occurred() ? -1 : count;
+}
+
+static bool case_writes(const struct compare_case *c) {
+  for (int i = 0; i < c->twin_count; i++) {
+    if (c->changed[i]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The lists of autocast differ between the device and the CPU, so what the CPU makes of the program's dtypes is asked
+// under the device's autocast (op_tools/device_autocast.py). Not for what is written in place, whose history would not
+// come back, and not beside modes of the program, which would see it.
+static bool case_takes_guests(const struct compare_case *c) {
+  const struct compare_state *state = c->tool->state;
+  return state->py_under_autocast && c->device && !c->refuses_guests && !case_writes(c) && dispatch_count() == 0;
+}
+
+bool compare_run_has_other(const struct compare_case *c) {
+  return c->has_autocast && case_takes_guests(c);
+}
+
+// In the dtypes of the program.
+static bool is_native(enum compare_precision precision) {
+  return precision == COMPARE_NATIVE || precision == COMPARE_JITTER || precision == COMPARE_OTHER;
+}
+
+// The native run of a call under autocast is under autocast too; all other runs are under none.
 static int autocast_enter(struct surroundings *around, const struct compare_case *c, bool wanted) {
   if (!wanted && torch.py_any_autocast && call_bool(torch.py_any_autocast, NULL) == 0) {
     return 0;
@@ -198,13 +234,7 @@ static void autocast_leave(struct surroundings *around) {
 
 // Dispatch modes of the program (flop counters ...) must not see this run. Level aten is itself inside one.
 static int dispatch_enter(struct surroundings *around) {
-  if (!torch.py_dispatch_count || !torch.py_no_dispatch) {
-    return 0;
-  }
-  PyObject *py_count = PyObject_CallNoArgs(torch.py_dispatch_count);
-  long count = py_count ? PyLong_AsLong(py_count) : 0;
-  Py_XDECREF(py_count);
-  if (count > 0) {
+  if (torch.py_no_dispatch && dispatch_count() > 0) {
     PyObject *py_context = PyObject_CallNoArgs(torch.py_no_dispatch);
     PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
     if (!py_entered) {
@@ -227,9 +257,9 @@ static int surroundings_enter(struct surroundings *around, const struct compare_
   if (torch.py_tracing && (around->tracing = call_bool(torch.py_tracing, Py_True)) < 0) {
     return -1;
   }
-  if (autocast_enter(around, c,
-                     (precision == COMPARE_NATIVE || precision == COMPARE_JITTER) && c->has_autocast && !c->narrow) <
-      0) {
+  bool own = (is_native(precision) && c->has_autocast && !c->narrow);
+  around->guests = own && precision != COMPARE_OTHER && case_takes_guests(c);
+  if (autocast_enter(around, c, own && !around->guests) < 0) {
     return -1;
   }
   if (info->may_draw && !(around->py_state = PyObject_CallNoArgs(torch.py_get_state))) {
@@ -299,7 +329,7 @@ static bool state_has_moved(PyObject *before) {
 // Operators that compute nothing run as they are; their gradients may be sums.
 static int dtype_choose(const struct compare_case *c, const struct compare_op *info, enum compare_precision precision,
                         bool grad, int dtype) {
-  bool own = precision == COMPARE_NATIVE || precision == COMPARE_JITTER;
+  bool own = is_native(precision);
   if ((info->is_exact && (!grad || precision == COMPARE_LEGACY)) || own || dtype < 0) {
     return dtype;
   }
@@ -324,32 +354,9 @@ static bool tensor_requires_grad(PyObject *tensor) {
   return yes;
 }
 
-static uint64_t random_next(uint64_t *state) {  // splitmix64
-  uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
-  z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-  z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-  return z ^ (z >> 31);
-}
-
 static double roundoff_get(int dtype) {
-  switch (dit_dtype_get_real(dtype)) {
-    case DIT_DTYPE_F16:
-      return 0x1p-11;
-    case DIT_DTYPE_BF16:
-      return 0x1p-8;
-    case DIT_DTYPE_F32:
-      return 0x1p-24;
-    case DIT_DTYPE_F64:
-      return 0x1p-53;
-    case DIT_DTYPE_F8_E4M3FN:
-    case DIT_DTYPE_F8_E4M3FNUZ:
-      return 0x1p-4;
-    case DIT_DTYPE_F8_E5M2:
-    case DIT_DTYPE_F8_E5M2FNUZ:
-      return 0x1p-3;
-    default:
-      return 0;
-  }
+  struct dit_judge_type type;
+  return dit_judge_type_get(dtype, &type, NULL) == DIT_OK ? type.roundoff : 0;
 }
 
 static int dtype_narrow(const struct compare_case *c, int dtype) {
@@ -369,14 +376,9 @@ static void tensor_shake(const struct compare_case *c, PyObject *tensor, int i) 
   size = c->jitter > 0 ? c->jitter * roundoff_get(dtype_narrow(c, c->dtypes[i])) : size;
   if (size > 0 && engine_tensor_get_view(&known, &view) && dit_shape_is_dense(view.ndim, view.sizes, view.strides) &&
       (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128)) {
-    double *data = view.data;
     int64_t count = view.numel * (view.dtype == DIT_DTYPE_C128 ? 2 : 1);
-    uint64_t state = c->shake_seed ^ (uint64_t)(i + 1) * UINT64_C(0xD1B54A32D192ED03);
     Py_BEGIN_ALLOW_THREADS;
-    for (int64_t k = 0; k < count; k++) {
-      double unit = (double)(int64_t)(random_next(&state) >> 11) * 0x1p-52 - 1.0;
-      data[k] *= compare_is_simple(data[k]) ? 1.0 : 1.0 + size * unit;
-    }
+    dit_verdict_move(view.data, count, size, c->shake_seed, i);
     Py_END_ALLOW_THREADS;
   }
   engine_tensor_reset(&known);
@@ -632,12 +634,8 @@ int compare_run_get_arguments(const struct compare_case *c, const struct compare
 
 // A number of the program (beta2, eps): kernels take it in float32, unless they compute in float64.
 static PyObject *number_shake(PyObject *value, double size, uint64_t *state) {
-  double x = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : 0;
-  if (!PyFloat_CheckExact(value) || compare_is_simple(x) || !isfinite(x)) {
-    return Py_NewRef(value);
-  }
-  double unit = (double)(int64_t)(random_next(state) >> 11) * 0x1p-52 - 1.0;
-  return PyFloat_FromDouble(x * (1.0 + size * unit));
+  return PyFloat_CheckExact(value) ? PyFloat_FromDouble(dit_verdict_move_number(PyFloat_AS_DOUBLE(value), size, state))
+                                   : Py_NewRef(value);
 }
 
 // Numbers among the arguments, and in a tuple of them (betas). New reference or NULL.
@@ -673,7 +671,7 @@ static int numbers_shake(const struct compare_case *c, PyObject **py_args, PyObj
   for (int i = 0; i < c->twin_count; i++) {
     size = c->dtypes[i] == DIT_DTYPE_F64 || c->dtypes[i] == DIT_DTYPE_C128 ? 0x1p-53 : size;
   }
-  uint64_t state = c->shake_seed ^ UINT64_C(0x9E3779B97F4A7C15);
+  uint64_t state = dit_verdict_move_begin(c->shake_seed);
   PyObject *py_new = tuple_shake(*py_args, size, &state);
   if (!py_new) {
     return -1;
@@ -686,6 +684,19 @@ static int numbers_shake(const struct compare_case *c, PyObject **py_args, PyObj
     Py_SETREF(*py_kwargs, py_new);
   }
   return 0;
+}
+
+static PyObject *operator_call_guests(const struct compare_case *c, const struct compare_run *run) {
+  const struct compare_state *state = c->tool->state;
+  PyObject *py_args, *py_kwargs, *dtype = compare_dtype_object(c->autocast);
+  if (!dtype || compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0) {
+    return NULL;
+  }
+  PyObject *py_result = PyObject_CallFunction(state->py_under_autocast, "OOOsO", c->py_func, py_args,
+                                              py_kwargs ? py_kwargs : Py_None, c->device, dtype);
+  Py_DECREF(py_args);
+  Py_XDECREF(py_kwargs);
+  return py_result;
 }
 
 static PyObject *operator_call(const struct compare_case *c, const struct compare_run *run, bool widen, bool shaken) {
@@ -730,7 +741,9 @@ static int run_fill(const struct compare_case *c, const struct compare_op *info,
   }
   bool wide =
       (precision == COMPARE_WIDE || precision == COMPARE_SHAKEN || precision == COMPARE_JITTER_WIDE) && !info->is_exact;
-  run->py_result = info->moves ? operator_stand_in(run) : operator_call(c, run, wide, precision == COMPARE_SHAKEN);
+  run->py_result = info->moves      ? operator_stand_in(run)
+                   : around->guests ? operator_call_guests(c, run)
+                                    : operator_call(c, run, wide, precision == COMPARE_SHAKEN);
   if (!run->py_result) {
     return -1;
   }

@@ -37,6 +37,7 @@ struct compare_op {
   uint64_t first_wrong[2];         ///< id of the first wrong call
   int16_t cast[DIT_DTYPE_COUNT];   ///< dtype of the legacy run by dtype
   double atol[COMPARE_FLOATS], rtol[COMPARE_FLOATS];
+  bool tolerance_is_set[COMPARE_FLOATS];  ///< by the user: it decides
 };
 
 /// One line of the table.
@@ -93,7 +94,9 @@ struct compare_state {
   int tolerance_count;
   PyObject *py_report;  ///< called with each new finding, or NULL
   PyObject *py_unable;  ///< called once per operator that cannot be compared: (name, reason), or NULL
-  PyObject *py_rows;    ///< called with the rows when they are written (full console): (list, path), or NULL
+  PyObject
+      *py_under_autocast;  ///< (func, args, kwargs, device, dtype): on the CPU under the device's autocast, or NULL
+  PyObject *py_rows;       ///< called with the rows when they are written (full console): (list, path), or NULL
 
   struct compare_op *ops[256];
   struct compare_case *waiting;  ///< between after and keep, per thread
@@ -162,11 +165,8 @@ void compare_guard_end(struct compare_case *c, const struct engine_call *call, b
 
 // ---- compare/run.c
 
-/// Small integers are labels, flags and exact constants rather than roundings of something: they are not shaken.
-static inline bool compare_is_simple(double x) {
-  return x >= -16 && x <= 16 && x == (double)(int)x;
-}
-
+/// Under autocast the CPU has a second way, its own lists (COMPARE_OTHER).
+bool compare_run_has_other(const struct compare_case *c);
 /// The pending exception as text, cleared: "TypeError: ...", its first line.
 void compare_error_take(char *text, size_t size);
 /// True when the pending exception is the program's to see (KeyboardInterrupt ...).
