@@ -18,6 +18,7 @@
 #include "dit/metrics.h"
 #include "dit/numerics.h"
 #include "dit/op.h"
+#include "dit/operator.h"
 #include "dit/options.h"
 #include "dit/parallel.h"
 #include "dit/peer_file.h"
