@@ -142,12 +142,13 @@ fuzz-cases: build ## ten minutes of damaged and hostile capture files; goes on w
 bench: setup ## measure; writes docs/measurements.md
 	@$(RUN) bench/run.py
 
-lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, spelling
+lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the operator table, spelling
 	@$(VENV)/bin/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cpp')
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/ruff format --check .
 	@$(PY) tools/check_layers.py
 	@$(PY) tools/check_symbols.py
+	@$(PY) tools/gen_operators.py --check
 	@$(VENV)/bin/codespell $$(git ls-files)
 
 docs: build ## write the generated tables into docs/
@@ -155,6 +156,7 @@ docs: build ## write the generated tables into docs/
 	@$(RUN) tools/gen_options.py
 	@$(RUN) tools/gen_dipu_table.py
 	@$(PY) tools/gen_diopi.py
+	@$(PY) tools/gen_operators.py
 	@$(RUN) tools/gen_diopi_support.py
 	@test ! -f build/opinfo-all.json || $(RUN) tools/gen_opinfo_report.py build/opinfo-all.json
 

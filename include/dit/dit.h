@@ -18,6 +18,7 @@
 #include "dit/metrics.h"
 #include "dit/numerics.h"
 #include "dit/op.h"
+#include "dit/operator.h"
 #include "dit/options.h"
 #include "dit/parallel.h"
 #include "dit/peer_file.h"
@@ -27,6 +28,7 @@
 #include "dit/share.h"
 #include "dit/status.h"
 #include "dit/tensor.h"
+#include "dit/verdict.h"
 #include "dit/version.h"
 
 #endif

@@ -24,6 +24,7 @@ extern PyMethodDef py_host_methods[];
 extern PyMethodDef py_memory_check_methods[];
 extern PyMethodDef py_metrics_methods[];
 extern PyMethodDef py_options_methods[];
+extern PyMethodDef py_operator_methods[];
 extern PyMethodDef py_record_methods[];
 extern PyMethodDef py_alias_methods[];
 extern PyMethodDef py_is_cuda_methods[];

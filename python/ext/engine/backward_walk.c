@@ -321,9 +321,9 @@ static int slot_match(struct backward_walk *walk, int index, int slot, int input
   return pairs_add(&walk->inputs, index, slot, input);
 }
 
-// Autocast keeps the cast of a leaf for the calls that follow: they share one node, and what leaves that node is the sum
-// over all of them. So the gradient of such an input is taken where the call's own nodes meet the cast, in the dtype of
-// the cast. The input, -1: no such cast, -2: an exception.
+// Autocast keeps the cast of a leaf for the calls that follow: they share one node, and what leaves that node is the
+// sum over all of them. So the gradient of such an input is taken where the call's own nodes meet the cast, in the
+// dtype of the cast. The input, -1: no such cast, -2: an exception.
 static int cast_find(struct backward_walk *walk, PyObject *node, const struct backward_node_type *type) {
   PyObject *py_next = type->next_functions->get(node, type->next_functions->closure);
   bool fits = py_next && PyTuple_Check(py_next) && PyTuple_GET_SIZE(py_next) > 0;
