@@ -17,7 +17,7 @@ from ditorch import _C, settings
 
 from . import results
 from .console import count
-from .described import TAG, Described, restore
+from .reader.tagged import TAG, Described, restore
 from .tool import Tool
 
 __all__ = ["RESULTS", "TAG", "Case", "Described", "OpCapture", "find_cases", "load_item", "restore", "save_item"]

@@ -293,9 +293,9 @@ class Tool:
         else:
             stack = options.get_value("print_stack") > 0
             if self._console is None:
-                from . import legacy
+                from .legacy.console import create
 
-                self._console = legacy.create(self.kind, print_stack=stack, **self.console_options(options))
+                self._console = create(self.kind, print_stack=stack, **self.console_options(options))
                 session.consoles.append(self._console)
             self._console._print_stack = stack
         self._engine.set_console(self._console)

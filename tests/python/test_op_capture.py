@@ -479,8 +479,8 @@ def test_cases_are_sorted_by_number(tmp_path):
 
 def test_what_decides_a_result_besides_the_arguments_is_kept(tmp_path):
     """Autocast, deterministic algorithms and the generator of an operator that draws; a plain call has none of it."""
-    from op_tools.case import find_cases as find_refs
-    from op_tools.case import load_case
+    from op_tools.reader import find_cases as find_refs
+    from op_tools.reader import load_case
 
     x = torch.randn(3, 4, device="cuda")
     state = torch.cuda.get_rng_state()

@@ -23,7 +23,7 @@ x = torch.arange(6.0, device="cuda", requires_grad=True)
 
 SERVER = """
 import json, os, sys
-import torch, ditorch, op_tools.capture, op_tools.legacy
+import torch, ditorch, op_tools.capture, op_tools.legacy.console
 from op_tools import OpCapture
 torch.set_num_threads(1)
 print("ready", flush=True)

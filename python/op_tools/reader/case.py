@@ -1,9 +1,9 @@
 """Captured operator calls of every age: what lies below a path, and one call as values.
 
 `find_cases` looks at names (and at the lists of containers and logs); `load_case` reads one call. Nothing in a file is
-executed or imported (safe_load). Everything comes back on the CPU, with strides, offsets and sharing between the
+executed or imported (torch_file). Everything comes back on the CPU, with strides, offsets and sharing between the
 tensors of one file kept; `meta["devices"]` tells where the tensors were. docs/tools/case-files.md lists the layouts.
-Depends on: safe_load, case_pack, described; ditorch for record logs alone.
+Depends on: torch_file, source, tagged; ditorch for record logs alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from .case_pack import MAGIC as PACK_MAGIC
-from .case_source import FILE, PACK, FileSource, FolderSource, PackSource, Source, open_pack
-from .containers import traverse_container
-from .described import restore
-from .safe_load import CaseError, Limits, load, open_bytes, refuse
-from .safe_pickle import Refused, one_line, survey
+from ..containers import traverse_container
+from .limits import Refused, one_line, survey
+from .pack import MAGIC as PACK_MAGIC
+from .source import FILE, PACK, FileSource, FolderSource, PackSource, Source, open_pack
+from .tagged import restore
+from .torch_file import CaseError, Limits, load, open_bytes, refuse
 
 __all__ = ["Case", "CaseError", "CaseRef", "Limits", "find_cases", "load_case"]
 
