@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from conftest import HERE, child_environment, run_python
 from ditorch import _C, batch_state, worker_pool
 from op_tools import OpCapture
-from op_tools.capture import load_item, save_item
+from op_tools.capture import save_item
 from op_tools.op_runner import OpRunner
-from op_tools.reader import Case, find_cases
+from op_tools.reader import Case, find_cases, load_item
 from op_tools.replay import command, measure, report
 from op_tools.replay import judge as judging
 from torch import nn

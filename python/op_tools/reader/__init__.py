@@ -5,6 +5,6 @@ through torch_file.py (over archive.py), the instructions of its pickle through 
 tensors.py and values.py within limits.py; tagged.py then gives back what torch.load has no form for.
 """
 
-from .case import Case, CaseError, CaseRef, Limits, find_cases, load_case
+from .case import Case, CaseError, CaseRef, Limits, find_cases, load_case, load_item
 
-__all__ = ["Case", "CaseError", "CaseRef", "Limits", "find_cases", "load_case"]
+__all__ = ["Case", "CaseError", "CaseRef", "Limits", "find_cases", "load_case", "load_item"]
