@@ -151,9 +151,10 @@ lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the
 	@$(PY) tools/gen_operators.py --check
 	@$(VENV)/bin/codespell $$(git ls-files)
 
-docs: build ## write the generated tables into docs/
+docs: build ## write the generated tables into docs/, and the types of the extension
 	@$(RUN) tools/gen_cuda_table.py
 	@$(RUN) tools/gen_options.py
+	@$(RUN) tools/gen_stub.py
 	@$(RUN) tools/gen_dipu_table.py
 	@$(PY) tools/gen_diopi.py
 	@$(PY) tools/gen_operators.py

@@ -1,7 +1,8 @@
-"""Check that includes only point downwards through the layers (docs/architecture.md)."""
+"""Check that includes and imports only point downwards through the layers (docs/architecture.md)."""
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -13,6 +14,27 @@ INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 LAYERS = ["core", "numerics", "judge", "record", "store", "device", "helper", "diopirt", "ops"]
 VENDOR_HEADERS = ("host.h", "host_", "helper_cuda.h", "helper_driver.h", "helper_kernels.h", "vendors/")
 TORCH = re.compile(r"^(ATen|c10|torch|caffe2)/")
+
+# A folder of python/ and what its modules must not import.
+UPWARDS = {
+    "python/ditorch/": ("op_tools", "module_tools"),
+    "python/op_tools/": ("module_tools",),
+    "python/op_tools/reader/": ("op_tools.replay", "op_tools.repro", "op_tools.legacy", "op_tools.op_runner"),
+}
+DISPATCH = "python/ditorch/cli.py"
+"""The command line, which may import the tools of a subcommand inside of a function."""
+MODULE_NAME = re.compile(r'"((?:ditorch|op_tools|module_tools)(?:\.[A-Za-z]\w*)*)"')
+"""A Python module of ours in C; ditorch._C is the extension itself."""
+KNOWN_IN_EXTENSION = {
+    ("python/ext/engine/backward_hooks.c", "ditorch"),  # a key, no import
+    ("python/ext/engine/environ.c", "ditorch.environ_watch"),  # an audit event, no import
+    ("python/ext/engine/location.c", "ditorch"),  # whose frames are not the user's
+    ("python/ext/engine/location.c", "op_tools"),
+    ("python/ext/py_helper.c", "ditorch.helper_torch"),
+    ("python/ext/tools/compare/judge_legacy.c", "ditorch.helper_torch"),
+    ("python/ext/tools/compare/judge_list.c", "op_tools.judging"),
+}
+"""What the extension names of the packages above it today; nothing may be added."""
 
 
 def check_file(path: str, text: str) -> list[str]:
@@ -32,6 +54,40 @@ def check_file(path: str, text: str) -> list[str]:
     return problems
 
 
+def check_extension(path: str, text: str) -> list[str]:
+    """Return one message per Python module above the extension that it names."""
+    found = [name for name in MODULE_NAME.findall(text) if (path, name) not in KNOWN_IN_EXTENSION]
+    return [f"{path}: the extension names the Python module {name}, which is above it" for name in found]
+
+
+def check_python(path: str, text: str) -> list[str]:
+    """Return one message per import of a higher package."""
+    refused = [name for folder, names in UPWARDS.items() if path.startswith(folder) for name in names]
+    problems = []
+    for line, indent, name in list_imports(path, text) if refused else ():
+        if any(f"{name}.".startswith(f"{other}.") for other in refused) and not (path == DISPATCH and indent):
+            problems.append(f"{path}:{line}: imports {name}, which is above it")
+    return problems
+
+
+def list_imports(path: str, text: str) -> list[tuple[int, int, str]]:
+    """Line, indentation and full name of everything that a module imports."""
+    package = path.removeprefix("python/").split("/")[:-1]
+    found = []
+    for node in ast.walk(ast.parse(text, path)):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            base = [*base, *filter(None, [node.module])]
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        elif isinstance(node, ast.Call) and "import" in ast.unparse(node.func):
+            names = [value.value for value in node.args if isinstance(value, ast.Constant)]
+        found += [(node.lineno, node.col_offset, name) for name in names if isinstance(name, str)]
+    return found
+
+
 def main() -> int:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
         "\n"
@@ -40,7 +96,13 @@ def main() -> int:
     for path in listed:
         if path.endswith((".cu", ".cuh")) and not path.startswith("vendors/cuda/"):
             problems.append(f"{path}: CUDA kernels outside vendors/cuda")
-        if path.endswith((".c", ".h", ".cpp", ".cu", ".cuh")) and (ROOT / path).exists():
+        if not (ROOT / path).exists():
+            continue
+        if path.startswith("python/") and path.endswith(".py"):
+            problems += check_python(path, (ROOT / path).read_text())
+        if path.startswith("python/ext/") and path.endswith((".c", ".h")):
+            problems += check_extension(path, (ROOT / path).read_text())
+        if path.endswith((".c", ".h", ".cpp", ".cu", ".cuh")):
             problems += check_file(path, (ROOT / path).read_text())
             if path.endswith(".cpp") and not path.startswith(("adapter/", "tests/")):
                 problems.append(f"{path}: C++ outside adapter/")

@@ -157,9 +157,9 @@ def _run_verb(arguments: Arguments) -> int:
 
         return export.main(arguments.rest)
     if arguments.verb == "replay":
-        from op_tools import replay
+        from op_tools.replay import command
 
-        return replay.main(arguments.rest, arguments.config, arguments.options)
+        return command.main(arguments.rest, arguments.config, arguments.options)
     if arguments.verb == "compare-modules":
         from module_tools import compare
 

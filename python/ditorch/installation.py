@@ -118,15 +118,15 @@ def _install_host(patches: Patches) -> None:
     metrics.install(patches)
     mode = settings.get("alias")
     if mode == "off":
-        from . import plain
+        from . import torch_dit
 
-        plain.install(patches)
+        torch_dit.install(patches)
     else:
         _install_alias(patches, mode, "dit", DEVICE_TYPE)
-        from . import cuda, later
+        from . import cuda, import_patches
 
         cuda.install(patches)
-        later.install(patches)
+        import_patches.install(patches)
     from . import dipu, spawn
 
     dipu.install(patches)

@@ -223,9 +223,8 @@ static int state_prepare(PyObject *torch, PyObject *tensor_base, int target) {
 }
 
 PyDoc_STRVAR(is_cuda_install_doc,
-             "is_cuda_install(tensor_base, device_type)\n\n"
-             "Make is_cuda of tensors (torch._C.TensorBase) and of untyped storages true on CUDA and on the device "
-             "type of this number.");
+             "is_cuda_install(tensor_base: type, device_type: int, /) -> None\n\nMake is_cuda of tensors "
+             "(torch._C.TensorBase) and of untyped storages true on CUDA and on the device type of this number.");
 static PyObject *py_is_cuda_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *tensor_base = NULL;
@@ -259,7 +258,7 @@ static PyObject *py_is_cuda_install(PyObject *module, PyObject *args) {
 }
 
 PyDoc_STRVAR(is_cuda_restore_doc,
-             "is_cuda_restore()\n\nGive is_cuda its original getters back. Does nothing when not installed.");
+             "is_cuda_restore() -> None\n\nGive is_cuda its original getters back. Does nothing when not installed.");
 static PyObject *py_is_cuda_restore(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;

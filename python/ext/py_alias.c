@@ -18,8 +18,8 @@ static PyObject *library_describe(const struct dit_alias_library *library) {
 }
 
 PyDoc_STRVAR(alias_status_doc,
-             "alias_status() -> dict\n\nWhat is patched: installed, device_type, show, slots, libraries (file name -> "
-             "symbol -> number of slots), paths (file name -> path).");
+             "alias_status() -> dict[str, Any]\n\nWhat is patched: installed, device_type, show, slots, libraries "
+             "(file name -> symbol -> number of slots), paths (file name -> path).");
 static PyObject *py_alias_status(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -132,12 +132,12 @@ static int names_read(PyObject *list, const char **names) {
   return (int)count;
 }
 
-PyDoc_STRVAR(alias_install_doc,
-             "alias_install(device_type, show=True, libraries=None) -> dict\n\n"
-             "Make 'cuda' parse to the device type of this number in PyTorch (and, with show, make that type print as "
-             "'cuda'). libraries: file names of the PyTorch libraries to patch, default libtorch_python.so and "
-             "libtorch_cpu.so. Everything is verified before anything is written; on an error nothing is changed. "
-             "Returns alias_status().");
+PyDoc_STRVAR(
+    alias_install_doc,
+    "alias_install(device_type: int, show: bool = True, libraries: Sequence[str] | None = None) -> dict[str, "
+    "Any]\n\nMake 'cuda' parse to the device type of this number in PyTorch (and, with show, make that type print as "
+    "'cuda'). libraries: file names of the PyTorch libraries to patch, default libtorch_python.so and libtorch_cpu.so. "
+    "Everything is verified before anything is written; on an error nothing is changed. Returns alias_status().");
 static PyObject *py_alias_install(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"device_type", "show", "libraries", NULL};
   int device_type = 0, show = 1;
@@ -164,8 +164,9 @@ static PyObject *py_alias_install(PyObject *module, PyObject *args, PyObject *kw
 }
 
 PyDoc_STRVAR(alias_second_name_doc,
-             "alias_second_name(name, cuda=True)\n\nMake `name` (and `name:1` ...) parse to the aliased device type "
-             "too; None takes that back. cuda: whether 'cuda' means the device type as well, or PyTorch's own.");
+             "alias_second_name(name: str | None, cuda: bool = True, /) -> None\n\nMake `name` (and `name:1` ...) "
+             "parse to the aliased device type too; None takes that back. cuda: whether 'cuda' means the device type "
+             "as well, or PyTorch's own.");
 static PyObject *py_alias_second_name(PyObject *module, PyObject *args) {
   (void)module;
   const char *name = NULL;
@@ -188,7 +189,8 @@ static PyObject *py_alias_second_name(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(alias_restore_doc, "alias_restore()\n\nPut every import slot back. Does nothing when not installed.");
+PyDoc_STRVAR(alias_restore_doc,
+             "alias_restore() -> None\n\nPut every import slot back. Does nothing when not installed.");
 static PyObject *py_alias_restore(PyObject *module, PyObject *unused) {
   (void)unused;
   struct dit_error err = {0};
@@ -196,8 +198,8 @@ static PyObject *py_alias_restore(PyObject *module, PyObject *unused) {
 }
 
 PyDoc_STRVAR(alias_fail_doc,
-             "_alias_set_failure(stage)\n\nFor tests: the next alias_install fails at 'symbol', 'layout', 'slot', "
-             "'protect', 'write' or 'probe'; None takes it back.");
+             "_alias_set_failure(stage: str | None, /) -> None\n\nFor tests: the next alias_install fails at 'symbol', "
+             "'layout', 'slot', 'protect', 'write' or 'probe'; None takes it back.");
 static PyObject *py_alias_set_failure(PyObject *module, PyObject *argument) {
   (void)module;
   static const char *const stages[DIT_ALIAS_STAGES] = {"none", "symbol", "layout", "slot", "protect", "write", "probe"};

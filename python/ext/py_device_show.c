@@ -219,11 +219,10 @@ static int everything_install(void) {
 
 PyDoc_STRVAR(
     device_show_install_doc,
-    "device_show_install(device_class, device_type, real_name, stream_class, event_class, truth=False)\n\n"
-    "Make torch.device objects of the device type of this number say 'cuda' (type, str, repr, pickle), and the repr of "
-    "streams and events too (None where this torch has no such class). truth: they say so already; exempt packages "
-    "alone "
-    "get the real name. Installed already: does nothing.");
+    "device_show_install(device_class: type, device_type: int, real_name: str, stream_class: type | None, event_class: "
+    "type | None, truth: bool = False, /) -> None\n\nMake torch.device objects of the device type of this number say "
+    "'cuda' (type, str, repr, pickle), and the repr of streams and events too (None where this torch has no such "
+    "class). truth: they say so already; exempt packages alone get the real name. Installed already: does nothing.");
 static PyObject *py_device_show_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *device_class = NULL, *printed[PRINTED] = {NULL};
@@ -256,8 +255,9 @@ static PyObject *py_device_show_install(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(device_show_restore_doc,
-             "device_show_restore()\n\nLet devices say their real name again. Does nothing when not installed.");
+PyDoc_STRVAR(
+    device_show_restore_doc,
+    "device_show_restore() -> None\n\nLet devices say their real name again. Does nothing when not installed.");
 static PyObject *py_device_show_restore(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;

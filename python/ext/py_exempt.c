@@ -189,13 +189,13 @@ static PyObject *gate_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
 
 static PyMemberDef gate_members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(struct gate, call), READONLY, NULL},
-    {"old", T_OBJECT, offsetof(struct gate, py_old), READONLY, "what was there before ditorch"},
-    {"label", T_OBJECT, offsetof(struct gate, py_label), READONLY, "the name that the audit counts under"},
+    {"old", T_OBJECT, offsetof(struct gate, py_old), READONLY, "Any: What was there before ditorch"},
+    {"label", T_OBJECT, offsetof(struct gate, py_label), READONLY, "str: The name that the audit counts under"},
     {NULL, 0, 0, 0, NULL},
 };
 
 static PyGetSetDef gate_attributes[] = {
-    {"__wrapped__", gate_get_wrapped, NULL, "what callers get that are not exempt", NULL},
+    {"__wrapped__", gate_get_wrapped, NULL, "Any: What callers get that are not exempt", NULL},
     {"__doc__", gate_get_text, NULL, NULL, "__doc__"},
     {"__module__", gate_get_text, NULL, NULL, "__module__"},
     {NULL, NULL, NULL, NULL, NULL},
@@ -232,8 +232,8 @@ int py_exempt_add_types(PyObject *module) {
 // ---- the module's functions
 
 PyDoc_STRVAR(exempt_set_doc,
-             "exempt_set(packages)\n\nThe exempt packages: a dict of name -> 1 (names) or 3 (everything); it replaces "
-             "the one before.");
+             "exempt_set(packages: dict[str, int], /) -> None\n\nThe exempt packages: a dict of name -> 1 (names) or 3 "
+             "(everything); it replaces the one before.");
 static PyObject *py_exempt_set(PyObject *module, PyObject *packages) {
   (void)module;
   PyObject *key, *value, *py_copy = PyDict_Check(packages) ? PyDict_New() : NULL;
@@ -266,7 +266,7 @@ static PyObject *py_exempt_set(PyObject *module, PyObject *packages) {
 }
 
 PyDoc_STRVAR(exempt_count_doc,
-             "exempt_count(on)\n\nStart counting who asks (from zero), or stop and forget. Returns nothing.");
+             "exempt_count(on: bool, /) -> None\n\nStart counting who asks (from zero), or stop and forget.");
 static PyObject *py_exempt_count(PyObject *module, PyObject *on) {
   (void)module;
   int wanted = PyObject_IsTrue(on);
@@ -282,9 +282,9 @@ static PyObject *py_exempt_count(PyObject *module, PyObject *on) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(
-    exempt_counts_doc,
-    "exempt_counts() -> dict or None\n\n(label, module) -> calls since exempt_count(True); None: not counting.");
+PyDoc_STRVAR(exempt_counts_doc,
+             "exempt_counts() -> dict[tuple[str, str | None], int] | None\n\n(label, module) -> calls since "
+             "exempt_count(True); None: not counting.");
 static PyObject *py_exempt_counts(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;

@@ -281,17 +281,22 @@ static PyObject *single_ask(PyObject *module, PyObject *args, PyObject *kwargs, 
 }
 
 PyDoc_STRVAR(stats_doc,
-             "tensor_stats(tensor, helper=None) -> dict\n\nStatistics with the fields of struct dit_tensor_stats.");
+             "tensor_stats(tensor: Tensor, helper: str | None = None) -> dict[str, Any]\n\nStatistics with the fields "
+             "of struct dit_tensor_stats.");
 static PyObject *py_tensor_stats(PyObject *module, PyObject *args, PyObject *kwargs) {
   return single_ask(module, args, kwargs, NUMBER_STATS);
 }
 
-PyDoc_STRVAR(nonfinite_doc, "tensor_nonfinite(tensor, helper=None) -> int\n\n1: has NaN, 2: has infinities, 3: both.");
+PyDoc_STRVAR(
+    nonfinite_doc,
+    "tensor_nonfinite(tensor: Tensor, helper: str | None = None) -> int\n\n1: has NaN, 2: has infinities, 3: both.");
 static PyObject *py_tensor_nonfinite(PyObject *module, PyObject *args, PyObject *kwargs) {
   return single_ask(module, args, kwargs, NUMBER_NONFINITE);
 }
 
-PyDoc_STRVAR(hash_doc, "tensor_hash(tensor, helper=None) -> dict\n\n128 bits of dtype, shape and elements: low, high.");
+PyDoc_STRVAR(hash_doc,
+             "tensor_hash(tensor: Tensor, helper: str | None = None) -> dict[str, Any]\n\n128 bits of dtype, shape and "
+             "elements: low, high.");
 static PyObject *py_tensor_hash(PyObject *module, PyObject *args, PyObject *kwargs) {
   return single_ask(module, args, kwargs, NUMBER_HASH);
 }
@@ -316,8 +321,9 @@ static int pair_parse(PyObject *args, PyObject *kwargs, const char *format, PyOb
 }
 
 PyDoc_STRVAR(compare_doc,
-             "tensor_compare(a, b, rtol=1e-5, atol=1e-8, equal_nan=False, helper=None) -> dict\n\nThe candidate a "
-             "against the reference b, with the fields of struct dit_compare_result.");
+             "tensor_compare(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False, "
+             "helper: str | None = None) -> dict[str, Any]\n\nThe candidate a against the reference b, with the fields "
+             "of struct dit_compare_result.");
 static PyObject *py_tensor_compare(PyObject *module, PyObject *args, PyObject *kwargs) {
   PyObject *tensors[2];
   struct dit_compare_options options;
@@ -352,8 +358,9 @@ static PyObject *detail_describe(const struct dit_compare_detail *detail, int nd
 }
 
 PyDoc_STRVAR(detail_doc,
-             "tensor_compare_detail(a, b, rtol=1e-5, atol=1e-8, equal_nan=False) -> dict\n\nWhere and how far they "
-             "differ (struct dit_compare_detail). Tensors of other devices are copied to the CPU.");
+             "tensor_compare_detail(a: Tensor, b: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = "
+             "False) -> dict[str, Any]\n\nWhere and how far they differ (struct dit_compare_detail). Tensors of other "
+             "devices are copied to the CPU.");
 static PyObject *py_tensor_compare_detail(PyObject *module, PyObject *args, PyObject *kwargs) {
   PyObject *tensors[2], *py_plain[2] = {NULL, NULL}, *py_result = NULL, *py_helper = NULL;
   struct dit_compare_options options;
@@ -487,8 +494,8 @@ static int kind_find(const char *name, enum number_kind *kind) {
 }
 
 PyDoc_STRVAR(batch_doc,
-             "tensor_batch(kind, tensors) -> list\n\nThe numbers 'nonfinite', 'stats' or 'hash' of tensors of one "
-             "device, up to 16 in one launch, read back once.");
+             "tensor_batch(kind: str, tensors: Sequence[Tensor], /) -> list[Any]\n\nThe numbers 'nonfinite', 'stats' "
+             "or 'hash' of tensors of one device, up to 16 in one launch, read back once.");
 static PyObject *py_tensor_batch(PyObject *module, PyObject *args) {
   PyObject *sequence = NULL, *py_fast = NULL, *py_result = NULL;
   const char *name = NULL;

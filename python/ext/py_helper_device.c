@@ -22,8 +22,8 @@ static int site_find(PyObject *tensor, struct question *q) {
 }
 
 PyDoc_STRVAR(time_doc,
-             "helper_time(tensor, function) -> float\n\nMilliseconds between two events around function() on the "
-             "current stream of the tensor's device.");
+             "helper_time(tensor: Tensor, function: Callable[[], Any], /) -> float\n\nMilliseconds between two events "
+             "around function() on the current stream of the tensor's device.");
 static PyObject *py_helper_time(PyObject *module, PyObject *args) {
   PyObject *tensor = NULL, *function = NULL, *py_value = NULL, *py_result = NULL;
   struct question q = {.kind = NUMBER_STATS};
@@ -83,8 +83,9 @@ static enum dit_status copy_run(const struct question *q, size_t size, void **me
   return status;
 }
 
-PyDoc_STRVAR(copy_doc,
-             "helper_copy(tensor) -> bytes\n\nThe span of memory that a tensor covers, through staging memory.");
+PyDoc_STRVAR(
+    copy_doc,
+    "helper_copy(tensor: Tensor, /) -> bytes\n\nThe span of memory that a tensor covers, through staging memory.");
 static PyObject *py_helper_copy(PyObject *module, PyObject *tensor) {
   struct question q = {.kind = NUMBER_STATS};
   struct dit_error err = {0};
@@ -106,7 +107,7 @@ static PyObject *py_helper_copy(PyObject *module, PyObject *tensor) {
 
 // ---- what is here
 
-PyDoc_STRVAR(names_doc, "helper_names() -> list of str\n\nThe device helpers that work here: 'host', 'cuda'.");
+PyDoc_STRVAR(names_doc, "helper_names() -> list[str]\n\nThe device helpers that work here: 'host', 'cuda'.");
 static PyObject *py_helper_names(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -125,8 +126,9 @@ static PyObject *py_helper_names(PyObject *module, PyObject *unused) {
   return py_list;
 }
 
-PyDoc_STRVAR(why_not_doc,
-             "helper_why_not(name) -> str or None\n\nWhy a helper does not work here, or why it computes no numbers.");
+PyDoc_STRVAR(
+    why_not_doc,
+    "helper_why_not(name: str, /) -> str | None\n\nWhy a helper does not work here, or why it computes no numbers.");
 static PyObject *py_helper_why_not(PyObject *module, PyObject *args) {
   const struct dit_helper_vtable *helper;
   struct dit_error err = {0};
@@ -222,8 +224,9 @@ static enum dit_status costs_measure(const struct question *q, struct cost *cost
 }
 
 PyDoc_STRVAR(cost_doc,
-             "helper_cost(tensor, repeat=100) -> dict\n\nNanoseconds of the host and of the device per call, by name: "
-             "recording an event, flags, statistics and hash of the tensor (16 copies where the name says so).");
+             "helper_cost(tensor: Tensor, repeat: int = 100, /) -> dict[str, Any]\n\nNanoseconds of the host and of "
+             "the device per call, by name: recording an event, flags, statistics and hash of the tensor (16 copies "
+             "where the name says so).");
 static PyObject *py_helper_cost(PyObject *module, PyObject *args) {
   struct cost costs[COST_KINDS] = {
       {"event_record", 1, 0, 0, 0},

@@ -8,8 +8,9 @@
   X(allocated_total)    \
   X(freed_total) X(reserved_current) X(reserved_peak) X(allocations) X(frees) X(vendor_allocations) X(vendor_frees)
 
-PyDoc_STRVAR(host_stats_doc,
-             "host_stats() -> dict\n\nEvery field of struct dit_host_stats (bytes and counts of pinned memory).");
+PyDoc_STRVAR(
+    host_stats_doc,
+    "host_stats() -> dict[str, Any]\n\nEvery field of struct dit_host_stats (bytes and counts of pinned memory).");
 static PyObject *py_host_stats(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -55,7 +56,8 @@ static PyObject *py_host_is_pinned(PyObject *module, PyObject *argument) {
   return PyBool_FromLong(dit_host_is_pinned(address));
 }
 
-PyDoc_STRVAR(host_register_doc, "host_register(address, size)\n\nPin memory that somebody else owns.");
+PyDoc_STRVAR(host_register_doc,
+             "host_register(address: int, size: int, /) -> None\n\nPin memory that somebody else owns.");
 static PyObject *py_host_register(PyObject *module, PyObject *args) {
   PyObject *argument = NULL;
   Py_ssize_t size = 0;
@@ -89,10 +91,11 @@ static PyObject *py_host_unregister(PyObject *module, PyObject *argument) {
 
 PyMethodDef py_host_methods[] = {
     {"host_stats", py_host_stats, METH_NOARGS, host_stats_doc},
-    {"host_reset_peak", py_host_reset_peak, METH_NOARGS, "host_reset_peak()"},
-    {"host_empty_cache", py_host_empty_cache, METH_NOARGS, "host_empty_cache()\n\nGive cached pinned memory back."},
-    {"host_is_pinned", py_host_is_pinned, METH_O, "host_is_pinned(address) -> bool"},
+    {"host_reset_peak", py_host_reset_peak, METH_NOARGS, "host_reset_peak() -> None"},
+    {"host_empty_cache", py_host_empty_cache, METH_NOARGS,
+     "host_empty_cache() -> None\n\nGive cached pinned memory back."},
+    {"host_is_pinned", py_host_is_pinned, METH_O, "host_is_pinned(address: int, /) -> bool"},
     {"host_register", py_host_register, METH_VARARGS, host_register_doc},
-    {"host_unregister", py_host_unregister, METH_O, "host_unregister(address)"},
+    {"host_unregister", py_host_unregister, METH_O, "host_unregister(address: int, /) -> None"},
     {NULL, NULL, 0, NULL},
 };

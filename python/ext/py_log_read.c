@@ -218,7 +218,8 @@ static int view_find(const char *name) {
   return -1;
 }
 
-PyDoc_STRVAR(export_doc, "export(view, fd)\n\nWrite all records to a file descriptor; rewinds first.");
+PyDoc_STRVAR(export_doc,
+             "export(view: str, fd: int, /) -> None\n\nWrite all records to a file descriptor; rewinds first.");
 static PyObject *reader_export(PyObject *object, PyObject *args) {
   struct log_reader *self = (struct log_reader *)object;
   const char *name = NULL;
@@ -268,7 +269,8 @@ static PyObject *counts_build(const struct dit_record_read_counts *counts) {
       "noted_drops", (unsigned long long)counts->noted_drops);
 }
 
-PyDoc_STRVAR(counts_doc, "counts(index=None) -> dict\n\nWhat was met so far, of all files or of one.");
+PyDoc_STRVAR(counts_doc,
+             "counts(index: int | None = None, /) -> dict[str, Any]\n\nWhat was met so far, of all files or of one.");
 static PyObject *reader_counts(PyObject *object, PyObject *args) {
   struct log_reader *self = (struct log_reader *)object;
   PyObject *index = Py_None;
@@ -288,7 +290,8 @@ static PyObject *reader_counts(PyObject *object, PyObject *args) {
   return counts_build(&counts);
 }
 
-PyDoc_STRVAR(header_doc, "header(index) -> dict or None\n\nrank, pid, world_size, time and metadata of one file.");
+PyDoc_STRVAR(header_doc,
+             "header(index: int, /) -> dict[str, Any] | None\n\nrank, pid, world_size, time and metadata of one file.");
 static PyObject *reader_header(PyObject *object, PyObject *argument) {
   struct log_reader *self = (struct log_reader *)object;
   Py_ssize_t index = PyNumber_AsSsize_t(argument, PyExc_IndexError);
@@ -461,15 +464,15 @@ static PyMethodDef reader_methods[] = {
     {"export", reader_export, METH_VARARGS, export_doc},
     {"counts", reader_counts, METH_VARARGS, counts_doc},
     {"header", reader_header, METH_O, header_doc},
-    {"close", reader_close, METH_NOARGS, "close()\n\nClose the files; again is allowed."},
+    {"close", reader_close, METH_NOARGS, "close() -> None\n\nClose the files; again is allowed."},
     {NULL, NULL, 0, NULL},
 };
 
-PyDoc_STRVAR(
-    reader_doc,
-    "LogReader(paths, types=None, steps=None, matcher=None)\n\nIterate over the records of log files, merged by "
-    "time, as dictionaries. types: names or numbers of record types; steps: pairs (first, last); matcher: "
-    "function of an operator's name.");
+PyDoc_STRVAR(reader_doc,
+             "LogReader(paths: Sequence[str | PathLike[str]], types: Sequence[str | int] | None = None, steps: "
+             "Sequence[tuple[int, int]] | None = None, matcher: Callable[[str], bool] | None = None)\n\nIterate over "
+             "the records of log files, merged by time, as dictionaries. types: names or numbers of record types; "
+             "steps: pairs (first, last); matcher: function of an operator's name.");
 static PyType_Slot reader_slots[] = {{Py_tp_doc, (void *)reader_doc},
                                      {Py_tp_new, (void *)(uintptr_t)reader_new},
                                      {Py_tp_dealloc, (void *)(uintptr_t)reader_dealloc},
@@ -486,7 +489,8 @@ static PyType_Spec reader_spec = {.name = "ditorch._C.LogReader",
 
 // ---- functions
 
-PyDoc_STRVAR(log_repair_doc, "log_repair(path) -> int\n\nCut a torn end off a log file; the bytes removed.");
+PyDoc_STRVAR(log_repair_doc,
+             "log_repair(path: str | PathLike[str], /) -> int\n\nCut a torn end off a log file; the bytes removed.");
 static PyObject *py_log_repair(PyObject *module, PyObject *args) {
   PyObject *py_path = NULL;
   if (!PyArg_ParseTuple(args, "O&:log_repair", PyUnicode_FSConverter, &py_path)) {
@@ -503,8 +507,8 @@ static PyObject *py_log_repair(PyObject *module, PyObject *args) {
 }
 
 PyDoc_STRVAR(store_unpack_doc,
-             "store_unpack(container, root) -> int\n\nWrite every item of a capture container as files below `root`; "
-             "their number.");
+             "store_unpack(container: str | PathLike[str], root: str | PathLike[str], /) -> int\n\nWrite every item of "
+             "a capture container as files below `root`; their number.");
 static PyObject *py_store_unpack(PyObject *module, PyObject *args) {
   PyObject *py_container = NULL, *py_root = NULL;
   if (!PyArg_ParseTuple(args, "O&O&:store_unpack", PyUnicode_FSConverter, &py_container, PyUnicode_FSConverter,

@@ -29,7 +29,8 @@ static PyObject *pools_describe(const struct dit_memory_stat *stats) {
 #define STATS_NUMBERS(X) \
   X(num_alloc_retries) X(num_ooms) X(num_sync_all_streams) X(num_device_alloc) X(num_device_free) X(max_split_size)
 
-PyDoc_STRVAR(memory_stats_doc, "memory_stats(device) -> dict\n\nNested as torch._C._cuda_memoryStats returns it.");
+PyDoc_STRVAR(memory_stats_doc,
+             "memory_stats(device: int, /) -> dict[str, Any]\n\nNested as torch._C._cuda_memoryStats returns it.");
 static PyObject *py_memory_stats(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:memory_stats", &device) || py_device_check(module, device) < 0) {
@@ -100,9 +101,9 @@ static bool snapshot_add(void *context, const struct dit_memory_segment *segment
   return result == 0;
 }
 
-PyDoc_STRVAR(
-    memory_snapshot_doc,
-    "memory_snapshot(device=-1) -> list\n\nOne dict per segment, as torch.cuda.memory_snapshot(); -1: all devices.");
+PyDoc_STRVAR(memory_snapshot_doc,
+             "memory_snapshot(device: int = -1, /) -> list[dict[str, Any]]\n\nOne dict per segment, as "
+             "torch.cuda.memory_snapshot(); -1: all devices.");
 static PyObject *py_memory_snapshot(PyObject *module, PyObject *args) {
   int device = -1;
   if (!PyArg_ParseTuple(args, "|i:memory_snapshot", &device) || (device != -1 && py_device_check(module, device) < 0)) {
@@ -125,8 +126,9 @@ static PyObject *py_memory_snapshot(PyObject *module, PyObject *args) {
 
 // ---- control
 
-PyDoc_STRVAR(memory_empty_cache_doc,
-             "memory_empty_cache(device=-1)\n\nGive unused segments back to the vendor; -1: all devices.");
+PyDoc_STRVAR(
+    memory_empty_cache_doc,
+    "memory_empty_cache(device: int = -1, /) -> None\n\nGive unused segments back to the vendor; -1: all devices.");
 static PyObject *py_memory_empty_cache(PyObject *module, PyObject *args) {
   int device = -1;
   if (!PyArg_ParseTuple(args, "|i:memory_empty_cache", &device) ||
@@ -178,7 +180,8 @@ static PyObject *py_memory_get_fraction(PyObject *module, PyObject *args) {
 }
 
 PyDoc_STRVAR(memory_configure_doc,
-             "memory_configure(text)\n\nThe grammar of PYTORCH_CUDA_ALLOC_CONF; None or '' resets to the defaults.");
+             "memory_configure(text: str | None, /) -> None\n\nThe grammar of PYTORCH_CUDA_ALLOC_CONF; None or '' "
+             "resets to the defaults.");
 static PyObject *py_memory_configure(PyObject *module, PyObject *argument) {
   const char *text = NULL;
   if (py_optional_text(argument, "the allocator configuration", &text) < 0) {
@@ -196,8 +199,9 @@ static PyObject *py_memory_get_configuration(PyObject *module, PyObject *unused)
 
 // ---- blocks
 
-PyDoc_STRVAR(memory_alloc_doc,
-             "memory_alloc(device, stream, size) -> int\n\nThe address of a new block; 0 for size 0.");
+PyDoc_STRVAR(
+    memory_alloc_doc,
+    "memory_alloc(device: int, stream: int, size: int, /) -> int\n\nThe address of a new block; 0 for size 0.");
 static PyObject *py_memory_alloc(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -217,7 +221,8 @@ static PyObject *py_memory_alloc(PyObject *module, PyObject *args) {
   return status == DIT_OK ? PyLong_FromVoidPtr(address) : py_status_raise(module, status, &err);
 }
 
-PyDoc_STRVAR(memory_free_doc, "memory_free(address)\n\nGive a block of memory_alloc back; 0 does nothing.");
+PyDoc_STRVAR(memory_free_doc,
+             "memory_free(address: int, /) -> None\n\nGive a block of memory_alloc back; 0 does nothing.");
 static PyObject *py_memory_free(PyObject *module, PyObject *argument) {
   (void)module;
   void *address = NULL;
@@ -230,8 +235,9 @@ static PyObject *py_memory_free(PyObject *module, PyObject *argument) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(memory_find_doc,
-             "memory_find(address) -> (base, size, device) | None\n\nThe live block that contains the address.");
+PyDoc_STRVAR(
+    memory_find_doc,
+    "memory_find(address: int, /) -> tuple[int, int, int] | None\n\nThe live block that contains the address.");
 static PyObject *py_memory_find(PyObject *module, PyObject *argument) {
   (void)module;
   void *address = NULL, *base = NULL;
@@ -251,12 +257,13 @@ PyMethodDef py_memory_methods[] = {
     {"memory_snapshot", py_memory_snapshot, METH_VARARGS, memory_snapshot_doc},
     {"memory_empty_cache", py_memory_empty_cache, METH_VARARGS, memory_empty_cache_doc},
     {"memory_reset_peak", py_memory_reset_peak, METH_VARARGS,
-     "memory_reset_peak(device)\n\nPeaks start again from the current values."},
+     "memory_reset_peak(device: int, /) -> None\n\nPeaks start again from the current values."},
     {"memory_reset_accumulated", py_memory_reset_accumulated, METH_VARARGS,
-     "memory_reset_accumulated(device)\n\nThe counts 'allocated' and 'freed' start again from 0."},
+     "memory_reset_accumulated(device: int, /) -> None\n\nThe counts 'allocated' and 'freed' start again from 0."},
     {"memory_set_fraction", py_memory_set_fraction, METH_VARARGS,
-     "memory_set_fraction(device, fraction)\n\nShare of the device's memory this process may use, 0 < fraction <= 1."},
-    {"memory_get_fraction", py_memory_get_fraction, METH_VARARGS, "memory_get_fraction(device) -> float"},
+     "memory_set_fraction(device: int, fraction: float, /) -> None\n\nShare of the device's memory this process may "
+     "use, 0 < fraction <= 1."},
+    {"memory_get_fraction", py_memory_get_fraction, METH_VARARGS, "memory_get_fraction(device: int, /) -> float"},
     {"memory_configure", py_memory_configure, METH_O, memory_configure_doc},
     {"memory_get_configuration", py_memory_get_configuration, METH_NOARGS,
      "memory_get_configuration() -> str\n\nThe text last accepted."},

@@ -48,8 +48,8 @@ static bool place_locate(char *text, size_t size) {
 // ---- the checker
 
 PyDoc_STRVAR(check_start_doc,
-             "memory_check_start(backtrace, max_blocks, interval, guard)\n\nWatch every block of device and pinned "
-             "memory that is allocated from now on.");
+             "memory_check_start(backtrace: bool, max_blocks: int, interval: int, guard: int, /) -> None\n\nWatch "
+             "every block of device and pinned memory that is allocated from now on.");
 static PyObject *py_check_start(PyObject *module, PyObject *args) {
   int backtrace = 0;
   unsigned long long max_blocks = 0, interval = 0;
@@ -84,7 +84,8 @@ static PyObject *py_check_is_on(PyObject *module, PyObject *unused) {
   X(bytes)               \
   X(inserts) X(damaged) X(double_frees) X(unknown_frees) X(unknown_copies) X(stray_accesses)
 
-PyDoc_STRVAR(check_state_doc, "memory_check_state() -> dict\n\nEvery field of struct dit_memory_check_state.");
+PyDoc_STRVAR(check_state_doc,
+             "memory_check_state() -> dict[str, Any]\n\nEvery field of struct dit_memory_check_state.");
 static PyObject *py_check_state(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -138,10 +139,9 @@ static bool block_add(void *context, const struct dit_memory_check_block *block)
   return result == 0;
 }
 
-PyDoc_STRVAR(
-    check_blocks_doc,
-    "memory_check_blocks(since=0) -> list of dict\n\nThe live blocks whose allocation number is above `since`: "
-    "address, size, device (-1: pinned), stream, number, place, frames.");
+PyDoc_STRVAR(check_blocks_doc,
+             "memory_check_blocks(since: int = 0, /) -> list[dict[str, Any]]\n\nThe live blocks whose allocation "
+             "number is above `since`: address, size, device (-1: pinned), stream, number, place, frames.");
 static PyObject *py_check_blocks(PyObject *module, PyObject *args) {
   unsigned long long since = 0;
   if (!PyArg_ParseTuple(args, "|K:memory_check_blocks", &since)) {
@@ -187,7 +187,8 @@ static PyObject *py_check_report(PyObject *module, PyObject *unused) {
 
 // ---- options and algorithms
 
-PyDoc_STRVAR(apply_options_doc, "memory_apply_options()\n\nPut the options about memory in force, after they changed.");
+PyDoc_STRVAR(apply_options_doc,
+             "memory_apply_options() -> None\n\nPut the options about memory in force, after they changed.");
 static PyObject *py_memory_apply_options(PyObject *module, PyObject *unused) {
   (void)unused;
   struct dit_error err = {0};
@@ -206,7 +207,7 @@ static PyObject *py_memory_get_algorithm(PyObject *module, PyObject *unused) {
 }
 
 PyDoc_STRVAR(option_aliases_doc,
-             "option_aliases() -> list of (variable, option, unit)\n\nVariables of DIPU that set options of ditorch.");
+             "option_aliases() -> list[tuple[str, str, str]]\n\nVariables of DIPU that set options of ditorch.");
 static PyObject *py_option_aliases(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -225,13 +226,13 @@ static PyObject *py_option_aliases(PyObject *module, PyObject *unused) {
 
 PyMethodDef py_memory_check_methods[] = {
     {"memory_check_start", py_check_start, METH_VARARGS, check_start_doc},
-    {"memory_check_stop", py_check_stop, METH_NOARGS, "memory_check_stop()\n\nLater blocks are not watched."},
+    {"memory_check_stop", py_check_stop, METH_NOARGS, "memory_check_stop() -> None\n\nLater blocks are not watched."},
     {"memory_check_is_on", py_check_is_on, METH_NOARGS, "memory_check_is_on() -> bool"},
     {"memory_check_state", py_check_state, METH_NOARGS, check_state_doc},
     {"memory_check_blocks", py_check_blocks, METH_VARARGS, check_blocks_doc},
     {"memory_check_verify", py_check_verify, METH_NOARGS, check_verify_doc},
     {"memory_check_report", py_check_report, METH_NOARGS,
-     "memory_check_report()\n\nWrite the report that comes at exit."},
+     "memory_check_report() -> None\n\nWrite the report that comes at exit."},
     {"memory_apply_options", py_memory_apply_options, METH_NOARGS, apply_options_doc},
     {"memory_get_algorithm", py_memory_get_algorithm, METH_NOARGS,
      "memory_get_algorithm() -> str\n\ntorch, bf, bs or raw."},

@@ -79,8 +79,8 @@ static bool series_add(void *context, const struct dit_metric *metric) {
 }
 
 PyDoc_STRVAR(metrics_doc,
-             "metrics() -> list of (name, type, info, labels, value)\n\nEvery series that has counted something; the "
-             "value of a histogram is a dict of thresholds, buckets, sum and count.");
+             "metrics() -> list[tuple[str, str, str, dict[str, str], Any]]\n\nEvery series that has counted something; "
+             "the value of a histogram is a dict of thresholds, buckets, sum and count.");
 static PyObject *py_metrics_list(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -108,9 +108,9 @@ static PyObject *py_metrics_text(PyObject *module, PyObject *unused) {
 }
 
 PyMethodDef py_metrics_methods[] = {
-    {"metrics_enable", py_metrics_enable, METH_O, "metrics_enable(bool)"},
+    {"metrics_enable", py_metrics_enable, METH_O, "metrics_enable(on: bool, /) -> None"},
     {"metrics_is_enabled", py_metrics_is_enabled, METH_NOARGS, "metrics_is_enabled() -> bool"},
-    {"metrics_reset", py_metrics_reset, METH_NOARGS, "metrics_reset()\n\nCounters and histograms back to 0."},
+    {"metrics_reset", py_metrics_reset, METH_NOARGS, "metrics_reset() -> None\n\nCounters and histograms back to 0."},
     {"metrics", py_metrics_list, METH_NOARGS, metrics_doc},
     {"metrics_text", py_metrics_text, METH_NOARGS, "metrics_text() -> str\n\nThe text format of Prometheus."},
     {NULL, NULL, 0, NULL},

@@ -5,7 +5,8 @@
 #include "module.h"
 
 PyDoc_STRVAR(options_load_doc,
-             "options_load(path)\n\nRead the TOML file (None: none) and the environment. Nothing changes on error.");
+             "options_load(path: str | PathLike[str] | None, /) -> None\n\nRead the TOML file (None: none) and the "
+             "environment. Nothing changes on error.");
 static PyObject *py_options_load(PyObject *module, PyObject *argument) {
   PyObject *py_bytes = NULL;
   if (argument != Py_None && !PyUnicode_FSConverter(argument, &py_bytes)) {
@@ -19,7 +20,7 @@ static PyObject *py_options_load(PyObject *module, PyObject *argument) {
   return py_status_return(module, status, &err);
 }
 
-PyDoc_STRVAR(option_set_doc, "option_set(name, text)\n\nThe keyword form: highest precedence.");
+PyDoc_STRVAR(option_set_doc, "option_set(name: str, text: str, /) -> None\n\nThe keyword form: highest precedence.");
 static PyObject *py_option_set(PyObject *module, PyObject *args) {
   const char *name = NULL, *text = NULL;
   if (!PyArg_ParseTuple(args, "ss:option_set", &name, &text)) {
@@ -83,9 +84,8 @@ static PyObject *option_describe(int index) {
 }
 
 PyDoc_STRVAR(options_doc,
-             "options() -> list of dict\n\nThe schema and the values in force: name, environment, type, default, "
-             "choices, min, max, "
-             "help, value (bool, int or str), text (canonical form), source.");
+             "options() -> list[dict[str, Any]]\n\nThe schema and the values in force: name, environment, type, "
+             "default, choices, min, max, help, value (bool, int or str), text (canonical form), source.");
 static PyObject *py_options_list(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -144,8 +144,8 @@ static PyObject *tool_option_describe(int index) {
 }
 
 PyDoc_STRVAR(tool_options_doc,
-             "tool_options() -> list of dict\n\nThe schema of the operator tools: name, tools (tool -> environment "
-             "variables, strongest first), scope, type, default, choices, min, max, help.");
+             "tool_options() -> list[dict[str, Any]]\n\nThe schema of the operator tools: name, tools (tool -> "
+             "environment variables, strongest first), scope, type, default, choices, min, max, help.");
 static PyObject *py_tool_options_list(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -201,11 +201,10 @@ static struct dit_tool_argument *arguments_read(PyObject *py_dict) {
   return arguments ? arguments : (struct dit_tool_argument *)PyErr_NoMemory();
 }
 
-PyDoc_STRVAR(
-    tool_options_resolve_doc,
-    "tool_options_resolve(tool, path, arguments) -> list of dict\n\nThe values of one tool from arguments (dict "
-    "of str), environment, TOML file (path or None) and defaults: name, key (of a pattern), type, value, text, "
-    "source, origin.");
+PyDoc_STRVAR(tool_options_resolve_doc,
+             "tool_options_resolve(tool: str, path: str | PathLike[str] | None, arguments: dict[str, str], /) -> "
+             "list[dict[str, Any]]\n\nThe values of one tool from arguments (dict of str), environment, TOML file "
+             "(path or None) and defaults: name, key (of a pattern), type, value, text, source, origin.");
 static PyObject *py_tool_options_resolve(PyObject *module, PyObject *args) {
   const char *name = NULL;
   PyObject *path = NULL, *py_path = NULL, *arguments = NULL;
@@ -236,7 +235,7 @@ PyMethodDef py_options_methods[] = {
     {"options_load", py_options_load, METH_O, options_load_doc},
     {"option_set", py_option_set, METH_VARARGS, option_set_doc},
     {"options", py_options_list, METH_NOARGS, options_doc},
-    {"options_reset", py_options_reset, METH_NOARGS, "options_reset()\n\nBack to the defaults."},
+    {"options_reset", py_options_reset, METH_NOARGS, "options_reset() -> None\n\nBack to the defaults."},
     {"tool_options", py_tool_options_list, METH_NOARGS, tool_options_doc},
     {"tool_options_resolve", py_tool_options_resolve, METH_VARARGS, tool_options_resolve_doc},
     {NULL, NULL, 0, NULL},

@@ -39,7 +39,7 @@ static PyObject *rows_describe(const struct dit_ledger_row *rows, int count) {
 
 PyDoc_STRVAR(
     ledger_doc,
-    "ledger() -> list of dict\n\nMost calls first: name, c and fallback, each with calls, bytes, nanoseconds.");
+    "ledger() -> list[dict[str, Any]]\n\nMost calls first: name, c and fallback, each with calls, bytes, nanoseconds.");
 static PyObject *py_ledger_read(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -78,7 +78,7 @@ static PyObject *py_ledger_set_timing(PyObject *module, PyObject *argument) {
 }
 
 PyDoc_STRVAR(operators_c_doc,
-             "operators_c() -> list of str\n\nThe operators implemented in C: 'aten::add.Tensor', 'aten::relu'.");
+             "operators_c() -> list[str]\n\nThe operators implemented in C: 'aten::add.Tensor', 'aten::relu'.");
 static PyObject *py_operators_list(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -98,8 +98,8 @@ static PyObject *py_operators_list(PyObject *module, PyObject *unused) {
 }
 
 PyDoc_STRVAR(operators_diopi_doc,
-             "operators_diopi() -> dict\n\nThe DIOPI function behind each operator of operators_c() that has one: "
-             "{'aten::relu': 'diopiRelu'}. Others, such as its form for numbers, may be used as well.");
+             "operators_diopi() -> dict[str, str]\n\nThe DIOPI function behind each operator of operators_c() that has "
+             "one: {'aten::relu': 'diopiRelu'}. Others, such as its form for numbers, may be used as well.");
 static PyObject *py_operators_diopi(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -124,7 +124,8 @@ static PyObject *py_operators_diopi(PyObject *module, PyObject *unused) {
 // ---- faults
 
 PyDoc_STRVAR(fault_configure_doc,
-             "fault_configure(text)\n\nReplace the rules of the fault hook; None or '' removes them all.");
+             "fault_configure(text: str | None, /) -> None\n\nReplace the rules of the fault hook; None or '' removes "
+             "them all.");
 static PyObject *py_fault_configure(PyObject *module, PyObject *argument) {
   const char *text = NULL;
   if (py_optional_text(argument, "the fault rules", &text) < 0) {
@@ -142,7 +143,7 @@ static PyObject *py_fault_count(PyObject *module, PyObject *unused) {
 
 // ---- log, version, threads
 
-PyDoc_STRVAR(log_set_level_doc, "log_set_level(name)\n\n'debug', 'info', 'warning', 'error' or 'off'.");
+PyDoc_STRVAR(log_set_level_doc, "log_set_level(name: str, /) -> None\n\n'debug', 'info', 'warning', 'error' or 'off'.");
 static PyObject *py_log_set_level(PyObject *module, PyObject *args) {
   (void)module;
   static const char *const names[] = {"debug", "info", "warning", "error", "off"};
@@ -190,8 +191,9 @@ static PyObject *py_threads_set(PyObject *module, PyObject *args) {
 
 PyMethodDef py_record_methods[] = {
     {"ledger", py_ledger_read, METH_NOARGS, ledger_doc},
-    {"ledger_reset", py_ledger_reset, METH_NOARGS, "ledger_reset()\n\nForget all counts."},
-    {"ledger_set_timing", py_ledger_set_timing, METH_O, "ledger_set_timing(on)\n\nAlso take the times of C operators."},
+    {"ledger_reset", py_ledger_reset, METH_NOARGS, "ledger_reset() -> None\n\nForget all counts."},
+    {"ledger_set_timing", py_ledger_set_timing, METH_O,
+     "ledger_set_timing(on: bool, /) -> None\n\nAlso take the times of C operators."},
     {"operators_diopi", py_operators_diopi, METH_NOARGS, operators_diopi_doc},
     {"operators_c", py_operators_list, METH_NOARGS, operators_c_doc},
     {"fault_configure", py_fault_configure, METH_O, fault_configure_doc},
@@ -200,7 +202,7 @@ PyMethodDef py_record_methods[] = {
     {"version", py_version_get, METH_NOARGS, "version() -> str\n\nOf libdit."},
 #ifdef HAVE_PARALLEL
     {"num_threads", py_threads_get, METH_NOARGS, "num_threads() -> int\n\nThreads of the C operators."},
-    {"set_num_threads", py_threads_set, METH_VARARGS, "set_num_threads(count)\n\n0 is the default."},
+    {"set_num_threads", py_threads_set, METH_VARARGS, "set_num_threads(count: int, /) -> None\n\n0 is the default."},
 #endif
     {NULL, NULL, 0, NULL},
 };

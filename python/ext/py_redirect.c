@@ -456,11 +456,10 @@ static int everything_switch(bool on) {
 }
 
 PyDoc_STRVAR(redirect_install_doc,
-             "redirect_install(device_class, device_type, name, show, functions, classes)\n\n"
-             "Make 'cuda' mean the device type of this number and real name: in torch.device, in the C functions of "
-             "the (function, "
-             "form[, substitute]) tuples (form 'device', 'text', 'autocast' or 'nothing') and in the constructors of "
-             "the classes. Installed already: does nothing.");
+             "redirect_install(device_class: type, device_type: int, name: str, show: bool, functions: list[tuple[Any, "
+             "...]], classes: list[type], /) -> None\n\nMake 'cuda' mean the device type of this number and real name: "
+             "in torch.device, in the C functions of the (function, form[, substitute]) tuples (form 'device', 'text', "
+             "'autocast' or 'nothing') and in the constructors of the classes. Installed already: does nothing.");
 static PyObject *py_redirect_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *device_class, *function_list, *class_list;
@@ -505,9 +504,9 @@ static PyObject *py_redirect_install(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(
-    redirect_second_name_doc,
-    "redirect_second_name(name)\n\nMake `name` (and `name:1` ...) mean what 'cuda' means; None takes it back.");
+PyDoc_STRVAR(redirect_second_name_doc,
+             "redirect_second_name(name: str | None, /) -> None\n\nMake `name` (and `name:1` ...) mean what 'cuda' "
+             "means; None takes it back.");
 static PyObject *py_redirect_second_name(PyObject *module, PyObject *argument) {
   (void)module;
   const char *name = NULL;
@@ -522,7 +521,8 @@ static PyObject *py_redirect_second_name(PyObject *module, PyObject *argument) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(redirect_restore_doc, "redirect_restore()\n\nTake every redirect back. Does nothing when not installed.");
+PyDoc_STRVAR(redirect_restore_doc,
+             "redirect_restore() -> None\n\nTake every redirect back. Does nothing when not installed.");
 static PyObject *py_redirect_restore(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -532,8 +532,9 @@ static PyObject *py_redirect_restore(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-PyDoc_STRVAR(redirect_status_doc,
-             "redirect_status() -> dict\n\ninstalled, device_type, and the redirected functions and classes by name.");
+PyDoc_STRVAR(
+    redirect_status_doc,
+    "redirect_status() -> dict[str, Any]\n\ninstalled, device_type, and the redirected functions and classes by name.");
 static PyObject *py_redirect_status(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;

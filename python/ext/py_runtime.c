@@ -5,8 +5,9 @@
 #include "dit/version.h"
 #include "module.h"
 
-PyDoc_STRVAR(init_doc,
-             "init(vendor)\n\nLoad a vendor library by name ('host') or path and make it the process's device.");
+PyDoc_STRVAR(
+    init_doc,
+    "init(vendor: str, /) -> None\n\nLoad a vendor library by name ('host') or path and make it the process's device.");
 static PyObject *py_runtime_init(PyObject *module, PyObject *argument) {
   const char *vendor = NULL;
   if (py_optional_text(argument, "vendor", &vendor) < 0) {
@@ -24,9 +25,9 @@ static PyObject *py_runtime_init(PyObject *module, PyObject *argument) {
   return py_status_return(module, status, &err);
 }
 
-PyDoc_STRVAR(
-    diopi_activate_doc,
-    "diopi_activate(name)\n\nTake a DIOPI library, by name ('host') or path, for the operators of the device.");
+PyDoc_STRVAR(diopi_activate_doc,
+             "diopi_activate(name: str, /) -> None\n\nTake a DIOPI library, by name ('host') or path, for the "
+             "operators of the device.");
 static PyObject *py_diopi_activate(PyObject *module, PyObject *argument) {
   const char *name = NULL;
   if (py_optional_text(argument, "name", &name) < 0) {
@@ -46,7 +47,7 @@ static PyObject *py_runtime_is_active(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(dit_runtime_is_active());
 }
 
-PyDoc_STRVAR(shutdown_doc, "shutdown()\n\nDrain all devices, stop worker threads, give all memory back.");
+PyDoc_STRVAR(shutdown_doc, "shutdown() -> None\n\nDrain all devices, stop worker threads, give all memory back.");
 static PyObject *py_runtime_shutdown(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -74,8 +75,8 @@ static PyObject *version_read(PyObject *module, enum dit_status (*get)(int *, st
 }
 
 PyDoc_STRVAR(vendor_info_doc,
-             "vendor_info() -> dict\n\nname, version, path, description, driver_version, runtime_version (None: not "
-             "offered).");
+             "vendor_info() -> dict[str, Any]\n\nname, version, path, description, driver_version, runtime_version "
+             "(None: not offered).");
 static PyObject *py_vendor_info(PyObject *module, PyObject *unused) {
   (void)unused;
   const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
@@ -115,7 +116,7 @@ static PyObject *py_device_current(PyObject *module, PyObject *unused) {
   return PyLong_FromLong(dit_device_get_current());
 }
 
-PyDoc_STRVAR(set_device_doc, "set_device(device)\n\nThe calling thread's current device.");
+PyDoc_STRVAR(set_device_doc, "set_device(device: int, /) -> None\n\nThe calling thread's current device.");
 static PyObject *py_device_set(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:set_device", &device) || py_device_check(module, device) < 0) {
@@ -125,9 +126,9 @@ static PyObject *py_device_set(PyObject *module, PyObject *args) {
   return py_status_return(module, dit_device_set_current(device, &err), &err);
 }
 
-PyDoc_STRVAR(
-    exchange_device_doc,
-    "exchange_device(device) -> int\n\nSet the current device (negative: no change) and return the previous one.");
+PyDoc_STRVAR(exchange_device_doc,
+             "exchange_device(device: int, /) -> int\n\nSet the current device (negative: no change) and return the "
+             "previous one.");
 static PyObject *py_device_exchange(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:exchange_device", &device)) {
@@ -181,7 +182,7 @@ static int properties_add_text(PyObject *dict, const struct dit_device_propertie
 // clang-format on
 
 PyDoc_STRVAR(device_properties_doc,
-             "device_properties(device) -> dict\n\nEvery field of struct dit_device_properties.");
+             "device_properties(device: int, /) -> dict[str, Any]\n\nEvery field of struct dit_device_properties.");
 static PyObject *py_device_properties(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:device_properties", &device) || py_device_check(module, device) < 0) {
@@ -208,7 +209,7 @@ static PyObject *py_device_properties(PyObject *module, PyObject *args) {
   return py_result;
 }
 
-PyDoc_STRVAR(memory_info_doc, "memory_info(device) -> (free, total)\n\nBytes, as the vendor counts them.");
+PyDoc_STRVAR(memory_info_doc, "memory_info(device: int, /) -> tuple[int, int]\n\nBytes, as the vendor counts them.");
 static PyObject *py_device_memory(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:memory_info", &device) || py_device_check(module, device) < 0) {
@@ -223,7 +224,7 @@ static PyObject *py_device_memory(PyObject *module, PyObject *args) {
   return Py_BuildValue("KK", (unsigned long long)memory.free, (unsigned long long)memory.total);
 }
 
-PyDoc_STRVAR(synchronize_doc, "synchronize(device)\n\nWait for all work on all streams of the device.");
+PyDoc_STRVAR(synchronize_doc, "synchronize(device: int, /) -> None\n\nWait for all work on all streams of the device.");
 static PyObject *py_device_synchronize(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:synchronize", &device) || py_device_check(module, device) < 0) {

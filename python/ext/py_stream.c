@@ -11,7 +11,8 @@ static int stream_parse(PyObject *module, PyObject *args, const char *format, in
   return PyArg_ParseTuple(args, format, device, stream) ? py_device_check(module, *device) : -1;
 }
 
-PyDoc_STRVAR(stream_current_doc, "stream_current(device) -> int\n\nThe calling thread's current stream of the device.");
+PyDoc_STRVAR(stream_current_doc,
+             "stream_current(device: int, /) -> int\n\nThe calling thread's current stream of the device.");
 static PyObject *py_stream_current(PyObject *module, PyObject *args) {
   int device = 0;
   if (!PyArg_ParseTuple(args, "i:stream_current", &device) || py_device_check(module, device) < 0) {
@@ -20,8 +21,9 @@ static PyObject *py_stream_current(PyObject *module, PyObject *args) {
   return PyLong_FromLongLong(dit_stream_get_current(device));
 }
 
-PyDoc_STRVAR(stream_set_doc,
-             "stream_set(device, stream)\n\nMake it the calling thread's current stream of the device.");
+PyDoc_STRVAR(
+    stream_set_doc,
+    "stream_set(device: int, stream: int, /) -> None\n\nMake it the calling thread's current stream of the device.");
 static PyObject *py_stream_set(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -32,9 +34,9 @@ static PyObject *py_stream_set(PyObject *module, PyObject *args) {
   return py_status_return(module, dit_stream_set_current(device, stream, &err), &err);
 }
 
-PyDoc_STRVAR(
-    stream_acquire_doc,
-    "stream_acquire(device, priority=0) -> int\n\nThe next stream of the device's pool; priority < 0 is high.");
+PyDoc_STRVAR(stream_acquire_doc,
+             "stream_acquire(device: int, priority: int = 0, /) -> int\n\nThe next stream of the device's pool; "
+             "priority < 0 is high.");
 static PyObject *py_stream_acquire(PyObject *module, PyObject *args) {
   int device = 0, priority = 0;
   if (!PyArg_ParseTuple(args, "i|i:stream_acquire", &device, &priority) || py_device_check(module, device) < 0) {
@@ -46,7 +48,8 @@ static PyObject *py_stream_acquire(PyObject *module, PyObject *args) {
   return status == DIT_OK ? PyLong_FromLongLong(stream) : py_status_raise(module, status, &err);
 }
 
-PyDoc_STRVAR(stream_raw_doc, "stream_raw(device, stream) -> int\n\nThe vendor's own handle; 0 for the default stream.");
+PyDoc_STRVAR(stream_raw_doc,
+             "stream_raw(device: int, stream: int, /) -> int\n\nThe vendor's own handle; 0 for the default stream.");
 static PyObject *py_stream_raw(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -59,7 +62,7 @@ static PyObject *py_stream_raw(PyObject *module, PyObject *args) {
   return status == DIT_OK ? PyLong_FromVoidPtr(raw) : py_status_raise(module, status, &err);
 }
 
-PyDoc_STRVAR(stream_query_doc, "stream_query(device, stream) -> bool\n\nIs all its work done?");
+PyDoc_STRVAR(stream_query_doc, "stream_query(device: int, stream: int, /) -> bool\n\nIs all its work done?");
 static PyObject *py_stream_query(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -72,7 +75,8 @@ static PyObject *py_stream_query(PyObject *module, PyObject *args) {
   return status == DIT_OK ? PyBool_FromLong(idle) : py_status_raise(module, status, &err);
 }
 
-PyDoc_STRVAR(stream_synchronize_doc, "stream_synchronize(device, stream)\n\nWait for all its work.");
+PyDoc_STRVAR(stream_synchronize_doc,
+             "stream_synchronize(device: int, stream: int, /) -> None\n\nWait for all its work.");
 static PyObject *py_stream_synchronize(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -87,7 +91,8 @@ static PyObject *py_stream_synchronize(PyObject *module, PyObject *args) {
   return py_status_return(module, status, &err);
 }
 
-PyDoc_STRVAR(stream_priority_doc, "stream_priority(device, stream) -> int\n\n0 is normal, less is higher.");
+PyDoc_STRVAR(stream_priority_doc,
+             "stream_priority(device: int, stream: int, /) -> int\n\n0 is normal, less is higher.");
 static PyObject *py_stream_priority(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -123,8 +128,8 @@ static void call_python(void *argument) {
 }
 
 PyDoc_STRVAR(stream_launch_host_doc,
-             "stream_launch_host(device, stream, function)\n\n"
-             "Call function() when the work queued so far is done. An exception in it goes to sys.unraisablehook.");
+             "stream_launch_host(device: int, stream: int, function: Callable[[], Any], /) -> None\n\nCall function() "
+             "when the work queued so far is done. An exception in it goes to sys.unraisablehook.");
 static PyObject *py_stream_launch_host(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0;
@@ -153,10 +158,9 @@ static struct dit_event *event_from(unsigned long long id) {
   return (struct dit_event *)(uintptr_t)id;
 }
 
-PyDoc_STRVAR(
-    event_block_doc,
-    "event_block(event_id, device, stream)\n\nMake later work of the stream wait for the event; on the default "
-    "stream, which runs inline, that means now.");
+PyDoc_STRVAR(event_block_doc,
+             "event_block(event_id: int, device: int, stream: int, /) -> None\n\nMake later work of the stream wait "
+             "for the event; on the default stream, which runs inline, that means now.");
 static PyObject *py_event_block(PyObject *module, PyObject *args) {
   unsigned long long id = 0;
   int device = 0;
@@ -173,7 +177,8 @@ static PyObject *py_event_block(PyObject *module, PyObject *args) {
   return py_status_return(module, status, &err);
 }
 
-PyDoc_STRVAR(event_elapsed_doc, "event_elapsed(start_id, end_id) -> float\n\nMilliseconds between two events.");
+PyDoc_STRVAR(event_elapsed_doc,
+             "event_elapsed(start_id: int, end_id: int, /) -> float\n\nMilliseconds between two events.");
 static PyObject *py_event_elapsed(PyObject *module, PyObject *args) {
   unsigned long long start = 0, end = 0;
   if (!PyArg_ParseTuple(args, "KK:event_elapsed", &start, &end)) {
@@ -192,7 +197,8 @@ static void sleep_on_stream(void *nanoseconds) {
   nanosleep(&time, NULL);
 }
 
-PyDoc_STRVAR(stream_sleep_doc, "stream_sleep(device, stream, nanoseconds)\n\nOccupy the stream for that long.");
+PyDoc_STRVAR(stream_sleep_doc,
+             "stream_sleep(device: int, stream: int, nanoseconds: int, /) -> None\n\nOccupy the stream for that long.");
 static PyObject *py_stream_sleep(PyObject *module, PyObject *args) {
   int device = 0;
   long long stream = 0, nanoseconds = 0;

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from op_tools import console, eager
+from op_tools import compile_stance, console
 
 from . import gradients, snapshot, store
 from .calls import Counter, Frame
@@ -139,7 +139,7 @@ class CompLayerAcc:
             self._handles.append(self.model.register_forward_pre_hook(_Hook(self._enter_wrapper, "")))
         self._hook_modules()
         self._hook_globally()
-        eager.acquire()
+        compile_stance.acquire()
         _open_tools.add(self)
         self._finalizer = weakref.finalize(self, _abandon, self._handles, self._writer)
         self._finalizer.atexit = False
@@ -477,7 +477,7 @@ _open_tools: weakref.WeakSet[CompLayerAcc] = weakref.WeakSet()
 def _release(handles: list[Any]) -> None:
     while handles:
         handles.pop().remove()
-    eager.release()
+    compile_stance.release()
 
 
 def _abandon(handles: list[Any], writer: store.Writer) -> None:

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from .call_state import get_random_states, make_contexts
-from .case import Case, CaseRef, load_case
 from .containers import traverse_container
-from .operator_lookup import check_arguments, find_function
-from .placement import Placed, Placement
+from .reader import Case, CaseRef, load_case
+from .replay.call_state import get_random_states, make_contexts
+from .replay.operator_lookup import check_arguments, find_function
+from .replay.placement import Placed, Placement
 from .utils import is_inplace_op
 
 _LEAF_ERRORS = ("a leaf Variable that requires grad", "a view of a leaf Variable that requires grad")

@@ -110,8 +110,8 @@ def main(words: list[str] | None = None) -> int:
         return 2
     import ditorch  # noqa: F401
 
-    from op_tools.case import CaseError, find_cases
     from op_tools.op_runner import close_tool
+    from op_tools.reader import CaseError, find_cases
 
     roles = {"device": ("plain", "device"), "cpu": ("plain", "cpu"), "all": ("plain", "device", "cpu")}[options.role]
     try:

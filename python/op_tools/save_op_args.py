@@ -127,8 +127,8 @@ def save_op_args(name: str, identifier: str, *args: Any, **kwargs: Any) -> None:
         print(f"{_describe(args)} {_describe(kwargs)} can not save for {name} because {error}")
 
 
-def load(path: str, *args: Any, **kwargs: Any) -> Any:
-    """Read a file of a capture without executing anything in it (see op_tools.capture.load_item)."""
-    from .capture import load_item
+def load(path: str | os.PathLike) -> dict[str, Any]:
+    """Read a file of a capture without executing anything in it; tensors are on the CPU."""
+    from .reader import load_item
 
-    return load_item(path, *args, **kwargs)
+    return load_item(path)

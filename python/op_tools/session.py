@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ditorch import _C
 
-from . import console, eager, engine_patches, modules, results
+from . import compile_stance, console, engine_patches, modules, results
 from . import threads as all_threads
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _after_fork() -> None:
     """In a forked child every tool is off, except those that asked to stay."""
     global lock
     lock = threading.RLock()  # another thread of the parent may have held it, or one of these
-    for part in (modules, eager, engine_patches, console):
+    for part in (modules, compile_stance, engine_patches, console):
         part._lock = threading.RLock()
     inherited = list(active)
     active.clear()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ditorch import _C, settings
 
-from . import collectives, console, eager, engine_patches, modules, results, session
+from . import collectives, compile_stance, console, engine_patches, modules, results, session
 from .explanation import explain
 from .selection import Selection
 from .session import active_tools, step
@@ -230,8 +230,8 @@ class Tool:
         self._engine.set_condition(self._condition)
         self._set_console(options)
         if options.get_value("compile") == "eager":
-            eager.acquire()
-            self._undo.append(eager.release)
+            compile_stance.acquire()
+            self._undo.append(compile_stance.release)
         if options.get_value("threads") == "all" and not self._attached:
             session.threads.acquire()
             self._undo.append(session.threads.release)
@@ -293,9 +293,9 @@ class Tool:
         else:
             stack = options.get_value("print_stack") > 0
             if self._console is None:
-                from . import legacy
+                from .legacy.console import create
 
-                self._console = legacy.create(self.kind, print_stack=stack, **self.console_options(options))
+                self._console = create(self.kind, print_stack=stack, **self.console_options(options))
                 session.consoles.append(self._console)
             self._console._print_stack = stack
         self._engine.set_console(self._console)

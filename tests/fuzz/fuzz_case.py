@@ -1,4 +1,4 @@
-"""Fuzzing of the reader of captured cases (op_tools.case): damaged and hostile files give a Case or a CaseError.
+"""Fuzzing of the reader of captured cases (op_tools.reader): damaged and hostile files give a Case or a CaseError.
 
     python tests/fuzz/fuzz_case.py --seconds 600 --seed 1 [--state FILE] [--keep FOLDER]
 
@@ -457,7 +457,7 @@ class Reader:
     """Reads inputs and judges what happens."""
 
     def __init__(self, root: str, guard: Guard) -> None:
-        from op_tools.case import CaseError, find_cases, load_case
+        from op_tools.reader import CaseError, find_cases, load_case
 
         self.errors, self.find, self.load = CaseError, find_cases, load_case
         self.root, self.guard = root, guard

@@ -263,9 +263,9 @@ def captured(tmp_path_factory):
 
 
 def replay(*words):
-    from op_tools import replay as module
+    from op_tools.replay import command
 
-    return module.main([str(word) for word in words])
+    return command.main([str(word) for word in words])
 
 
 @pytest.mark.parametrize("missing", ["nowhere", "nowhere/deeper", "none.pth", "none.dpack", "none.dlog"])

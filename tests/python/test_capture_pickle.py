@@ -15,7 +15,9 @@ import numpy
 import pytest
 import torch
 from ditorch import _C
-from op_tools.capture import Described, load_item, restore, save_item
+from op_tools.capture import save_item
+from op_tools.reader import CaseError, load_item
+from op_tools.reader.tagged import Described, restore
 
 
 def parts(*args, **kwargs):
@@ -618,7 +620,6 @@ def test_save_item_and_load_item(tmp_path):
     got = load_item(path)
     assert torch.equal(got["args"][0], X) and got["args"][1] == slice(1, 2) and got["kwargs"] == {"out": None}
     assert (tmp_path / "input.pth.json").read_text() == wanted_json("torch.add", item["args"], item["kwargs"])
-    assert torch.equal(load_item(path, mmap=True)["args"][0], X)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["input.pth", "input.pth.json"]
 
 
@@ -638,10 +639,10 @@ def test_load_item_executes_nothing(tmp_path):
 
     path = tmp_path / "input.pth"
     torch.save({"name": "x", "args": (Evil(),), "kwargs": {}, "identifier": ""}, path, pickle_module=pickle)
-    with pytest.raises(ValueError, match=r"cannot be read safely.*weights_only=False"):
+    with pytest.raises(CaseError, match=r"exec"):
         load_item(path)
     torch.save({"a": 1}, path)
-    with pytest.raises(ValueError, match="no captured item"):
+    with pytest.raises(CaseError, match="no captured call"):
         load_item(path)
 
 

@@ -13,8 +13,8 @@ import zlib
 import ditorch  # noqa: F401
 import pytest
 import torch
-from op_tools.case import Case, CaseError, CaseRef, Limits, find_cases, load_case
-from op_tools.described import Described, restore
+from op_tools.reader import Case, CaseError, CaseRef, Limits, find_cases, load_case
+from op_tools.reader.tagged import Described, restore
 from record_log import Log
 
 CASES = pathlib.Path(__file__).parent / "fixtures" / "cases"

@@ -13,7 +13,8 @@ import threading
 
 import pytest
 import torch
-from op_tools import legacy, save_op_args
+from op_tools import save_op_args
+from op_tools.legacy import console as legacy
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden", "console")
 ADDRESS = 20067179823104

@@ -754,7 +754,7 @@ def test_inputs_are_watched_even_where_the_cpu_cannot_run_the_operator():
 
 
 def test_what_decides_the_result_is_saved_with_the_inputs():
-    from op_tools.case import find_cases, load_case
+    from op_tools.reader import find_cases, load_case
 
     x = torch.randn(4, 4, device=DEVICE)
     with compare(save=True), ditorch.fault("value:aten::mm,scale=0.5"), torch.autocast("cuda", dtype=torch.bfloat16):

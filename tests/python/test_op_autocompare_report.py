@@ -16,9 +16,10 @@ import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
-from op_tools import OpAutoCompare, legacy, save_op_args
-from op_tools.capture import load_item
-from op_tools.legacy_compare import CompareConsole
+from op_tools import OpAutoCompare, save_op_args
+from op_tools.legacy import console as legacy
+from op_tools.legacy.autocompare import CompareConsole
+from op_tools.reader import load_item
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
 ADDRESS = 20067179823104

@@ -12,10 +12,10 @@ import textwrap
 import ditorch
 import pytest
 import torch
+from captured import list_parts, load
 from conftest import child_environment, run_python
-from ditorch import _C
 from ditorch.export import read
-from op_tools.capture import find_cases
+from op_tools.reader import find_cases, load_case
 
 HEAD = """
 x = torch.arange(6.0, device="cuda", requires_grad=True)
@@ -23,7 +23,7 @@ x = torch.arange(6.0, device="cuda", requires_grad=True)
 
 SERVER = """
 import json, os, sys
-import torch, ditorch, op_tools.capture, op_tools.legacy
+import torch, ditorch, op_tools.capture, op_tools.legacy.console
 from op_tools import OpCapture
 torch.set_num_threads(1)
 print("ready", flush=True)
@@ -89,11 +89,6 @@ def python(server, tmp_path):
     return run
 
 
-def unpack(folder):
-    for path in glob.glob(f"{folder}/op_tools_results/*.dpack"):
-        _C.store_unpack(path, f"{folder}/op_tools_results")
-
-
 @pytest.mark.parametrize("layout", ["files", "packed"])
 def test_write_ahead_leaves_the_inputs_of_the_call_that_killed_the_process(python, tmp_path, layout):
     answer = python(
@@ -109,11 +104,9 @@ def test_write_ahead_leaves_the_inputs_of_the_call_that_killed_the_process(pytho
         check=False,
     )
     assert answer.returncode == -signal.SIGKILL
-    unpack(tmp_path)
-    cases = {case.name: case for case in find_cases(tmp_path)}
-    last = cases["torch.Tensor.apply_"]
-    assert last.load("input")["args"][0].tolist() == [0, 1, 2, 3, 4]
-    assert "output" not in last.files
+    (last,) = [load_case(ref) for ref in find_cases(tmp_path) if ref.operator == "torch.Tensor.apply_"]
+    assert last.args[0].tolist() == [0, 1, 2, 3, 4]
+    assert last.meta["parts"] == ["input"]
     assert not glob.glob(f"{tmp_path}/**/.*", recursive=True), "temporary files were left"
 
 
@@ -136,9 +129,9 @@ def test_write_ahead_of_the_backward(python, tmp_path):
         check=False,
     )
     assert answer.returncode == -signal.SIGKILL
-    case = next(case for case in find_cases(tmp_path) if case.name == "torch.exp")
+    case = next(case for case in find_cases(tmp_path) if case.operator == "torch.exp")
     y = torch.exp(torch.arange(6.0) * 0.1 * 2)
-    torch.testing.assert_close(case.load("grad_outputs", map_location="cpu")["args"][0], torch.cos(y))
+    torch.testing.assert_close(load(case, "grad_outputs")["args"][0], torch.cos(y))
 
 
 def test_cap_of_calls_is_said_once(python, tmp_path):
@@ -193,7 +186,7 @@ def test_a_disk_that_takes_no_more_is_said_once_and_stops_nothing(python, tmp_pa
     )
     assert answer.stdout.split() == ["True", "True"]
     assert len(re.findall("OpCapture: .*items were not kept", answer.stderr)) == 1
-    assert [case.name for case in find_cases(tmp_path)] == ["torch.add"]
+    assert [case.operator for case in find_cases(tmp_path)] == ["torch.add"]
 
 
 def test_c4_a_failure_leaves_no_broken_file(python, tmp_path):
@@ -243,9 +236,8 @@ def test_a_forked_child_writes_nothing(python, tmp_path):
     print(os.getpid())
     """,
     )
-    unpack(tmp_path)
-    pids = {case.directory.split("/")[-3] for case in find_cases(tmp_path)}
-    assert pids == {answer.stdout.strip()} and len(list(find_cases(tmp_path))) == 2
+    cases = list(find_cases(tmp_path))
+    assert {str(case.pid) for case in cases} == {answer.stdout.strip()} and len(cases) == 2
 
 
 def test_a_child_may_start_its_own(python, tmp_path):
@@ -263,7 +255,7 @@ def test_a_child_may_start_its_own(python, tmp_path):
         assert os.waitpid(child, 0)[1] == 0
     """,
     )
-    assert len({case.directory.split("/")[-3] for case in find_cases(tmp_path)}) == 2
+    assert len({case.path.split("/")[-3] for case in find_cases(tmp_path)}) == 2
 
 
 def test_golden_console(python, tmp_path):
@@ -306,7 +298,7 @@ def test_what_was_not_stopped_is_written_at_exit(python, tmp_path):
     torch.mul(x, 2)
     """,
     )
-    assert [case.files for case in find_cases(tmp_path)] == [("input", "output")]
+    assert [list_parts(case) for case in find_cases(tmp_path)] == [("input", "output")]
 
 
 def test_relative_results_stay_where_the_program_started(python, tmp_path):
@@ -328,5 +320,5 @@ def test_c3_ranks_do_not_collide(python, tmp_path):
     """
     python(program, RANK=3, WORLD_SIZE=4)
     python(program, RANK=0, WORLD_SIZE=1)
-    roots = {case.directory.split("/op_capture_results")[0] for case in find_cases(tmp_path)}
+    roots = {case.path.split("/op_capture_results")[0] for case in find_cases(tmp_path)}
     assert roots == {f"{tmp_path}/op_tools_results/rank3", f"{tmp_path}/op_tools_results"}

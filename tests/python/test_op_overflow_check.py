@@ -605,7 +605,7 @@ def test_stop_in_the_backward(check):
 
 
 def test_save_writes_what_the_operator_was_given(check, tmp_path):
-    from op_tools.capture import load_item
+    from op_tools.reader import load_item
 
     x = torch.tensor([0.0, 2.0], device="cuda", requires_grad=True)
     with check(save=True) as tool:

@@ -9,11 +9,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from op_tools import OpCapture
-from op_tools.capture import Described
-from op_tools.case import Case, find_cases, load_case
 from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook, SyncExecuteTimer
-from op_tools.operator_lookup import LookupFailure, find_function
-from op_tools.placement import Placement, PlacementError
+from op_tools.reader import Case, find_cases, load_case
+from op_tools.reader.tagged import Described
+from op_tools.replay.operator_lookup import LookupFailure, find_function
+from op_tools.replay.placement import Placement, PlacementError
 from torch import nn
 
 

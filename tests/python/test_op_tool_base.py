@@ -15,7 +15,7 @@ import op_tools
 import pytest
 import torch
 from ditorch import _C, export
-from op_tools import OpObserve, console, eager, results, tool
+from op_tools import OpObserve, compile_stance, console, results, tool
 from torch import nn
 
 
@@ -159,7 +159,7 @@ def test_failing_start_leaves_nothing(x, monkeypatch):
     with pytest.raises(RuntimeError, match="in the middle"):
         observe.start()
     assert not observe.is_active and not tool.active_tools()
-    assert len(module._global_forward_pre_hooks) == hooks and eager._users == 0
+    assert len(module._global_forward_pre_hooks) == hooks and compile_stance._users == 0
     x + 1
     with pytest.raises(RuntimeError, match="in the middle"), observe:
         pass
@@ -563,14 +563,14 @@ def test_compiler_loaded_while_a_tool_is_on(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text("loaded = True\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     set_with = []
-    monkeypatch.setattr(eager, "_set", lambda: set_with.append(sys.modules["late_a"].loaded))
-    monkeypatch.setattr(eager, "_DYNAMO", "late_a")
+    monkeypatch.setattr(compile_stance, "_set", lambda: set_with.append(sys.modules["late_a"].loaded))
+    monkeypatch.setattr(compile_stance, "_DYNAMO", "late_a")
     before = list(sys.meta_path)
     with OpObserve(), OpObserve():
         import late_a  # noqa: F401
 
         assert set_with == [True] and sys.meta_path == before
-    monkeypatch.setattr(eager, "_DYNAMO", "late_b")
+    monkeypatch.setattr(compile_stance, "_DYNAMO", "late_b")
     with OpObserve():
         assert sys.meta_path != before
     import late_b  # noqa: F401

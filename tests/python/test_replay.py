@@ -20,11 +20,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from conftest import HERE, child_environment, run_python
-from ditorch import _C
-from op_tools import OpCapture, replay, replay_judge, replay_measure, replay_pool, replay_report, replay_state
-from op_tools.capture import load_item, save_item
-from op_tools.case import Case, find_cases
+from ditorch import _C, batch_state, worker_pool
+from op_tools import OpCapture
+from op_tools.capture import save_item
 from op_tools.op_runner import OpRunner
+from op_tools.reader import Case, find_cases, load_item
+from op_tools.replay import command, measure, report
+from op_tools.replay import judge as judging
 from torch import nn
 
 QUICK = ("--run-times", "2", "--warm-up", "1")
@@ -99,7 +101,7 @@ def victims(tmp_path):
 
 def run_here(*words):
     """In this process."""
-    return replay.main([*map(str, words), "--jobs", "0"])
+    return command.main([*map(str, words), "--jobs", "0"])
 
 
 def run_json(tmp_path, *words, **options):
@@ -177,9 +179,7 @@ def test_a_fault_is_found_and_named(captured, tmp_path, capsys):
         status, result = run_json(tmp_path, captured["files"], "--accuracy", "--against", "fp64", "--against", "stored")
         assert fault.count
     assert status == 1
-    wrong = [
-        entry["name"] for entry in result["cases"] if replay_report.get_status(entry["results"]["cuda"]) == "wrong"
-    ]
+    wrong = [entry["name"] for entry in result["cases"] if report.get_status(entry["results"]["cuda"]) == "wrong"]
     assert wrong == ["torch.nn.functional.relu"]
     verdicts = by_name(result)["torch.nn.functional.relu"]["accuracy"]
     assert [verdict["verdict"] for verdict in verdicts] == ["wrong", "wrong"]
@@ -255,7 +255,7 @@ def test_the_cpu_and_other_devices_as_references(captured, tmp_path):
 def test_two_devices_side_by_side(captured, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DITORCH_HOST_DEVICES", "2")
     words = ["--device", "cuda:0", "--device", "cuda:1", "--op", "*linear", "--op", "*conv2d", *QUICK]
-    assert replay.main([str(captured["files"]), *words, "--json", str(tmp_path / "json")]) == 0
+    assert command.main([str(captured["files"]), *words, "--json", str(tmp_path / "json")]) == 0
     result = json.loads((tmp_path / "json").read_text())
     assert list(result["devices"]) == ["cuda:0", "cuda:1"] and all(result["devices"].values())
     assert [set(entry["results"]) for entry in result["cases"]] == [{"cuda:0", "cuda:1"}] * 2
@@ -288,7 +288,7 @@ def test_a_library_needs_a_device_and_a_file(captured, capsys):
 
 
 def judge(value, wanted, name="torch.add", native=None, wide=None, is_wide=False):
-    return replay_judge.judge_value("x", value, wanted, name, replay_judge.Yardstick(wide, native, is_wide))
+    return judging.judge_value("x", value, wanted, name, judging.Yardstick(wide, native, is_wide))
 
 
 def test_the_allowance_grows_with_the_error_of_the_cpu_and_no_further():
@@ -332,7 +332,7 @@ def test_complex_empty_bool_and_other_values():
 
 
 def test_large_tensors_are_judged_piece_by_piece(monkeypatch):
-    monkeypatch.setattr(replay_judge, "_CHUNK", 7)
+    monkeypatch.setattr(judging, "_CHUNK", 7)
     reference = torch.arange(50.0).view(5, 10)
     value = reference.clone()
     value[3, 4] += 1
@@ -369,16 +369,16 @@ def test_operators_that_the_cpu_cannot_do_in_half_precision_are_judged_by_roundi
 
 
 def test_memory_and_times_of_known_work(monkeypatch):
-    monkeypatch.setattr(replay_measure, "FLUSH_BYTES", 1 << 16)
+    monkeypatch.setattr(measure, "FLUSH_BYTES", 1 << 16)
     x = torch.randn(1000)
     runner = OpRunner(Case("torch.add", (x, 1), {}), quiet=True)
-    memory = replay_measure.measure_memory(runner)
+    memory = measure.measure_memory(runner)
     assert memory["output_bytes"] == 4000 and memory["peak_bytes"] >= 4000
-    numbers = replay_measure.describe_times([3e-6, 1e-6, 2e-6, 10e-6], "host")
+    numbers = measure.describe_times([3e-6, 1e-6, 2e-6, 10e-6], "host")
     assert numbers["median_us"] == pytest.approx(2.5) and numbers["p90_us"] == pytest.approx(10)
     assert numbers["min_us"] == pytest.approx(1) and numbers["runs"] == 4 and numbers["mean_us"] == pytest.approx(4)
     in_place = OpRunner(Case("torch.Tensor.add_", (x, 1), {}), quiet=True)
-    found = replay_measure.measure_speed(in_place, 5, 2, flush_cache=True)
+    found = measure.measure_speed(in_place, 5, 2, flush_cache=True)
     assert found["forward"]["runs"] == 5 and "backward" not in found
     assert torch.equal(in_place.result.cpu(), x + 1), "every run had fresh values"
 
@@ -425,7 +425,7 @@ def test_crashes_hangs_and_faults_cost_their_own_row(case_folder, victims, tmp_p
     monkeypatch.setenv("PYTHONPATH", victims["PYTHONPATH"])
     monkeypatch.setenv("DITORCH_FAULT", "value:exp,scale=0.1")
     words = [case_folder.root, "--allow-module", "replay_victims", "--accuracy", "--timeout", "6"]
-    assert replay.main([*map(str, words), "--json", str(tmp_path / "json")]) == 1
+    assert command.main([*map(str, words), "--json", str(tmp_path / "json")]) == 1
     result = json.loads((tmp_path / "json").read_text())
     errors = {entry["ref"]["id"]: entry["results"]["cuda"]["error"] for entry in result["cases"]}
     assert errors[1]["stage"] == "crash" and "SIGSEGV" in errors[1]["text"]
@@ -469,8 +469,8 @@ def test_a_killed_batch_goes_on_where_it_was(case_folder, victims, tmp_path, mon
     monkeypatch.setenv("PYTHONPATH", environment["PYTHONPATH"])
     monkeypatch.setenv("VICTIMS_LOG", victims["VICTIMS_LOG"])
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    monkeypatch.setattr(replay_pool, "MOST_TASKS", 6)  # the worker is replaced under way
-    assert replay.main([*map(str, words), "--json", str(tmp_path / "json")]) == 0
+    monkeypatch.setattr(worker_pool, "MOST_TASKS", 6)  # the worker is replaced under way
+    assert command.main([*map(str, words), "--json", str(tmp_path / "json")]) == 0
     result = json.loads((tmp_path / "json").read_text())
     assert result["summary"]["pass"] == 12 and all(entry["results"]["cuda"]["accuracy"] for entry in result["cases"])
     again = set(read_log(victims))
@@ -516,7 +516,7 @@ def test_trap_a_state_file_left_behind_changes_no_later_run(captured, tmp_path, 
 
 def test_damaged_lines_of_a_state_are_passed_over(tmp_path):
     path = str(tmp_path / "state")
-    state = replay_state.State(path, {"a": 1})
+    state = batch_state.State(path, {"a": 1})
     state.add("x", "s", {"answer": 1})
     state.add("y", "s", {"answer": 2})
     state.close()
@@ -524,13 +524,13 @@ def test_damaged_lines_of_a_state_are_passed_over(tmp_path):
     for damage in (b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\n", b"null\n"):
         with open(path, "wb") as file:
             file.writelines([lines[0], damage, lines[2]])
-        state = replay_state.State(path, {"a": 1})
+        state = batch_state.State(path, {"a": 1})
         assert state.get("x", "s") is None and state.get("y", "s") == {"answer": 2} and state.get("y", "t") is None
         state.close()
     with open(path, "wb") as file:
         file.write(lines[0].replace(b'"version": 1', b'"version": 99'))
-    with pytest.raises(replay_state.StateError, match="version 99, this is 1"):
-        replay_state.State(path, {"a": 1})
+    with pytest.raises(batch_state.StateError, match="version 99, this is 1"):
+        batch_state.State(path, {"a": 1})
 
 
 # ---- choice of cases
@@ -638,13 +638,13 @@ def test_export_writes_a_folder_that_runs_with_torch_alone(captured, case_folder
 )
 def test_wrong_use_is_told(words, text, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert replay.main(words) == 2
+    assert command.main(words) == 2
     assert text in capsys.readouterr().err
 
 
 def test_a_device_that_is_not_there(captured, capsys):
     for jobs in ("0", "1"):
-        assert replay.main([str(captured["files"]), "--device", "cuda:9", "--jobs", jobs]) == 2
+        assert command.main([str(captured["files"]), "--device", "cuda:9", "--jobs", jobs]) == 2
         assert "device 'cuda:9' cannot be used: " in capsys.readouterr().err
 
 
@@ -703,7 +703,7 @@ def test_json_has_everything_and_is_strict(captured, tmp_path):
     assert set(entry["results"]["cuda"]) == {"error", "accuracy", "speed", "memory"}
     assert os.path.isdir(entry["path"]) and entry["ref"]["operator"] == entry["name"]
     dirty = {"a": [math.nan, -math.inf, math.inf, 1.5], 3: (1, None, True, 2j, torch.float32)}
-    assert replay_report.clean(dirty) == {
+    assert report.clean(dirty) == {
         "a": ["nan", "-inf", "inf", 1.5],
         "3": [1, None, True, "2j", "torch.float32"],
     }
@@ -715,30 +715,30 @@ def test_long_tables_show_failures_first():
         return {"label": str(number), "name": "x", "ref": {"operator": "x", "path": "p"}, "results": results}
 
     entries = [entry(number, "wrong" if number in (4, 7) else "pass") for number in range(10)]
-    rows, left = replay_report.choose_rows(entries, 4)
+    rows, left = report.choose_rows(entries, 4)
     assert [row["label"] for row in rows] == ["0", "1", "4", "7"] and left == 6
-    assert replay_report.choose_rows(entries, 0) == (entries, 0)
-    assert replay_report.get_exit_status(entries) == 1 and replay_report.summarise(entries)["wrong"] == 2
+    assert report.choose_rows(entries, 0) == (entries, 0)
+    assert report.get_exit_status(entries) == 1 and report.summarise(entries)["wrong"] == 2
 
 
 def test_times_are_taken_by_one_worker_alone(captured):
-    options = replay.parse([str(captured["files"]), "--jobs", "3"])
-    batch = replay.Batch(options, replay.choose_cases(options), None, {})
+    options = command.parse([str(captured["files"]), "--jobs", "3"])
+    batch = command.Batch(options, command.choose_cases(options), None, {})
     phases = [(tasks[0]["parts"], len(tasks), jobs) for tasks, jobs in batch._plan()]
     assert phases == [(["accuracy", "memory"], 10, 3), (["speed"], 10, 1)]
-    options = replay.parse([str(captured["files"]), "--jobs", "3", "--accuracy"])
-    assert [jobs for _, jobs in replay.Batch(options, replay.choose_cases(options), None, {})._plan()] == [3]
-    options = replay.parse([str(captured["files"])])
-    assert [jobs for _, jobs in replay.Batch(options, replay.choose_cases(options), None, {})._plan()] == [1]
+    options = command.parse([str(captured["files"]), "--jobs", "3", "--accuracy"])
+    assert [jobs for _, jobs in command.Batch(options, command.choose_cases(options), None, {})._plan()] == [3]
+    options = command.parse([str(captured["files"])])
+    assert [jobs for _, jobs in command.Batch(options, command.choose_cases(options), None, {})._plan()] == [1]
 
 
 def test_progress_on_a_terminal_and_elsewhere(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(replay.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(command.time, "monotonic", lambda: now[0])
     for terminal in (False, True):
         stream = io.StringIO()
         stream.isatty = lambda terminal=terminal: terminal
-        progress = replay.Progress(40, stream)
+        progress = command.Progress(40, stream)
         for _ in range(30):
             now[0] += 0.5
             progress.step("torch.mm")
@@ -751,10 +751,10 @@ def test_progress_on_a_terminal_and_elsewhere(monkeypatch):
 
 
 def test_labels_tell_cases_apart():
-    from op_tools.case import CaseRef
+    from op_tools.reader import CaseRef
 
     def label(*refs):
-        return replay.make_labels([CaseRef("p", *facts) for facts in refs])
+        return command.make_labels([CaseRef("p", *facts) for facts in refs])
 
     assert label(("a", 7, 1), ("b", 7, 1), ("a", 7, 2)) == ["1", "1", "2"]
     assert label(("a", 7, 1), ("a", 8, 1)) == ["7/1", "8/1"]

@@ -16,17 +16,17 @@ import ditorch
 import numpy
 import pytest
 import torch
-from op_tools import repro_template
-from op_tools.case import Case, find_cases, load_case
-from op_tools.described import Described
-from op_tools.repro import ReproError, write_literal, write_repro
+from op_tools.reader import Case, find_cases, load_case
+from op_tools.reader.tagged import Described
+from op_tools.repro import ReproError, template, write_repro
+from op_tools.repro.values import write_literal
 
 CASES = pathlib.Path(__file__).parent / "fixtures" / "cases"
 
 
 def make_case(name, *args, output=None, grads=None, meta=None, run=True, **kwargs):
     """A call as a capture has it: arguments before, the result after. The gradients are ones."""
-    from op_tools.operator_lookup import find_function
+    from op_tools.replay.operator_lookup import find_function
 
     before = torch.utils._pytree.tree_map_only(torch.Tensor, lambda t: t, (args, kwargs))
     case = Case(name, before[0], before[1], output, path=f"test/{name}", meta=dict(meta or {}))
@@ -260,8 +260,8 @@ def test_in_float64_the_geometry_stays():
     base = torch.arange(12, dtype=torch.float16)
     tensors = [(0, torch.float16, (2, 2), (3, 1), 4, ""), (0, torch.float16, (3,), (2,), 1, "")]
     data = {"memory": [base.view(torch.uint8)]}
-    call = repro_template.Call("x", tensors, None, [], {}, data)
-    inputs = repro_template.Inputs(call, "cpu", True, False)
+    call = template.Call("x", tensors, None, [], {}, data)
+    inputs = template.Inputs(call, "cpu", True, False)
     a, b = inputs.tensor(0), inputs.tensor(1)
     assert a.dtype == b.dtype == torch.float64 and a.tolist() == [[4, 5], [7, 8]] and b.tolist() == [1, 3, 5]
     assert a.stride() == (3, 1) and a.untyped_storage()._cdata == b.untyped_storage()._cdata
@@ -368,12 +368,12 @@ def test_the_rule_lets_rounding_pass_and_faults_not(dtype, seed):
         @ b[i : i + 8].to(torch.complex64 if dtype.is_complex else torch.float32)
         for i in range(0, 64, 8)
     ).to(dtype)
-    assert repro_template.judge(other, native, wide, "mm")[0] == "PASS", f"seed {seed}"
+    assert template.judge(other, native, wide, "mm")[0] == "PASS", f"seed {seed}"
     u = torch.finfo(dtype).eps / 2
     residual = ((native.to(kind) - wide).abs() - 2 * u * wide.abs()).clamp(min=0).max()
     broken = wide.clone()
     broken[3, 5] += 8 * 4 * (2 * u * wide[3, 5].abs() + residual)
-    verdict, text = repro_template.judge(broken.to(dtype), native, wide, "mm")
+    verdict, text = template.judge(broken.to(dtype), native, wide, "mm")
     assert verdict == "FAIL" and "worst at [3, 5]" in text and "1 of 4096" in text
 
 
@@ -405,14 +405,14 @@ def test_float64_has_no_wider_reference(tmp_path, monkeypatch):
 )
 def test_infinities_and_nan(got, native, wide, verdict):
     got, native = torch.tensor(got, dtype=torch.float16), torch.tensor(native, dtype=torch.float16)
-    assert repro_template.judge(got, native, torch.tensor(wide, dtype=torch.float64), "exp")[0] == verdict
+    assert template.judge(got, native, torch.tensor(wide, dtype=torch.float64), "exp")[0] == verdict
 
 
 def test_whole_numbers_and_ties():
     a, b = torch.tensor([1, 2, 3]), torch.tensor([1, 3, 2])
-    assert repro_template.judge(a, a, None, "add")[0] == "PASS"
-    assert repro_template.judge(a, b, None, "add")[0] == "FAIL"
-    assert repro_template.judge(a, b, None, "argsort")[0] == "none"
+    assert template.judge(a, a, None, "add")[0] == "PASS"
+    assert template.judge(a, b, None, "add")[0] == "FAIL"
+    assert template.judge(a, b, None, "argsort")[0] == "none"
 
 
 # ---- state

@@ -10,7 +10,7 @@ import pytest
 import torch
 from conftest import child_environment, run_python
 from op_tools import OpCapture
-from op_tools.case import find_cases
+from op_tools.reader import find_cases
 from op_tools.run_op_from_data import main, make_parser
 
 

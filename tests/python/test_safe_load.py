@@ -18,9 +18,9 @@ import ditorch  # noqa: F401 (before any device is made: "cuda" is what it says)
 import numpy
 import pytest
 import torch
-from op_tools import safe_load, safe_pickle, safe_values
-from op_tools.described import Described
-from op_tools.safe_load import CaseError, Limits
+from op_tools.reader import CaseError, Limits, torch_file, values
+from op_tools.reader import limits as reading_limits
+from op_tools.reader.tagged import Described
 
 FUZZ = pathlib.Path(__file__).resolve().parents[1] / "fuzz" / "fuzz_case.py"
 FORMATS = {
@@ -40,7 +40,7 @@ def trip(request, tmp_path):
     def save_and_load(value, **options):
         path = tmp_path / "x.pth"
         torch.save(value, path, **FORMATS[request.param])
-        return safe_load.load(path, **options)
+        return torch_file.load(path, **options)
 
     return save_and_load
 
@@ -163,7 +163,7 @@ def test_a_storage_with_tensors_of_several_types(tmp_path):
         b"\x80\x02(" + tensor(b"Long", 2, [2], [1]) + tensor(b"Int", 4, [4], [1]) + b"t.",
         {"0": bytes(16)},
     )
-    a, b = safe_load.load(tmp_path / "x.pth")
+    a, b = torch_file.load(tmp_path / "x.pth")
     b[3] = 1
     assert a.tolist() == [0, 1 << 32] and stream
 
@@ -172,18 +172,18 @@ def test_devices_are_told_and_tensors_are_on_the_cpu(tmp_path):
     """Of every device, also of one that this torch does not know."""
     places = {}
     write(tmp_path / "x.pth", b"\x80\x02" + tensor(b"Float", 2, [2], [1], place="npu:3") + b".", {"0": bytes(8)})
-    got = safe_load.load(tmp_path / "x.pth", locations=places)
+    got = torch_file.load(tmp_path / "x.pth", locations=places)
     assert got.device.type == "cpu" and places == {got.untyped_storage()._cdata: "npu:3"}
     stream = b"\x80\x02ctorch\ndevice\n" + text("npu") + b"K\x02\x86R."
     write(tmp_path / "x.pth", stream)
-    assert safe_load.load(tmp_path / "x.pth") == torch.device("cuda", 2)
+    assert torch_file.load(tmp_path / "x.pth") == torch.device("cuda", 2)
 
 
 def test_generators_of_other_devices(tmp_path):
     state = tensor(b"Byte", 16, [16], [1])
     stream = b"\x80\x02ctorch\nGenerator\nctorch\ndevice\n" + text("cuda") + b"\x85R\x85RK\x00N" + state + b"\x87b."
     write(tmp_path / "x.pth", stream, {"0": bytes(16)})
-    got = safe_load.load(tmp_path / "x.pth")
+    got = torch_file.load(tmp_path / "x.pth")
     if isinstance(got, Described):
         assert got.kind == "generator" and got.facts["state"].tolist() == [0] * 16
     else:
@@ -194,7 +194,7 @@ def test_the_other_byte_order(tmp_path):
     stream = b"\x80\x02" + tensor(b"Short", 3, [3], [1]) + b"."
     data = struct.pack(">3h", 1, 2, 3) if sys.byteorder == "little" else struct.pack("<3h", 1, 2, 3)
     write(tmp_path / "x.pth", stream, {"0": data}, byteorder="big" if sys.byteorder == "little" else "little")
-    assert safe_load.load(tmp_path / "x.pth").tolist() == [1, 2, 3]
+    assert torch_file.load(tmp_path / "x.pth").tolist() == [1, 2, 3]
 
 
 def test_large_files_are_mapped_and_never_written(tmp_path):
@@ -202,7 +202,7 @@ def test_large_files_are_mapped_and_never_written(tmp_path):
     torch.save([torch.arange(2 << 20), torch.ones(3)], path)
     before = path.read_bytes()
     tracemalloc.start()
-    big, small = safe_load.load(path)
+    big, small = torch_file.load(path)
     assert tracemalloc.get_traced_memory()[1] < 4 << 20
     tracemalloc.stop()
     assert big[-1] == (2 << 20) - 1 and big.data_ptr() % 64 == 0 and small.tolist() == [1, 1, 1]
@@ -216,7 +216,7 @@ def test_vendors_names_need_no_vendor(tmp_path):
     name = b"ctorch_mlu.utils.tensor\n_rebuild_mlu_tensor\n"
     stream = b"\x80\x02" + tensor(b"Half", 3, [1, 2], [2, 1], offset=1, function=name) + b"."
     write(tmp_path / "x.pth", stream, {"0": struct.pack("<3e", 1, 2, 3)})
-    assert safe_load.load(tmp_path / "x.pth").tolist() == [[2, 3]] and "torch_mlu" not in sys.modules
+    assert torch_file.load(tmp_path / "x.pth").tolist() == [[2, 3]] and "torch_mlu" not in sys.modules
 
 
 # ---- files by hand
@@ -265,7 +265,7 @@ def refused(tmp_path, monkeypatch):
         path = write(tmp_path / "x.pth", stream, storages, **options)
         before = set(sys.modules)
         with pytest.raises(CaseError) as caught:
-            safe_load.load(path, limits)
+            torch_file.load(path, limits)
         assert set(sys.modules) == before and os.listdir(tmp_path) == ["x.pth"]
         message = str(caught.value)
         assert "\n" not in message and message.startswith(f"{path}: ") and len(message) < 2000
@@ -486,7 +486,7 @@ def test_keys_that_collide(refused):
 def test_limits_are_options(tmp_path):
     path = tmp_path / "x.pth"
     torch.save([torch.ones(1000), list(range(100)), [[[[1]]]]], path)
-    safe_load.load(path)
+    torch_file.load(path)
     for limits, words in (
         (Limits(bytes=1000), "the limit is 1000"),
         (Limits(pickle=100), "the limit is 100"),
@@ -494,10 +494,10 @@ def test_limits_are_options(tmp_path):
         (Limits(depth=3), "more than 3 levels"),
     ):
         with pytest.raises(CaseError, match=words):
-            safe_load.load(path, limits)
+            torch_file.load(path, limits)
     torch.save(torch.ones(1).expand(2000), path)
     with pytest.raises(CaseError, match="its tensors have more than 4000 bytes"):
-        safe_load.load(path, Limits(bytes=4000))
+        torch_file.load(path, Limits(bytes=4000))
 
 
 # ---- tensors outside their memory
@@ -534,7 +534,7 @@ def test_tensors_outside_their_storage(refused, tmp_path, size, stride, offset, 
     ]
     stream = b"\x80\x02" + tensor(b"Float", 8, size, stride, offset, function=name) + b"."
     if words is None:
-        assert safe_load.load(write(tmp_path / "y.pth", stream, STORAGE)).numel() == 0
+        assert torch_file.load(write(tmp_path / "y.pth", stream, STORAGE)).numel() == 0
     else:
         assert pytest.importorskip("re").search(words, refused(stream, STORAGE))
 
@@ -573,9 +573,9 @@ def test_every_span_is_that_of_torch():
                 places = [offset + i * stride[0] + j * stride[1] for i in range(size[0]) for j in range(size[1])]
                 fits = all(place < 5 for place in places)
                 try:
-                    assert safe_values.check_span(size, stride, offset, 5) == len(places)
+                    assert values.check_span(size, stride, offset, 5) == len(places)
                     assert fits
-                except safe_pickle.Refused:
+                except reading_limits.Refused:
                     assert not fits
 
 
@@ -600,7 +600,7 @@ def sparse(indices, size):
 
 def test_sparse_tensors_with_indices_outside(refused, tmp_path):
     stream, storages = sparse([0, 2], [3])
-    assert safe_load.load(write(tmp_path / "y.pth", stream, storages)).to_dense().tolist() == [0, 0, 0]
+    assert torch_file.load(write(tmp_path / "y.pth", stream, storages)).to_dense().tolist() == [0, 0, 0]
     os.remove(tmp_path / "y.pth")
     for indices, size in (([0, 3], [3]), ([-1, 0], [3]), ([0, 1 << 60], [3])):
         assert "_rebuild_sparse_tensor" in refused(*sparse(indices, size))
@@ -667,7 +667,7 @@ def patch_central(path, name, offset, form, value):
 
 def read_error(path):
     with pytest.raises(CaseError) as caught:
-        safe_load.load(path)
+        torch_file.load(path)
     reason = str(caught.value).partition(": ")[2]
     assert reason
     return reason
@@ -682,7 +682,7 @@ def archive(tmp_path):
 
 
 def test_the_archive_itself_is_sound(archive):
-    assert safe_load.load(archive) == 1
+    assert torch_file.load(archive) == 1
 
 
 @pytest.mark.parametrize(
@@ -742,7 +742,7 @@ def test_wrong_checksums_are_reported(tmp_path):
     data[place] ^= 1
     path.write_bytes(data)
     assert "is damaged (its checksum is wrong)" in read_error(path)
-    assert safe_load.load(path, verify=False)[57] != 57
+    assert torch_file.load(path, verify=False)[57] != 57
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../x", "a/../../x", "a\\b", "C:/x"])
@@ -795,7 +795,7 @@ def test_the_end_of_the_directory(archive, offset, form, value):
     struct.pack_into(form, data, len(data) - 22 + offset, value)
     archive.write_bytes(data)
     if value == before:
-        assert safe_load.load(archive) == 1
+        assert torch_file.load(archive) == 1
     else:
         assert "its archive" in read_error(archive)
 
@@ -810,7 +810,7 @@ def test_archives_with_64_bit_numbers(tmp_path):
     tail = b"PK\x05\x06" + struct.pack("<HHHHIIH", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
     path = tmp_path / "y.pth"
     path.write_bytes(data[:end] + wide + locator + tail)
-    assert safe_load.load(path) == 1
+    assert torch_file.load(path) == 1
     for place, value in ((24, 1 << 60), (32, 1 << 60), (40, 1 << 60), (48, 1 << 60)):
         broken = bytearray(wide)
         struct.pack_into("<Q", broken, place, value)
@@ -851,14 +851,14 @@ def test_what_is_no_file(tmp_path):
     assert "it is not a file" in read_error(tmp_path / "fifo")
     assert "it is not a file" in read_error("/dev/zero")
     with pytest.raises(CaseError, match=r"a\\x0ab: "):
-        safe_load.load(tmp_path / "a\nb")
+        torch_file.load(tmp_path / "a\nb")
 
 
 def test_old_streams_with_wrong_storages(tmp_path):
     path = tmp_path / "x.pth"
     torch.save([torch.arange(4.0), torch.ones(2)], path, _use_new_zipfile_serialization=False)
     data = path.read_bytes()
-    assert safe_load.load(path)[0].tolist() == [0, 1, 2, 3]
+    assert torch_file.load(path)[0].tolist() == [0, 1, 2, 3]
     place = data.rfind(struct.pack("<q", 4) + struct.pack("<f", 0))
     broken = bytearray(data)
     struct.pack_into("<q", broken, place, 1 << 60)
@@ -898,9 +898,9 @@ def test_numbers_are_exact(tmp_path):
     values = [0.1, math.inf, -0.0, 5e-324, 2**63, -(2**63), 255, 256, 65535, 65536, 2**31, -(2**31), 1 << 7990]
     for protocol in range(2, 6):
         torch.save(values, path, pickle_protocol=protocol)
-        got = safe_load.load(path)
+        got = torch_file.load(path)
         assert got == values and [type(value) for value in got] == [type(value) for value in values]
-    assert math.copysign(1, safe_load.load(path)[2]) == -1
+    assert math.copysign(1, torch_file.load(path)[2]) == -1
 
 
 # ---- fuzzing

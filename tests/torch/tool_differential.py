@@ -17,7 +17,7 @@ import sys
 
 from ditorch.device_suite.expect import tomllib
 from ditorch.device_suite.main import Progress
-from op_tools.replay_pool import Pool, PoolError
+from ditorch.worker_pool import Pool, PoolError
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXPECTATIONS = os.path.join(HERE, "tool_expect.toml")
@@ -98,7 +98,7 @@ def summarise(results, tools):
 def make_pool(options):
     words = {"device": options.device, "load": options.load, "max_samples": options.max_samples}
     command = [sys.executable, os.path.join(HERE, "tool_worker.py")]
-    return Pool(words, options.jobs, options.limit, command=command, environment=ENVIRONMENT)
+    return Pool(words, options.jobs, options.limit, command, environment=ENVIRONMENT)
 
 
 def run_all(pool, names, expectations):

@@ -393,7 +393,7 @@ def run_entry(name, table, options, tolerance):
 
 
 def main():
-    """Lines as op_tools.replay_pool speaks them: options, then tasks."""
+    """Lines as ditorch.worker_pool speaks them: options, then tasks."""
     warnings.simplefilter("ignore")
     faulthandler.enable()
     answers = os.fdopen(os.dup(1), "w", buffering=1)

@@ -1,6 +1,6 @@
 """`ditorch test-device`: PyTorch's operator database (OpInfo) on a device, against the CPU.
 
 main.py is the command; arguments.py reads its words, expect.py what a device is expected to do. A pool of processes
-(op_tools.replay_pool) runs worker.py, which checks one entry in one dtype at a time (entry.py over samples.py,
+(ditorch.worker_pool) runs worker.py, which checks one entry in one dtype at a time (entry.py over samples.py,
 compare.py and tolerance.py); report.py and junit.py tell the result. docs/test-device.md is the manual.
 """

@@ -13,6 +13,8 @@ import tempfile
 import time
 from typing import Any
 
+from ..batch_state import State, StateError
+from ..worker_pool import Pool, PoolError
 from . import report, worker
 from .arguments import Pair, UsageError, choose_pairs, parse
 from .expect import ExpectationError, Expectations, find_shipped
@@ -22,9 +24,6 @@ PROGRESS_SECONDS = 10.0
 
 def main(words: list[str], config: str | None = None, options: dict[str, str] | None = None) -> int:
     """Entry point; `config` and `options` are ditorch's own, from the words before the verb."""
-    from op_tools.replay_pool import PoolError
-    from op_tools.replay_state import StateError
-
     try:
         arguments = parse(words)
         return Run(arguments, make_environment(arguments.load, config, options or {})).main()
@@ -98,15 +97,13 @@ class Run:
             self.expectations = Expectations(options.expect)  # its mistakes are told before anything starts
 
     def main(self) -> int:
-        from op_tools.replay_pool import Pool
-
         begin = time.monotonic()
         with tempfile.NamedTemporaryFile(prefix="ditorch-notes-") as file:
             file.truncate(worker.NOTE_BYTES * worker.MOST_NOTES)
             words = {"device": self.options.device, "load": self.options.load, "notes": file.name}
             command = [sys.executable, "-W", "ignore", "-c", worker.COMMAND]
             jobs = 1 if self.options.list else self.options.jobs
-            with Pool(words, jobs, 0.0, command=command, environment=self.environment) as pool:
+            with Pool(words, jobs, 0.0, command, environment=self.environment) as pool:
                 self._prepare(pool.start())
                 if self.options.list:
                     print("\n".join(f"{pair.entry} {pair.dtype}" for pair in self.pairs))
@@ -161,8 +158,6 @@ class Run:
     # ---- the pairs
 
     def _run(self, pool: Any, notes: worker.Notes) -> list[dict[str, Any]]:
-        from op_tools.replay_state import State
-
         state = None
         if self.options.resume:
             state = State(self.options.resume, self._make_key(), "test-device")

@@ -117,10 +117,9 @@ int backward_hooks_load(void) {
 static PyMethodDef register_method = {"_register_hook", FAST(hook_register), METH_FASTCALL,
                                       "Register an autograd hook."};
 
-PyDoc_STRVAR(
-    hooks_install_doc,
-    "backward_hooks_install()\n\nRegister the tools' own autograd hooks without Python code: takes the place of "
-    "torch.autograd.Function._register_hook. Nothing when it has it already.");
+PyDoc_STRVAR(hooks_install_doc,
+             "backward_hooks_install() -> None\n\nRegister the tools' own autograd hooks without Python code: takes "
+             "the place of torch.autograd.Function._register_hook. Nothing when it has it already.");
 static PyObject *py_hooks_install(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -158,6 +157,7 @@ static PyObject *py_hooks_remove(PyObject *module, PyObject *unused) {
 
 PyMethodDef py_backward_methods[] = {
     {"backward_hooks_install", py_hooks_install, METH_NOARGS, hooks_install_doc},
-    {"backward_hooks_remove", py_hooks_remove, METH_NOARGS, "backward_hooks_remove()\n\nUndo backward_hooks_install."},
+    {"backward_hooks_remove", py_hooks_remove, METH_NOARGS,
+     "backward_hooks_remove() -> None\n\nUndo backward_hooks_install."},
     {NULL, NULL, 0, NULL},
 };

@@ -103,8 +103,9 @@ static const struct engine_tool_vtable probe_vtable = {
 };
 
 PyDoc_STRVAR(probe_doc,
-             "backward_probe(callback) -> Tool\n\nA tool for tests: callback(kind, event) with kind 'call', 'begin' or "
-             "'end' gets every event, CPU operators included; None: nothing is told, describe() counts windows.");
+             "backward_probe(callback: Callable[[str, dict[str, Any]], Any] | None, /) -> Tool\n\nA tool for tests: "
+             "callback(kind, event) with kind 'call', 'begin' or 'end' gets every event, CPU operators included; None: "
+             "nothing is told, describe() counts windows.");
 static PyObject *py_probe(PyObject *module, PyObject *callback) {
   (void)module;
   if (engine_torch_load() < 0) {

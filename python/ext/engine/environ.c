@@ -57,9 +57,9 @@ int engine_environ_refresh(void) {
 }
 
 PyDoc_STRVAR(environ_watch_doc,
-             "environ_watch(callable) -> bool\n\nCall it (no arguments; None: nothing) at the first operator after a "
-             "variable of the operator tools changed. False when changes cannot be seen: an audit hook of the program "
-             "refused ours.");
+             "environ_watch(callable: Callable[[], Any] | None, /) -> bool\n\nCall it (no arguments; None: nothing) at "
+             "the first operator after a variable of the operator tools changed. False when changes cannot be seen: an "
+             "audit hook of the program refused ours.");
 static PyObject *py_environ_watch(PyObject *module, PyObject *argument) {
   (void)module;
   if (argument != Py_None && !PyCallable_Check(argument)) {
@@ -101,6 +101,7 @@ PyMethodDef py_environ_methods[] = {
      "environ_changed() -> bool\n\nWhether a variable of the tools changed since the last refresh."},
     {"environ_generation", py_environ_generation, METH_NOARGS,
      "environ_generation() -> int\n\nChanges of the tools' variables seen so far."},
-    {"environ_refresh", py_environ_refresh, METH_NOARGS, "environ_refresh()\n\nWhat the engine does after a change."},
+    {"environ_refresh", py_environ_refresh, METH_NOARGS,
+     "environ_refresh() -> None\n\nWhat the engine does after a change."},
     {NULL, NULL, 0, NULL},
 };

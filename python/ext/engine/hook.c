@@ -167,11 +167,10 @@ static PyObject *hook_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   return py_result;
 }
 
-PyDoc_STRVAR(
-    hook_show_doc,
-    "show(func, args, kwargs={}, act=False, reference=False)\n\nCall func(*args, **kwargs) as this operator, with its "
-    "tools; "
-    "those that act in its place only with act. reference: func called once more computes what should come out.");
+PyDoc_STRVAR(hook_show_doc,
+             "show(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any] = {}, act: bool = False, "
+             "reference: bool = False, /) -> Any\n\nCall func(*args, **kwargs) as this operator, with its tools; those "
+             "that act in its place only with act. reference: func called once more computes what should come out.");
 static PyObject *py_hook_show(PyObject *self, PyObject *words) {
   PyObject *func = NULL, *args = NULL, *kwargs = NULL;
   int act = 0, reference = 0;
@@ -186,7 +185,9 @@ static PyObject *py_hook_show(PyObject *self, PyObject *words) {
                    ENGINE_CALL_HOOKED | (reference ? ENGINE_CALL_REFERENCE : 0));
 }
 
-PyDoc_STRVAR(hook_hide_doc, "hide(func, *args)\n\nCall func(*args) unseen by any tool: work of the hook's own.");
+PyDoc_STRVAR(hook_hide_doc,
+             "hide(func: Callable[..., Any], /, *args: Any) -> Any\n\nCall func(*args) unseen by any tool: work of the "
+             "hook's own.");
 static PyObject *py_hook_hide(PyObject *self, PyObject *const *words, Py_ssize_t count) {
   (void)self;
   if (count < 1) {
@@ -451,7 +452,7 @@ static int hook_set_director(PyObject *self, PyObject *value, void *unused) {
 #define FAST(function) (PyCFunction)(void (*)(void)) function
 static PyMethodDef hook_methods[] = {
     {"is_operator_name", hook_is_operator_name, METH_O | METH_STATIC,
-     "is_operator_name(name) -> bool\n\nFalse for questions and bookkeeping, which no tool looks at."},
+     "is_operator_name(name: str, /) -> bool\n\nFalse for questions and bookkeeping, which no tool looks at."},
     {"hide", FAST(py_hook_hide), METH_FASTCALL, hook_hide_doc},
     {"show", py_hook_show, METH_VARARGS, hook_show_doc},
     {"__copy__", hook_copy, METH_NOARGS, NULL},
@@ -461,13 +462,16 @@ static PyMethodDef hook_methods[] = {
 };
 
 static PyGetSetDef hook_getters[] = {
-    {"open", hook_get_open_flag, hook_set_open_flag, "Also shown to tools that were started, not attached.", NULL},
-    {"op_name", hook_get_name, NULL, "Under which the tools know it.", NULL},
-    {"func", hook_get_func, NULL, "What is wrapped.", NULL},
-    {"__wrapped__", hook_get_func, NULL, "What is wrapped.", NULL},
+    {"open", hook_get_open_flag, hook_set_open_flag, "bool: Also shown to tools that were started, not attached.",
+     NULL},
+    {"op_name", hook_get_name, NULL, "str: Under which the tools know it.", NULL},
+    {"func", hook_get_func, NULL, "Callable[..., Any]: What is wrapped.", NULL},
+    {"__wrapped__", hook_get_func, NULL, "Callable[..., Any]: What is wrapped.", NULL},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, NULL, NULL},
-    {"director", hook_get_director, hook_set_director, "Called with (hook, args, kwargs) while a tool is on.", NULL},
-    {"features", hook_get_features, hook_set_features, "Tuple of (Tool, condition or None).", NULL},
+    {"director", hook_get_director, hook_set_director,
+     "Callable[..., Any] | None: Called with (hook, args, kwargs) while a tool is on.", NULL},
+    {"features", hook_get_features, hook_set_features,
+     "tuple[tuple[Tool, Callable[..., bool] | None], ...]: Tuple of (Tool, condition or None).", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -476,7 +480,9 @@ static PyTypeObject hook_type = {
     .tp_name = "ditorch._C.Hook",
     .tp_basicsize = sizeof(struct hook),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
-    .tp_doc = "Hook(name, func)\n\nCalls func with the tools of `features` around it; binds like a function.",
+    .tp_doc =
+        "Hook(name: str, func: Callable[..., Any])\n\nCalls func with the tools of `features` around it; binds like a "
+        "function.",
     .tp_new = hook_new,
     .tp_dealloc = hook_dealloc,
     .tp_traverse = hook_traverse,

@@ -256,10 +256,10 @@ static bool option_is(PyObject *options, const char *name, const char *text) {
   return value && PyUnicode_Check(value) && PyUnicode_CompareWithASCIIString(value, text) == 0;
 }
 
-PyDoc_STRVAR(
-    log_open_doc,
-    "log_open(directory, metadata=None, options=None)\n\nOpen the process's record log; nothing when it is open. "
-    "Options: pressure ('block' or 'drop'), queue_bytes, rotate_bytes, rank, world_size.");
+PyDoc_STRVAR(log_open_doc,
+             "log_open(directory: str | PathLike[str], metadata: dict[str, str] | None = None, options: dict[str, Any] "
+             "| None = None, /) -> None\n\nOpen the process's record log; nothing when it is open. Options: pressure "
+             "('block' or 'drop'), queue_bytes, rotate_bytes, rank, world_size.");
 static PyObject *py_log_open(PyObject *module, PyObject *args) {
   PyObject *py_directory = NULL, *metadata = NULL, *options = NULL;
   if (!PyArg_ParseTuple(args, "O&|OO:log_open", PyUnicode_FSConverter, &py_directory, &metadata, &options)) {
@@ -333,7 +333,9 @@ static PyObject *py_log_counts(PyObject *module, PyObject *unused) {
                        (unsigned long long)counts.bytes, "failing", counts.failing ? Py_True : Py_False);
 }
 
-PyDoc_STRVAR(log_tool_doc, "log_tool(tool, event, text)\n\nA record about a tool itself: start, stop, step, summary.");
+PyDoc_STRVAR(log_tool_doc,
+             "log_tool(tool: str, event: str, text: str, /) -> None\n\nA record about a tool itself: start, stop, "
+             "step, summary.");
 static PyObject *py_log_tool(PyObject *module, PyObject *args) {
   (void)module;
   const char *tool = NULL, *event = NULL, *text = NULL;
@@ -353,11 +355,11 @@ static PyObject *py_log_tool(PyObject *module, PyObject *args) {
 
 PyMethodDef py_log_methods[] = {
     {"log_open", py_log_open, METH_VARARGS, log_open_doc},
-    {"log_close", py_log_close, METH_NOARGS, "log_close()\n\nWrite everything out and close."},
+    {"log_close", py_log_close, METH_NOARGS, "log_close() -> None\n\nWrite everything out and close."},
     {"log_flush", py_log_flush, METH_NOARGS,
-     "log_flush()\n\nReturn when everything recorded so far survives the process."},
-    {"log_path", py_log_path, METH_NOARGS, "log_path() -> str or None"},
-    {"log_counts", py_log_counts, METH_NOARGS, "log_counts() -> dict"},
+     "log_flush() -> None\n\nReturn when everything recorded so far survives the process."},
+    {"log_path", py_log_path, METH_NOARGS, "log_path() -> str | None"},
+    {"log_counts", py_log_counts, METH_NOARGS, "log_counts() -> dict[str, Any]"},
     {"log_tool", py_log_tool, METH_VARARGS, log_tool_doc},
     {NULL, NULL, 0, NULL},
 };

@@ -659,7 +659,9 @@ static PyObject *mode_torch_dispatch(PyObject *self, PyObject *const *words, Py_
 
 #define FAST(function) (PyCFunction)(void (*)(void)) function
 static PyMethodDef mode_methods[] = {
-    {"__torch_function__", FAST(mode_torch_function), METH_FASTCALL, "Called by torch for every function."},
+    {"__torch_function__", FAST(mode_torch_function), METH_FASTCALL,
+     "__torch_function__(function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] "
+     "| None = None, /) -> Any\n\nCalled by torch for every function."},
     {"__torch_dispatch__", FAST(mode_torch_dispatch), METH_FASTCALL, "Called by torch for every ATen operator."},
     {NULL, NULL, 0, NULL},
 };
@@ -680,7 +682,9 @@ static PyObject *empty_torch_function(PyObject *self, PyObject *const *words, Py
 }
 
 static PyMethodDef empty_methods[] = {
-    {"__torch_function__", FAST(empty_torch_function), METH_FASTCALL, "Called by torch for every function."},
+    {"__torch_function__", FAST(empty_torch_function), METH_FASTCALL,
+     "__torch_function__(function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] "
+     "| None = None, /) -> Any\n\nCalled by torch for every function."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -178,7 +178,8 @@ void engine_modules_reset(struct engine_modules *modules) {
   *modules = (struct engine_modules){0};
 }
 
-PyDoc_STRVAR(module_push_doc, "engine_module_push(path)\n\nThe forward of this module begins on this thread.");
+PyDoc_STRVAR(module_push_doc,
+             "engine_module_push(path: str, /) -> None\n\nThe forward of this module begins on this thread.");
 static PyObject *py_module_push(PyObject *module, PyObject *path) {
   (void)module;
   Py_ssize_t size = 0;
@@ -235,12 +236,12 @@ static PyObject *py_mode_is_on(PyObject *module, PyObject *unused) {
 }
 
 PyMethodDef py_stack_methods[] = {
-    {"mode_push", py_mode_push, METH_NOARGS, "mode_push()\n\nShow this thread's calls to the active tools."},
-    {"mode_pop", py_mode_pop, METH_NOARGS, "mode_pop()\n\nUndo mode_push."},
+    {"mode_push", py_mode_push, METH_NOARGS, "mode_push() -> None\n\nShow this thread's calls to the active tools."},
+    {"mode_pop", py_mode_pop, METH_NOARGS, "mode_pop() -> None\n\nUndo mode_push."},
     {"mode_is_on", py_mode_is_on, METH_NOARGS, "mode_is_on() -> bool\n\nAre this thread's calls shown to tools?"},
     {"backward_enter", py_backward_enter, METH_NOARGS, backward_enter_doc},
-    {"backward_leave", py_backward_leave, METH_O, "backward_leave(pushed)\n\nThe run ended."},
+    {"backward_leave", py_backward_leave, METH_O, "backward_leave(pushed: bool, /) -> None\n\nThe run ended."},
     {"engine_module_push", py_module_push, METH_O, module_push_doc},
-    {"engine_module_pop", py_module_pop, METH_NOARGS, "engine_module_pop()\n\nIts forward ended."},
+    {"engine_module_pop", py_module_pop, METH_NOARGS, "engine_module_pop() -> None\n\nIts forward ended."},
     {NULL, NULL, 0, NULL},
 };

@@ -355,26 +355,35 @@ static void tool_dealloc(PyObject *self) {
 }
 
 static PyMethodDef tool_methods[] = {
-    {"start", tool_start, METH_NOARGS, "Show the calls of this thread to the tool; nothing when it is active."},
-    {"attach", tool_attach, METH_NOARGS, "Like start, but only calls of a Hook that has the tool reach it."},
-    {"stop", tool_stop, METH_NOARGS, "The end of start or attach; nothing when it is not active."},
-    {"flush", tool_flush, METH_NOARGS, "Work off what is pending (device events, deferred checks)."},
-    {"set_matcher", tool_set_matcher, METH_O, "set_matcher(function): name -> bool, asked once per operator."},
-    {"set_condition", tool_set_condition, METH_O, "set_condition(function): asked with the arguments of each call."},
-    {"set_modules", tool_set_modules, METH_O, "set_modules(function): path of the nn.Module -> bool."},
-    {"set_console", tool_set_console, METH_O, "set_console(function): called with (kind, event) for each event."},
-    {"set_limits", tool_set_limits, METH_VARARGS, "set_limits(numel_min, numel_max, first)"},
-    {"set_due", tool_set_due, METH_O, "set_due(bool): is this step selected?"},
-    {"set_cpu", tool_set_cpu, METH_O, "set_cpu(bool): also calls that touch no device."},
-    {"set_aten", tool_set_aten, METH_O, "set_aten(bool): ATen operators instead of Python functions."},
-    {"counts", tool_counts, METH_NOARGS, "counts() -> dict: calls seen since the start, applied, and why not."},
-    {"describe", tool_describe, METH_NOARGS, "describe() -> dict: the tool's results."},
+    {"start", tool_start, METH_NOARGS,
+     "start() -> None\n\nShow the calls of this thread to the tool; nothing when it is active."},
+    {"attach", tool_attach, METH_NOARGS,
+     "attach() -> None\n\nLike start, but only calls of a Hook that has the tool reach it."},
+    {"stop", tool_stop, METH_NOARGS, "stop() -> None\n\nThe end of start or attach; nothing when it is not active."},
+    {"flush", tool_flush, METH_NOARGS, "flush() -> None\n\nWork off what is pending (device events, deferred checks)."},
+    {"set_matcher", tool_set_matcher, METH_O,
+     "set_matcher(function: Callable[[str], bool] | None, /) -> None\n\nName of an operator -> is it wanted? Asked "
+     "once per operator."},
+    {"set_condition", tool_set_condition, METH_O,
+     "set_condition(function: Callable[..., bool] | None, /) -> None\n\nAsked with the arguments of each call."},
+    {"set_modules", tool_set_modules, METH_O,
+     "set_modules(function: Callable[[str], bool] | None, /) -> None\n\nPath of the nn.Module -> is it wanted?"},
+    {"set_console", tool_set_console, METH_O,
+     "set_console(function: Callable[[str, dict[str, Any]], Any] | None, /) -> None\n\nCalled with (kind, event) for "
+     "each event."},
+    {"set_limits", tool_set_limits, METH_VARARGS, "set_limits(numel_min: int, numel_max: int, first: int, /) -> None"},
+    {"set_due", tool_set_due, METH_O, "set_due(on: bool, /) -> None\n\nIs this step selected?"},
+    {"set_cpu", tool_set_cpu, METH_O, "set_cpu(on: bool, /) -> None\n\nAlso calls that touch no device."},
+    {"set_aten", tool_set_aten, METH_O, "set_aten(on: bool, /) -> None\n\nATen operators instead of Python functions."},
+    {"counts", tool_counts, METH_NOARGS,
+     "counts() -> dict[str, int]\n\nCalls seen since the start, applied, and why not."},
+    {"describe", tool_describe, METH_NOARGS, "describe() -> dict[str, Any]\n\nThe tool's results."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef tool_getters[] = {
-    {"active", tool_get_active, NULL, "Between start and stop.", NULL},
-    {"kind", tool_get_kind, NULL, "observe, time, overflow, capture, compare, fallback or cast.", NULL},
+    {"active", tool_get_active, NULL, "bool: Between start and stop.", NULL},
+    {"kind", tool_get_kind, NULL, "str: observe, time, overflow, capture, compare, fallback or cast.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -384,7 +393,7 @@ PyTypeObject engine_tool_type = {
     .tp_basicsize = sizeof(struct engine_tool),
     .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC,
     .tp_doc =
-        "Tool(kind, options={})\n\nA tool around operator calls: observe, time, overflow, "
+        "Tool(kind: str, options: dict[str, Any] = {}, /)\n\nA tool around operator calls: observe, time, overflow, "
         "capture, compare, fallback or cast.",
     .tp_new = tool_new,
     .tp_dealloc = tool_dealloc,
@@ -463,14 +472,15 @@ static PyObject *py_engine_classify(PyObject *module, PyObject *name) {
 
 PyMethodDef py_engine_methods[] = {
     {"engine_classify", py_engine_classify, METH_O,
-     "engine_classify(name) -> dict\n\nWhat an operator's name says: view, transfer, random, uninitialised, "
-     "collective."},
+     "engine_classify(name: str, /) -> dict[str, Any]\n\nWhat an operator's name says: view, transfer, random, "
+     "uninitialised, collective."},
     {"engine_facts", py_engine_facts, METH_NOARGS,
-     "engine_facts() -> dict\n\nHow tensors are read: exchange (DLPack's C API), layout (torch's tensor objects)."},
+     "engine_facts() -> dict[str, Any]\n\nHow tensors are read: exchange (DLPack's C API), layout (torch's tensor "
+     "objects)."},
     {"engine_step", py_engine_step, METH_NOARGS,
      "engine_step() -> int\n\nThe next iteration begins; returns its number."},
     {"engine_get_step", py_engine_get_step, METH_NOARGS,
      "engine_get_step() -> int\n\nThe number of the iteration, from 0."},
-    {"engine_invalidate", py_engine_invalidate, METH_NOARGS, "engine_invalidate()\n\nAsk the matchers again."},
+    {"engine_invalidate", py_engine_invalidate, METH_NOARGS, "engine_invalidate() -> None\n\nAsk the matchers again."},
     {NULL, NULL, 0, NULL},
 };

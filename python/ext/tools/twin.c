@@ -521,6 +521,7 @@ static PyObject *py_tools_twin(PyObject *module, PyObject *args, PyObject *kwarg
 
 PyMethodDef py_twin_methods[] = {
     {"tools_twin", (PyCFunction)(void (*)(void))py_tools_twin, METH_VARARGS | METH_KEYWORDS,
-     "tools_twin(args, attached=False, copy_cpu=False) -> tuple\n\nArguments with CPU twins in the tensors' places."},
+     "tools_twin(args: tuple[Any, ...], attached: bool = False, copy_cpu: bool = False) -> tuple[Any, "
+     "...]\n\nArguments with CPU twins in the tensors' places."},
     {NULL, NULL, 0, NULL},
 };

@@ -129,8 +129,8 @@ static int arguments_build(struct arguments *a, struct capture_item *item) {
 }
 
 PyDoc_STRVAR(write_doc,
-             "capture_write(path, name, args, kwargs, identifier) -> int\n\n"
-             "Write one item as a .pth file with its .json, atomically; bytes written.");
+             "capture_write(path: str | PathLike[str], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], "
+             "identifier: str, /) -> int\n\nWrite one item as a .pth file with its .json, atomically; bytes written.");
 static PyObject *py_capture_write(PyObject *module, PyObject *args) {
   struct arguments a = {0};
   PyObject *py_path = NULL;
@@ -183,8 +183,8 @@ static PyObject *parts_make(const struct capture_item *item) {
 }
 
 PyDoc_STRVAR(parts_doc,
-             "capture_parts(name, args, kwargs, identifier) -> (pickle, json, [storages])\n\n"
-             "One item as its parts, without a file.");
+             "capture_parts(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], identifier: str, /) -> "
+             "tuple[bytes, str, list[bytes]]\n\nOne item as its parts, without a file.");
 static PyObject *py_capture_parts(PyObject *module, PyObject *args) {
   (void)module;
   struct arguments a = {0};

@@ -1,7 +1,7 @@
 /// Pickle streams (protocol 2) of captured calls, in the form that plain torch.load(weights_only=True) reads.
 ///
 /// Only opcodes and globals that torch's restricted loader allows are written. Values that have no such form become
-/// dictionaries with the key "__ditorch__", the tag; docs/tools/capture.md lists them. Tensors are
+/// dictionaries with the key "__ditorch__", the tag; docs/tools/case-files.md lists them. Tensors are
 /// torch._utils._rebuild_tensor_v2 over persistent ids ("storage", class, key, location, numel), key being the number
 /// of the blob in struct capture_blobs. Nothing here runs the loader's side. Needs the GIL and the engine's guard.
 #ifndef DIT_EXT_PICKLE_H

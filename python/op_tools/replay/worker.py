@@ -1,6 +1,6 @@
 """One case at a time: what `ditorch replay` does with it, and the process that does it for others.
 
-As a process (python -m op_tools.replay_worker): standard input brings lines of JSON, first the options, then tasks;
+As a process (python -m op_tools.replay.worker): standard input brings lines of JSON, first the options, then tasks;
 standard output answers each with one line. Whatever operators print goes to standard error. The end of the input is the
 end of the process. A case that kills the process, or hangs, costs this process alone.
 """
@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Any
 
-from .replay_report import clean
+from .report import clean
 
 PARTS = ("accuracy", "speed", "memory")
 
@@ -36,7 +36,7 @@ def run_task(task: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     answer: dict[str, Any] = {"index": task["index"], "name": "", "error": None}
     stage, case = "load", None
     try:
-        from .case import CaseRef, load_case
+        from ..reader import CaseRef, load_case
 
         case = load_case(CaseRef(**task["ref"]))
         answer["name"] = case.name
@@ -73,20 +73,20 @@ def describe_error(error: BaseException, stage: str) -> dict[str, str]:
 
 
 def _make_runner(case: Any, device: str, options: dict[str, Any]) -> Any:
-    from .op_runner import OpRunner
+    from ..op_runner import OpRunner
 
     return OpRunner(case, device=device, modules=options["modules"], quiet=True)
 
 
 def _do_accuracy(case: Any, device: str, options: dict[str, Any]) -> list[dict[str, Any]]:
-    from . import replay_accuracy
+    from . import accuracy
 
-    references = replay_accuracy.References(case, options["forward_only"], tuple(options["modules"]))
-    return replay_accuracy.check(_make_runner(case, device, options), options["against"], references)
+    references = accuracy.References(case, options["forward_only"], tuple(options["modules"]))
+    return accuracy.check(_make_runner(case, device, options), options["against"], references)
 
 
 def _do_speed(case: Any, device: str, options: dict[str, Any]) -> dict[str, Any]:
-    from .replay_measure import measure_speed
+    from .measure import measure_speed
 
     return measure_speed(
         _make_runner(case, device, options),
@@ -98,7 +98,7 @@ def _do_speed(case: Any, device: str, options: dict[str, Any]) -> dict[str, Any]
 
 
 def _do_memory(case: Any, device: str, options: dict[str, Any]) -> dict[str, Any] | None:
-    from .replay_measure import measure_memory
+    from .measure import measure_memory
 
     return measure_memory(_make_runner(case, device, options), options["forward_only"])
 

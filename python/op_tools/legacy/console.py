@@ -19,26 +19,26 @@ from typing import Any
 
 import torch
 
-from .containers import traverse_container
-from .pretty_print import dict_data_list_to_table, packect_data_to_dict_list
-from .save_op_args import serialize_args_to_dict
-from .utils import is_inf_or_nan, is_readable, wants_stack, write_stack
+from ..containers import traverse_container
+from ..pretty_print import dict_data_list_to_table, packect_data_to_dict_list
+from ..save_op_args import serialize_args_to_dict
+from ..utils import is_inf_or_nan, is_readable, wants_stack, write_stack
 
-_GAP = "\n\n\n"
+GAP = "\n\n\n"
 
 
-def _args_rows(label: str, *args: Any, **kwargs: Any) -> list[dict]:
+def args_rows(label: str, *args: Any, **kwargs: Any) -> list[dict]:
     return packect_data_to_dict_list(label, serialize_args_to_dict(*args, **kwargs))
 
 
-def _table(rows: list[dict]) -> str:
+def table(rows: list[dict]) -> str:
     return str(dict_data_list_to_table(rows))
 
 
 def _forward_table(event: dict) -> str:
     name = event["name"]
-    rows = _args_rows(f"{name} inputs", *event["args"], **(event["kwargs"] or {}))
-    return _table(rows + _args_rows(f"{name} outputs", event["result"]))
+    rows = args_rows(f"{name} inputs", *event["args"], **(event["kwargs"] or {}))
+    return table(rows + args_rows(f"{name} outputs", event["result"]))
 
 
 # ---- features of tensors
@@ -141,7 +141,7 @@ class ObserveConsole(Console):
     hook = "OpObserveHook"
 
     def forward(self, event: dict) -> str:
-        return f"{_GAP}{event['name']}  {event['id']}\n{event['location']}\n{_forward_table(event)}\n{_GAP}"
+        return f"{GAP}{event['name']}  {event['id']}\n{event['location']}\n{_forward_table(event)}\n{GAP}"
 
 
 class OverflowConsole(Console):
@@ -151,17 +151,17 @@ class OverflowConsole(Console):
         name = event["name"]
         features = [_feature_row(f"{name} input[{i}]", v) for i, v in enumerate(traverse_container(event["args"]))]
         features += [_feature_row(f"{name} output[{i}]", v) for i, v in enumerate(traverse_container(event["result"]))]
-        head = f"{_GAP}{name}    forward_id: {event['id']}\n{event['location']}\n"
-        return f"{head}{_forward_table(event)}\n{_table(features)}\n{_GAP}"
+        head = f"{GAP}{name}    forward_id: {event['id']}\n{event['location']}\n"
+        return f"{head}{_forward_table(event)}\n{table(features)}\n{GAP}"
 
     def backward(self, event: dict) -> str:
         name, inputs, outputs = event["name"], event["grad_inputs"], event["grad_outputs"]
-        rows = _args_rows(f"{name} grad_output", *outputs) + _args_rows(f"{name} grad_inputs", *inputs)
+        rows = args_rows(f"{name} grad_output", *outputs) + args_rows(f"{name} grad_inputs", *inputs)
         values = [(f"grad_inputs[{i}]", v) for i, v in enumerate(inputs)]
         values += [(f"grad_outputs[{i}]", v) for i, v in enumerate(outputs)]
         features = [_feature_row(f"{name} {label}", v) for label, v in values if isinstance(v, torch.Tensor)]
-        head = f"{_GAP}{name}     forward_id: {event['id']}\n{event['location']}\n"
-        return f"{head}{_table(rows)}\n{_table(features)}\n"
+        head = f"{GAP}{name}     forward_id: {event['id']}\n{event['location']}\n"
+        return f"{head}{table(rows)}\n{table(features)}\n"
 
 
 class CaptureConsole(Console):
@@ -177,9 +177,9 @@ class CaptureConsole(Console):
     def backward(self, event: dict) -> str:
         key, saved = self._extra(event)
         name = event["name"]
-        rows = _args_rows(f"{name} grad_output", *event["grad_outputs"])
-        rows += _args_rows(f"{name} grad_inputs", *event["grad_inputs"])
-        return f"{saved}{name} forward_id:{key}\n{_table(rows)} \n\n\n\n\n"
+        rows = args_rows(f"{name} grad_output", *event["grad_outputs"])
+        rows += args_rows(f"{name} grad_inputs", *event["grad_inputs"])
+        return f"{saved}{name} forward_id:{key}\n{table(rows)} \n\n\n\n\n"
 
     @staticmethod
     def _extra(event: dict) -> tuple[str, str]:
@@ -224,16 +224,16 @@ class TimeConsole(Console):
 
     def forward(self, event: dict) -> str:
         elapsed = self._elapsed(event, "forward_elasped")
-        head = f"{_GAP}{event['name']}    forward_id: {event['id']}\n{event['location']}\n"
-        text = f"{head}{_forward_table(event)}\n{_table([elapsed])}\n{_GAP}"
+        head = f"{GAP}{event['name']}    forward_id: {event['id']}\n{event['location']}\n"
+        text = f"{head}{_forward_table(event)}\n{table([elapsed])}\n{GAP}"
         inputs = serialize_args_to_dict(*event["args"], **(event["kwargs"] or {}))
         return text + self._keep({**elapsed, "input": inputs, "output": serialize_args_to_dict(event["result"])})
 
     def backward(self, event: dict) -> str:
         name, inputs, outputs = event["name"], event["grad_inputs"], event["grad_outputs"]
         elapsed = self._elapsed(event, "backward_elasped")
-        rows = _args_rows(f"{name} grad_outputs", outputs) + _args_rows(f"{name} grad_inputs", inputs)
-        text = f"\n\n {name}    forward_id: {event['id']}\n{_table(rows)}\n{_table([elapsed])} \n\n\n"
+        rows = args_rows(f"{name} grad_outputs", outputs) + args_rows(f"{name} grad_inputs", inputs)
+        text = f"\n\n {name}    forward_id: {event['id']}\n{table(rows)}\n{table([elapsed])} \n\n\n"
         texts = {"grad_inputs": serialize_args_to_dict(inputs), "grad_outputs": serialize_args_to_dict(outputs)}
         return text + self._keep({**elapsed, **texts})
 
@@ -257,7 +257,7 @@ class TimeConsole(Console):
         rows, self._rows = list(self._rows.values()), {}
         if not rows:
             return ""
-        text = _table([{column: row.get(column, "-") for column in TIME_COLUMNS} for row in rows]) + "\n"
+        text = table([{column: row.get(column, "-") for column in TIME_COLUMNS} for row in rows]) + "\n"
         try:
             path = self._save(rows)
         except OSError as error:  # the disk's trouble is not the program's
@@ -282,9 +282,9 @@ CONSOLES: dict[str, type[Console]] = {
 
 
 _ACTING = {
-    "cast": ("legacy_cast", "CastConsole"),
-    "compare": ("legacy_compare", "CompareConsole"),
-    "fallback": ("legacy_act", "FallbackConsole"),
+    "cast": ("dtype_cast", "CastConsole"),
+    "compare": ("autocompare", "CompareConsole"),
+    "fallback": ("fallback", "FallbackConsole"),
 }
 """Consoles of the tools that act, in modules of their own."""
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from .containers import traverse_container
+from ..containers import traverse_container
 
 _SPACES = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
 """Of torch._C: where native functions are."""
@@ -160,7 +160,7 @@ def _is_native(found: Any) -> bool:
 
 
 def _find_foreign(space: str, last: str, modules: Sequence[str]) -> Callable[..., Any] | None:
-    from .utils import get_function_from_string
+    from ..utils import get_function_from_string
 
     if not any(space == module or space.startswith(module + ".") for module in modules):
         return None

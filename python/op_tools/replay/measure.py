@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from ..containers import traverse_container
+from ..op_runner import OpRunner
 from .call_state import get_module
-from .containers import traverse_container
-from .op_runner import OpRunner
 
 FLUSH_BYTES = 256 << 20
 """Written between runs with a cache flush: more than the last-level caches that are known."""

@@ -2,8 +2,8 @@
 
 `write_repro` makes repro.py (the call, readable, and the rule of the verdict), data.pt (bytes, read with
 weights_only=True) and README.md. Names and values of the capture get into the script as literals only; a function that
-is not an operator is refused, unless the user names its package. Depends on: case, operator_lookup, repro_values,
-repro_template.
+is not an operator is refused, unless the user names its package. Depends on: reader,
+replay.operator_lookup, values, template.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 import torch
 
-from . import repro_template
-from .case import Case
-from .containers import traverse_container
-from .operator_lookup import LookupFailure, check_arguments, find_function
-from .repro_values import Parts, ReproError, Writer, is_dotted, is_tensor, write_literal
-from .safe_pickle import one_line
+from ..containers import traverse_container
+from ..reader import Case
+from ..reader.limits import one_line
+from ..replay.operator_lookup import LookupFailure, check_arguments, find_function
+from . import template
+from .values import Parts, ReproError, Writer, is_dotted, is_tensor, write_literal
 
 __all__ = ["ReproError", "write_literal", "write_repro"]
 
@@ -50,7 +50,7 @@ def write_repro(
         os.makedirs(directory, exist_ok=True)
         torch.save(call.data, os.path.join(directory, "data.pt"))
     except (RuntimeError, TypeError, ValueError) as error:
-        reason = repro_template.get_line(error)
+        reason = template.get_line(error)
         raise ReproError(f"{one_line(case.path)}: cannot be exported: {one_line(reason)}") from error
     for name, text in (("repro.py", script), ("README.md", readme)):
         with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
@@ -58,12 +58,12 @@ def write_repro(
     return {"folder": os.fspath(directory), "verdict": verdict, "lines": lines}
 
 
-def _make_call(case: Case) -> tuple[repro_template.Call, str, str]:
+def _make_call(case: Case) -> tuple[template.Call, str, str]:
     """The call, and its args and kwargs as text."""
     writer = Writer(case)
     args, kwargs = writer.write(tuple(case.args)), writer.write(dict(case.kwargs))
     grads = [writer.parts.add_tensor(g, False) if is_tensor(g) else None for g in _flatten(case.grad_outputs)]
-    call = repro_template.Call(
+    call = template.Call(
         case.name,
         writer.parts.tensors,
         lambda inputs: (writer.make(tuple(case.args), inputs), writer.make(dict(case.kwargs), inputs)),
@@ -128,7 +128,7 @@ def _match_gradients(case: Case, parts: Parts) -> tuple[list[int], list[Any]]:
 
 
 def _settle(value: Any) -> Any:
-    return repro_template.to_cpu(value).clone() if is_tensor(value) and not value.is_meta else value
+    return template.to_cpu(value).clone() if is_tensor(value) and not value.is_meta else value
 
 
 def _make_state(case: Case) -> dict[str, Any]:
@@ -159,30 +159,30 @@ def _needs_grad(case: Case) -> bool:
     return not results or any(t.requires_grad for t in results)
 
 
-def _judge(call: repro_template.Call) -> tuple[str, list[str]]:
+def _judge(call: template.Call) -> tuple[str, list[str]]:
     """The captured results against the CPU of this machine; nothing where that cannot be."""
-    captured = repro_template.get_captured(call)
+    captured = template.get_captured(call)
     if not captured:
         return "", []
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), torch.random.fork_rng(devices=[]):
-            facts = repro_template.references(call)
-            failed = repro_template.compare(call, captured, (), "", facts)
+            facts = template.references(call)
+            failed = template.compare(call, captured, (), "", facts)
     except Exception as error:  # an operator of a package that is not here, or anything that the operator says
-        return "", [f"not judged: {one_line(repro_template.explain(error))}"]
+        return "", [f"not judged: {one_line(template.explain(error))}"]
     lines = [line.strip() for line in output.getvalue().splitlines() if line.strip()]
     return ("FAIL" if failed else "PASS"), lines
 
 
 def _get_body() -> str:
     """The template from its mark on."""
-    with open(repro_template.__file__, encoding="utf-8") as file:
+    with open(template.__file__, encoding="utf-8") as file:
         text = file.read()
     return text.partition("# begin\n")[2]
 
 
-def _write_script(call: repro_template.Call, args: str, kwargs: str, device: str) -> str:
+def _write_script(call: template.Call, args: str, kwargs: str, device: str) -> str:
     body = _get_body().rstrip()
     imports, _, rest = body.partition("import torch\n")
     collections = "import collections\n" if "collections.OrderedDict(" in args + kwargs else ""
@@ -243,7 +243,7 @@ def _write_state(state: dict[str, Any]) -> str:
     return "{" + ", ".join(parts) + "}"
 
 
-def _write_readme(case: Case, call: repro_template.Call, device: str, lines: list[str]) -> str:
+def _write_readme(case: Case, call: template.Call, device: str, lines: list[str]) -> str:
     rows = ["| tensor | dtype | shape | strides | offset | flags |", "|---|---|---|---|---|---|"]
     for number, recipe in enumerate(call.tensors):
         if recipe[0] == "whole":

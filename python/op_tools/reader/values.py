@@ -1,6 +1,6 @@
 """Small values of captured files, and the checks that they and tensors share: ranges, devices, generators, arrays.
 
-Depends on: safe_pickle, described.
+Depends on: limits, tagged.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from .described import Described
-from .safe_pickle import Budget, Buildable, Refused, one_line
+from .limits import Budget, Buildable, Refused, one_line
+from .tagged import Described
 
 MAX_DIMS = 64
 INT64 = 1 << 63

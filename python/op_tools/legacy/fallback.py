@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .legacy import _GAP, Console, _args_rows, _table
+from .console import GAP, Console, args_rows, table
 
 _CAST = {torch.float16: torch.float32, torch.bfloat16: torch.float32}
 
@@ -20,9 +20,9 @@ class FallbackConsole(Console):
             return ""
         name = event["name"]
         info = f"cpu_dtype_cast_info: {_CAST}" if extra["cast"] else ""
-        rows = _args_rows(f"{name} input(device)", *event["args"], **(event["kwargs"] or {}))
-        rows += _args_rows(f"{name} input(cpu)", *extra["args"], **(extra["kwargs"] or {}))
-        rows += _args_rows(f"{name} output(device)", event["result"])
-        rows += _args_rows(f"{name} output(cpu)", extra["result"])
-        head = f"{_GAP}fallback    {name}    forward_id: {event['id']}  {info}\n{event['location']}\n"
-        return f"{head}{_table(rows)}\n{_GAP}"
+        rows = args_rows(f"{name} input(device)", *event["args"], **(event["kwargs"] or {}))
+        rows += args_rows(f"{name} input(cpu)", *extra["args"], **(extra["kwargs"] or {}))
+        rows += args_rows(f"{name} output(device)", event["result"])
+        rows += args_rows(f"{name} output(cpu)", extra["result"])
+        head = f"{GAP}fallback    {name}    forward_id: {event['id']}  {info}\n{event['location']}\n"
+        return f"{head}{table(rows)}\n{GAP}"

@@ -12,7 +12,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -93,20 +92,18 @@ class _Worker:
 
 
 class Pool:
-    """`words`: options of `python -m ditorch` that the workers are started with; or `command`: another worker that
-    speaks the same lines (replay_worker.py), and `environment`: what it sees besides that of this process."""
+    """`command` starts a worker: lines of JSON on its standard input, first `options`, then tasks; it answers the
+    options with {"ready": facts} and each task with one line. `environment`: what it sees besides this process's."""
 
     def __init__(
         self,
         options: dict[str, Any],
         jobs: int,
         timeout: float,
-        words: Sequence[str] = (),
-        command: Sequence[str] = (),
+        command: Sequence[str],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        own = [sys.executable, "-m", "ditorch", *words, "--set", "banner=0", "-m", "op_tools.replay_worker"]
-        self._command = list(command) or own
+        self._command = list(command)
         self._environment = {**make_environment(), **(environment or {})}
         self._options = options
         self._jobs = jobs

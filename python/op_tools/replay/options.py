@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .replay_worker import PARTS
+from .worker import PARTS
 
 ROLES = {"device": ("plain", "device"), "cpu": ("plain", "cpu"), "all": ("plain", "device", "cpu")}
 WORDS = ("cpu", "fp64", "stored")

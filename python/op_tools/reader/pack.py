@@ -2,7 +2,7 @@
 
 Nothing is unpacked to disk. A frame is believed only when its marker, checksum and sizes are right; damage is passed
 over, as in libdit's reader. Work is bounded by a few times the size of the file, whatever its frames claim. Depends on:
-safe_load.
+torch_file.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from .safe_load import Limits, load_parts, open_bytes
-from .safe_pickle import Refused, one_line
+from .limits import Refused, one_line
+from .torch_file import Limits, load_parts, open_bytes
 
 MAGIC = b"\x8aDPACK\r\n"
 MARKER = b"\xc3\x7a\xd0\xa5"

@@ -1,7 +1,7 @@
 """Where the parts of one captured call are: a folder of files, one file, or a container.
 
 A part is "input", "output", "grad_inputs" ...; reading one gives the dictionary in it, with tensors on the CPU. Depends
-on: safe_load, case_pack.
+on: torch_file, pack.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 from dataclasses import replace
 from typing import Any
 
-from .case_pack import Pack
-from .safe_load import Limits, load, open_bytes, refuse
+from .pack import Pack
+from .torch_file import Limits, load, open_bytes, refuse
 
 PACK, FILE = ".dpack", ".pth"
 MAX_JSON = 16 << 20

@@ -2,7 +2,7 @@
 constructors it is given.
 
 What a stream may contain is what captures contain. Instructions that import, extend or use objects of the reader's
-process are not there. Depends on: safe_pickle.
+process are not there. Depends on: limits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from .safe_pickle import (
+from .limits import (
     IGNORED,
     MAX_COLLIDING,
     MAX_DIGITS,

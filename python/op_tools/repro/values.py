@@ -17,10 +17,10 @@ from typing import Any
 
 import torch
 
-from .case import Case, CaseError
-from .containers import traverse_container
-from .described import Described
-from .safe_pickle import one_line
+from ..containers import traverse_container
+from ..reader import Case, CaseError
+from ..reader.limits import one_line
+from ..reader.tagged import Described
 
 _DEVICE = re.compile(
     r"(?!cpu|meta)(cuda|npu|mlu|musa|xpu|hpu|mps|xla|privateuseone|sdaa|gcu|supa|dipu)(:\d+)?", re.ASCII

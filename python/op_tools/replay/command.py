@@ -1,7 +1,7 @@
 """`ditorch replay`: captured operator calls once more, judged for accuracy, speed and memory.
 
-A batch is a list of independent tasks, one per case and device. They run in worker processes (replay_pool.py), their
-answers go to the state file when there is one (replay_state.py), then to the report (replay_report.py). With several
+A batch is a list of independent tasks, one per case and device. They run in worker processes (ditorch.worker_pool),
+their answers go to the state file when there is one (ditorch.batch_state), then to the report (report.py). With several
 workers the times are taken afterwards, by one worker alone. Nothing here touches a device: workers do.
 """
 
@@ -19,9 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from . import replay_pool, replay_report, replay_state
-from .replay_options import ROLES, WORDS, UsageError, parse
-from .replay_worker import PARTS, prepare, run_task
+from ditorch import batch_state, worker_pool
+
+from . import report
+from .options import ROLES, WORDS, UsageError, parse
+from .worker import PARTS, prepare, run_task
 
 PROGRESS_SECONDS = 10.0
 
@@ -31,7 +33,7 @@ PROGRESS_SECONDS = 10.0
 
 def choose_cases(options: argparse.Namespace) -> list[Any]:
     """What is there and was asked for. UsageError when that is nothing."""
-    from .case import CaseError, find_cases
+    from ..reader import CaseError, find_cases
 
     try:
         found = list(find_cases(options.path))
@@ -130,7 +132,7 @@ class Batch:
     def run(self) -> None:
         state = None
         if self.options.resume is not None:
-            state = replay_state.State(self.options.resume, self._make_key())
+            state = batch_state.State(self.options.resume, self._make_key())
         try:
             phases = self._plan()
             progress = Progress(sum(len(tasks) for tasks, _ in phases))
@@ -159,7 +161,7 @@ class Batch:
         ]
 
     def _run_phase(
-        self, tasks: list[dict[str, Any]], jobs: int, state: replay_state.State | None, progress: Progress
+        self, tasks: list[dict[str, Any]], jobs: int, state: batch_state.State | None, progress: Progress
     ) -> None:
         waiting = []
         for task in tasks:
@@ -188,9 +190,9 @@ class Batch:
             if "error" in facts:
                 raise UsageError(facts["error"])
             self.facts = facts
-            yield from replay_pool.run_here(tasks, lambda task: run_task(task, work))
+            yield from worker_pool.run_here(tasks, lambda task: run_task(task, work))
             return
-        with replay_pool.Pool(work, jobs, self.options.timeout, self._make_words()) as pool:
+        with worker_pool.Pool(work, jobs, self.options.timeout, self._make_command()) as pool:
             for task, answer in pool.run(tasks):
                 self.facts = pool.facts
                 yield task, answer
@@ -210,12 +212,12 @@ class Batch:
             "threads": max((os.cpu_count() or 1) // jobs, 1) if jobs > 1 else 0,
         }
 
-    def _make_words(self) -> list[str]:
-        """Of `python -m ditorch`, for the workers."""
+    def _make_command(self) -> list[str]:
+        """A worker (worker.py), with the same options of ditorch."""
         words = ["--config", self.config] if self.config is not None else []
-        for name, value in self.settings.items():
+        for name, value in {**self.settings, "banner": "0"}.items():
             words += ["--set", f"{name}={value}"]
-        return words
+        return [sys.executable, "-m", "ditorch", *words, "-m", "op_tools.replay.worker"]
 
     def _take(self, task: dict[str, Any], answer: dict[str, Any], progress: Progress) -> None:
         entry = self.entries[task["index"]]
@@ -250,10 +252,10 @@ class Batch:
         options = {
             key: value for key, value in vars(self.options).items() if not callable(value) and key != "directory"
         }
-        return replay_report.clean(
+        return report.clean(
             {
-                "format": replay_report.FORMAT,
-                "version": replay_report.VERSION,
+                "format": report.FORMAT,
+                "version": report.VERSION,
                 "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
                 "ditorch": _C.version(),
                 "torch": self.facts.get("torch") or _get_torch_version(),
@@ -262,15 +264,15 @@ class Batch:
                 "devices": {name: self.facts.get("devices", {}).get(name, "") for name in self.options.device},
                 "options": options,
                 "cases": [{**entry, "path": entry["ref"]["path"]} for entry in self.entries],
-                "summary": replay_report.summarise(self.entries),
-                "exit_status": replay_report.get_exit_status(self.entries),
+                "summary": report.summarise(self.entries),
+                "exit_status": report.get_exit_status(self.entries),
             }
         )
 
 
 def _name_task(task: dict[str, Any]) -> tuple[str, str]:
     path = task["ref"]["path"]
-    return f"{path} on {task['device']}: {'+'.join(task['parts'])}", replay_state.make_stamp(path)
+    return f"{path} on {task['device']}: {'+'.join(task['parts'])}", batch_state.make_stamp(path)
 
 
 def _get_torch_version() -> str:
@@ -296,22 +298,22 @@ def _report(batch: Batch) -> None:
         if options.json == "-":
             sys.stdout.write(text)
             return
-        replay_report.write_atomic(options.json, text)
-    rows, left_out = replay_report.choose_rows(batch.entries, options.rows)
-    print(replay_report.make_table(rows, options.device, options.parts))
+        report.write_atomic(options.json, text)
+    rows, left_out = report.choose_rows(batch.entries, options.rows)
+    print(report.make_table(rows, options.device, options.parts))
     if left_out:
         print(f"{left_out:,} more rows; --rows 0 shows all")
     print()
-    for line in replay_report.tell_findings(batch.entries):
+    for line in report.tell_findings(batch.entries):
         print(line)
     devices = dict.fromkeys(options.device, "")
-    print(replay_report.tell_summary(replay_report.summarise(batch.entries), devices))
+    print(report.tell_summary(report.summarise(batch.entries), devices))
 
 
 def _export(options: argparse.Namespace, refs: Sequence[Any]) -> int:
     """One case: into DIR itself; several: a folder for each."""
-    from .case import CaseError, load_case
-    from .repro import write_repro
+    from ..reader import CaseError, load_case
+    from ..repro import write_repro
 
     failed = 0
     for ref, label in zip(refs, make_labels(refs), strict=True):
@@ -331,7 +333,7 @@ def _export(options: argparse.Namespace, refs: Sequence[Any]) -> int:
 
 def main(words: Sequence[str], config: str | None = None, settings: dict[str, str] | None = None) -> int:
     """`ditorch replay ...`; `config` and `settings` are the options of ditorch that stood before the verb. The exit
-    status: see replay_options.EPILOG."""
+    status: see options.EPILOG."""
     try:
         options = parse(words)
     except SystemExit as end:
@@ -350,8 +352,8 @@ def main(words: Sequence[str], config: str | None = None, settings: dict[str, st
             _say("interrupted" + ("; --resume goes on from here" if options.resume else ""))
             return 130
         _report(batch)
-        return replay_report.get_exit_status(batch.entries)
-    except (UsageError, replay_pool.PoolError, replay_state.StateError) as error:
+        return report.get_exit_status(batch.entries)
+    except (UsageError, worker_pool.PoolError, batch_state.StateError) as error:
         _say(str(error))
         return 2
     except BrokenPipeError:
@@ -359,7 +361,3 @@ def main(words: Sequence[str], config: str | None = None, settings: dict[str, st
     except OSError as error:
         _say(f"replay failed: {error}")
         return 2
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from .containers import map_container, traverse_container
-from .described import Described
+from ..containers import map_container, traverse_container
+from ..reader.tagged import Described
 
 WIDE = {
     **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), torch.float64),
@@ -330,7 +330,7 @@ def _find_described(value: Any, depth: int = 0) -> Described | None:
 
 
 def _names_device(text: str) -> bool:
-    from .utils import _device_of_text
+    from ..utils import _device_of_text
 
     device = _device_of_text(text)
     return device is not None and device.type not in ("cpu", "meta")

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from .containers import traverse_container
-from .legacy import _GAP, Console, _table
+from ..containers import traverse_container
+from .console import GAP, Console, table
 
 
 def _places(values: Iterable[Any]) -> Iterator[int]:
@@ -32,7 +32,7 @@ class CastConsole(Console):
         places = list(_places(traverse_container(event["result"])))
         rows += self._rows(event["name"], "output", extra["outputs"], places, extra["config"])
         head = f"\n\n cast_dtype    {event['name']}   forward_id: {event['id']}\n{event['location']}\n"
-        return f"{head}{_table(rows)}\n{_GAP}"
+        return f"{head}{table(rows)}\n{GAP}"
 
     @staticmethod
     def _rows(name: str, what: str, casts: list[tuple[int, str, str]], places: list[int], config: str) -> list[dict]:

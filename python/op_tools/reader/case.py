@@ -1,9 +1,9 @@
 """Captured operator calls of every age: what lies below a path, and one call as values.
 
-`find_cases` looks at names (and at the lists of containers and logs); `load_case` reads one call. Nothing in a file is
-executed or imported (safe_load). Everything comes back on the CPU, with strides, offsets and sharing between the
-tensors of one file kept; `meta["devices"]` tells where the tensors were. docs/tools/case-files.md lists the layouts.
-Depends on: safe_load, case_pack, described; ditorch for record logs alone.
+`find_cases` looks at names (and at the lists of containers and logs); `load_case` reads one call, `load_item` one file.
+Nothing in a file is executed or imported (torch_file). Everything comes back on the CPU, with strides, offsets and
+sharing between the tensors of one file kept; `meta["devices"]` tells where the tensors were. docs/tools/case-files.md
+lists the layouts. Depends on: torch_file, source, tagged; ditorch for record logs alone.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from .case_pack import MAGIC as PACK_MAGIC
-from .case_source import FILE, PACK, FileSource, FolderSource, PackSource, Source, open_pack
-from .containers import traverse_container
-from .described import restore
-from .safe_load import CaseError, Limits, load, open_bytes, refuse
-from .safe_pickle import Refused, one_line, survey
+from ..containers import traverse_container
+from .limits import Refused, one_line, survey
+from .pack import MAGIC as PACK_MAGIC
+from .source import FILE, PACK, FileSource, FolderSource, PackSource, Source, open_pack
+from .tagged import restore
+from .torch_file import CaseError, Limits, load, open_bytes, refuse
 
-__all__ = ["Case", "CaseError", "CaseRef", "Limits", "find_cases", "load_case"]
+__all__ = ["Case", "CaseError", "CaseRef", "Limits", "find_cases", "load_case", "load_item"]
 
 PARTS = ("input", "output", "grad_outputs", "grad_inputs")
 LOG = ".dlog"
@@ -84,7 +84,7 @@ class Case:
 # ---- finding
 
 
-def find_cases(path: str | os.PathLike) -> Iterator[CaseRef]:
+def find_cases(path: str | os.PathLike = "op_tools_results") -> Iterator[CaseRef]:
     """The captured calls at a path, by operator, then id: a folder with everything below it, one case's folder, one
     .pth file, a container (.dpack), `container#folder`, or a record log (.dlog). What cannot be read yields a CaseRef
     with `error`. CaseError when the path does not exist."""
@@ -104,7 +104,8 @@ def find_cases(path: str | os.PathLike) -> Iterator[CaseRef]:
 
 def _order(ref: CaseRef) -> tuple:
     number, pid = (-1 if value is None else value for value in (ref.id, ref.pid))
-    return ref.operator, number, pid, ref.time, ref.role != "device", ref.path
+    names = [(int(name), "") if name.isdecimal() and len(name) <= 18 else (-1, name) for name in ref.path.split("/")]
+    return ref.operator, number, pid, ref.time, ref.role != "device", names
 
 
 def _find_below(root: str) -> Iterator[CaseRef]:
@@ -251,6 +252,11 @@ def load_case(ref: CaseRef | str | os.PathLike, limits: Limits | None = None, ve
     else:
         source = FileSource(ref.path, limits, verify)
     return _make_case(ref, source)
+
+
+def load_item(path: str | os.PathLike, limits: Limits | None = None, verify: bool = True) -> dict[str, Any]:
+    """One file of a call: {"name", "args", "kwargs", "identifier"}, on the CPU. CaseError as of load_case."""
+    return _read_part(FileSource(os.fspath(path), limits or Limits(), verify), "input", "single")
 
 
 def _get_ref(path: str) -> CaseRef:

@@ -4,7 +4,7 @@
 own constructors: what torch.load(weights_only=True) reads, and beyond it slices, Ellipsis, torch.return_types, named
 tuples (as tuples), generators and vendors' tensors. Everything is on the CPU. A file that is anything else gives one
 CaseError, in time and memory bounded by `Limits`. Large files are mapped, copy on write: their tensors take memory only
-where they are written to. Depends on: safe_machine, safe_rebuild, safe_zip.
+where they are written to. Depends on: pickle, tensors, archive.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 
 import torch
 
-from . import safe_zip
-from .safe_machine import Machine
-from .safe_pickle import IGNORED, Budget, CaseError, Limits, Refused, Unknown, one_line, survey
-from .safe_rebuild import Rebuilder, StorageType, parse_identity
-from .safe_values import settle
+from . import archive
+from .limits import IGNORED, Budget, CaseError, Limits, Refused, Unknown, one_line, survey
+from .pickle import Machine
+from .tensors import Rebuilder, StorageType, parse_identity
+from .values import settle
 
 __all__ = ["CaseError", "Limits", "load", "load_parts", "open_bytes", "refuse"]
 
@@ -79,7 +79,7 @@ def load(
         data = open_bytes(path, limits)
         if not len(data):
             raise Refused("it is empty")
-        if bytes(data[:4]) == safe_zip.MAGIC:
+        if bytes(data[:4]) == archive.MAGIC:
             return _load_archive(data, limits, verify, locations)
         if bytes(data[257:262]) == TAR:
             raise Refused("it is a tar archive, which torch wrote before 0.1.10; save it again with a newer torch")
@@ -141,7 +141,7 @@ def _run(stream: Any, storages: _Storages, limits: Limits, locations: dict[int, 
 
 
 def _load_archive(data: memoryview, limits: Limits, verify: bool, locations: dict[int, str] | None) -> Any:
-    records = safe_zip.read_records(data, limits.items)
+    records = archive.read_records(data, limits.items)
     pickles = [name for name in records if name.count("/") == 1 and name.endswith("/data.pkl")]
     if len(pickles) != 1:
         raise Refused("its archive has no data.pkl, or several: torch.save did not write it")
@@ -155,7 +155,7 @@ def _load_archive(data: memoryview, limits: Limits, verify: bool, locations: dic
             return None
         if not verify:
             return data[record.offset : record.offset + record.size]
-        return safe_zip.check_crc(data, record)
+        return archive.check_crc(data, record)
 
     order = get("byteorder")
     order = bytes(order[:16]) if order is not None else sys.byteorder.encode()

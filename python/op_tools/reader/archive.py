@@ -1,7 +1,7 @@
 """The records of a ZIP archive as torch writes it: names and places, nothing unpacked.
 
 Only stored (not compressed) records are accepted; every number of the archive is checked against the size of the file
-before it is used; records do not overlap; names are relative and unique. Depends on: safe_pickle (Refused).
+before it is used; records do not overlap; names are relative and unique. Depends on: limits (Refused).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from .safe_pickle import Refused, one_line
+from .limits import Refused, one_line
 
 MAGIC = b"PK\x03\x04"
 END, END64, LOCATOR64, CENTRAL, LOCAL = b"PK\x05\x06", b"PK\x06\x06", b"PK\x06\x07", b"PK\x01\x02", b"PK\x03\x04"

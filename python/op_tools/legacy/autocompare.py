@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import results
-from .legacy import _GAP, Console, _args_rows, _table
+from .. import results
+from .console import GAP, Console, args_rows, table
 
 _FORWARD = ("device/input", "device/output", "cpu/input", "cpu/output")
 _BACKWARD = ("device/grad_outputs", "device/grad_inputs", "cpu/grad_inputs", "cpu/grad_outputs")
@@ -26,11 +26,11 @@ def _format_casts(casts: dict[str, str]) -> str:
 
 def _head(event: dict) -> str:
     casts = _format_casts(event["extra"]["casts"])
-    return f"{_GAP}autocompare    {event['name']} forward_id: {event['id']}    {casts}\n{event['location']}\n"
+    return f"{GAP}autocompare    {event['name']} forward_id: {event['id']}    {casts}\n{event['location']}\n"
 
 
 def _result_table(rows: list[dict]) -> str:
-    return _table([{name: value for name, value in row.items() if name != "forward_id"} for row in rows])
+    return table([{name: value for name, value in row.items() if name != "forward_id"} for row in rows])
 
 
 class CompareConsole(Console):
@@ -45,11 +45,11 @@ class CompareConsole(Console):
         extra, name = event.get("extra"), event["name"]
         if not extra:
             return ""
-        rows = _args_rows(f"{name} inputs", *event["args"], **(event["kwargs"] or {}))
-        rows += _args_rows(f"{name} outputs", event["result"])
-        rows += _args_rows(f"{name} inputs(cpu)", *extra["args"], **(extra["kwargs"] or {}))
-        rows += _args_rows(f"{name} outputs(cpu)", extra["result"])
-        text = f"{_head(event)}{_table(rows)}\n{_result_table(extra['rows'])}\n{_GAP}"
+        rows = args_rows(f"{name} inputs", *event["args"], **(event["kwargs"] or {}))
+        rows += args_rows(f"{name} outputs", event["result"])
+        rows += args_rows(f"{name} inputs(cpu)", *extra["args"], **(extra["kwargs"] or {}))
+        rows += args_rows(f"{name} outputs(cpu)", extra["result"])
+        text = f"{_head(event)}{table(rows)}\n{_result_table(extra['rows'])}\n{GAP}"
         text += self._tell_saved(extra["folder"], _FORWARD)
         if event["result"] is None and extra["result"] is None:
             text += f"{name} output is None, no check for backward accuracy\n"
@@ -59,17 +59,17 @@ class CompareConsole(Console):
         extra, name = event.get("extra"), event["name"]
         if not extra:
             return ""
-        rows = _args_rows(f"{name} grad_output", *event["grad_outputs"])
-        rows += _args_rows(f"{name} grad_inputs", *event["grad_inputs"])
-        rows += _args_rows(f"{name} grad_output(cpu)", *extra["grad_outputs"])
-        rows += _args_rows(f"{name} grad_inputs(cpu)", *extra["grad_inputs"])
-        text = f"{_head(event)}{_table(rows)}\n{_result_table(extra['rows'])}\n{_GAP}"
+        rows = args_rows(f"{name} grad_output", *event["grad_outputs"])
+        rows += args_rows(f"{name} grad_inputs", *event["grad_inputs"])
+        rows += args_rows(f"{name} grad_output(cpu)", *extra["grad_outputs"])
+        rows += args_rows(f"{name} grad_inputs(cpu)", *extra["grad_inputs"])
+        text = f"{_head(event)}{table(rows)}\n{_result_table(extra['rows'])}\n{GAP}"
         return text + self._tell_saved(extra["folder"], _FORWARD + _BACKWARD)
 
     def show_rows(self, rows: list[dict], path: str | None) -> None:
         """Rows that were appended to the file (None: it could not be written)."""
         told = f"op autocompare result saved to {results.shorten(path)}\n" if path else ""
-        self._put(f"{_table(rows)}\n{told}")
+        self._put(f"{table(rows)}\n{told}")
 
     def _tell_saved(self, folder: str | None, names: tuple[str, ...]) -> str:
         """One line per file, when it is new."""

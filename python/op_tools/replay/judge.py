@@ -1,6 +1,6 @@
 """One value of a device against its reference: right, wrong, or not to be judged.
 
-The allowance comes from a yardstick (replay_accuracy.py says which rule). All values are on the CPU; large ones are
+The allowance comes from a yardstick (accuracy.py says which rule). All values are on the CPU; large ones are
 judged piece by piece, so that float64 copies stay small.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .comparison import get_error_tolerance
+from ..comparison import get_error_tolerance
 
 FACTOR = 4.0
 """How much worse than the CPU one result may be."""

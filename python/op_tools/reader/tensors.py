@@ -3,7 +3,7 @@ types, devices, generators, arrays.
 
 A stream names torch's (or a vendor's) rebuild function; the name only chooses a function of this file. Every size,
 stride and offset is checked against the storage before a tensor is made, so that no tensor reaches outside its memory.
-Everything is made on the CPU. Depends on: safe_pickle, safe_values.
+Everything is made on the CPU. Depends on: limits, values.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from .safe_pickle import Budget, Constructor, Refused, Unknown, make_set, one_line
-from .safe_values import (
+from .limits import Budget, Constructor, Refused, Unknown, make_set, one_line
+from .values import (
     INT64,
     Generator,
     NumpyArray,

@@ -24,10 +24,10 @@ from typing import Any
 import torch
 from ditorch import _C
 
-from .case import Case
-from .containers import traverse_container
-from .op_runner import OpAccyChecker, OpRunner
-from .replay_judge import Judgement, Yardstick, judge_value
+from ..containers import traverse_container
+from ..op_runner import OpAccyChecker, OpRunner
+from ..reader import Case
+from .judge import Judgement, Yardstick, judge_value
 
 SHAKES = 4
 _MOST_VALUES = 64
@@ -123,7 +123,7 @@ class AutoVerdict:
     _tool: Any = None  # one per process, started again for every case
 
     def attach(self, runner: OpRunner) -> None:
-        from . import OpAutoCompare
+        from .. import OpAutoCompare
 
         if AutoVerdict._tool is None:
             everything = {"list": ".*", "disable_list": "", "include": "", "exclude": "", "modules": "", "steps": ""}
