@@ -102,6 +102,40 @@ def make_answer(options, tally, seconds):
     }
 
 
+def make_rows(rows, tally):
+    """For bench/run.py: all of it, then by group of scenarios, then those that accuse."""
+    table = [("all", tally.compared, tally.accusations)]
+    for group in dict.fromkeys(row["group"] for row in rows):
+        some = [row for row in rows if row["group"] == group]
+        table.append((group, sum(row["comparisons"] for row in some), sum(row["accusations"] for row in some)))
+    table += [(row["scenario"], row["comparisons"], row["accusations"]) for row in rows if row["accusations"]]
+    return [
+        {
+            "what": what,
+            "figure": f"{accused} of {compared} comparisons (at most {bound(accused, max(1, compared)):.2g})",
+            "goal": "0",
+            "met": common.verdict(not accused),
+        }
+        for what, compared, accused in table
+    ]
+
+
+def print_result(options, tally, answer):
+    part = options.only or "all parts"
+    note = (
+        f"{answer['accusations']} accusations in {answer['comparisons']} comparisons of {len(options.rows)} scenarios, "
+        f"{options.seeds} seeds from {options.first_seed}: rate {answer['rate']:.2g}, at most {answer['bound95']:.2g} "
+        f"with 95 % confidence. {answer['not_compared']} calls not compared, {answer['undecided']} results undecided, "
+        f"{sum(bool(row['problem']) for row in options.rows)} scenarios not run to their end; {answer['seconds']} s."
+    )
+    common.report(
+        f"False alarms of OpAutoCompare: {part}",
+        f"python bench/false_alarms.py{f' --only {options.only}' if options.only else ''}",
+        make_rows(options.rows, tally),
+        note,
+    )
+
+
 def print_report(options, tally, answer):
     print("\n".join(format_rows(options.rows, options.details)))
     if options.details:
@@ -136,6 +170,7 @@ def make_parser():
     parser.add_argument("--details", action="store_true", help="every scenario, accusation and call not compared")
     parser.add_argument("--progress", action="store_true")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--report", action="store_true", help="one line of JSON for bench/run.py")
     return parser
 
 
@@ -158,7 +193,9 @@ def main():
         with contextlib.redirect_stdout(io.StringIO()):
             run_parts(options, tally, op_db)
     answer = make_answer(options, tally, time.time() - begin)
-    if options.json:
+    if options.report:
+        print_result(options, tally, answer)
+    elif options.json:
         print(json.dumps(answer, indent=1))
     else:
         print_report(options, tally, answer)

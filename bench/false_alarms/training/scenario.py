@@ -37,6 +37,7 @@ LEVELS = ("torch", "aten")
 @dataclasses.dataclass
 class Scenario:
     name: str
+    group: str
     level: str
     run: Callable  # function(tool, steps)
 
@@ -60,6 +61,11 @@ def call(dtypes=FLOATS, levels=LEVELS):
     return add
 
 
+def get_group(function):
+    """The module that it is written in."""
+    return function.__module__.rpartition(".")[2]
+
+
 def list_scenarios():
     found = []
     for name, make in NETWORKS.items():
@@ -67,11 +73,12 @@ def list_scenarios():
             for kind in CHECKPOINTS:
                 for level in LEVELS if kind == "none" else LEVELS[:1]:
                     run = make_training(make, *AUTOCASTS[autocast], kind)
-                    found.append(Scenario(f"{name}/{autocast}/{kind}/{level}", level, run))
+                    found.append(Scenario(f"{name}/{autocast}/{kind}/{level}", get_group(make), level, run))
     for name, (function, dtypes, levels) in CALLS.items():
         for dtype in dtypes:
             for level in levels:
-                found.append(Scenario(f"{name}/{dtype}/{level}", level, make_call(function, dtype)))
+                run = make_call(function, dtype)
+                found.append(Scenario(f"{name}/{dtype}/{level}", get_group(function), level, run))
     return found
 
 
@@ -171,6 +178,7 @@ def run_training(options, tally):
         options.rows.append(
             {
                 "scenario": scenario.name,
+                "group": scenario.group,
                 "comparisons": own.compared,
                 "accusations": own.accusations,
                 "not_compared": own.not_compared,
