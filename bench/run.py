@@ -13,40 +13,52 @@ import time
 
 import common
 
-PROGRAMS = ("bench_alias", "bench_small_ops", "bench_step", "bench_import", "ops/run", "step", "act", "faultlab/run")
-QUICK = {
-    "bench_alias": ["--rounds", "3", "--calls", "500"],
-    "bench_small_ops": ["--rounds", "9", "--calls", "300"],
-    "bench_step": ["--rounds", "3"],
-    "bench_import": ["--rounds", "3"],
-    "ops/run": ["--rounds", "3", "--dtype", "float32"],
-    "step": ["--quick"],
-    "act": ["--quick"],
-    "faultlab/run": ["--faults", "24", "--clean", "8", "--fresh"],
+# Name: file, arguments, further arguments of --quick.
+PROGRAMS = {
+    "bench_alias": ("bench_alias", [], ["--rounds", "3", "--calls", "500"]),
+    "bench_small_ops": ("bench_small_ops", [], ["--rounds", "9", "--calls", "300"]),
+    "bench_step": ("bench_step", [], ["--rounds", "3"]),
+    "bench_import": ("bench_import", [], ["--rounds", "3"]),
+    "ops/run": ("ops/run", [], ["--rounds", "3", "--dtype", "float32"]),
+    "step": ("step", [], ["--quick"]),
+    "step_llama": ("step", ["--model", "llama"], ["--quick"]),
+    "act": ("act", [], ["--quick"]),
+    "false_alarms": ("false_alarms", ["--only", "training", "--report"], ["--seeds", "1"]),
+    "faultlab/run": ("faultlab/run", [], ["--faults", "24", "--clean", "8", "--fresh"]),
 }
 
 
 def run_python(name, quick):
-    path = os.path.join(common.ROOT, "bench", name + ".py")
+    file, arguments, few = PROGRAMS[name]
+    path = os.path.join(common.ROOT, "bench", file + ".py")
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [os.path.join(common.ROOT, "python"), environment.get("PYTHONPATH")])
     )
     answer = subprocess.run(
-        [sys.executable, "-W", "ignore", path, *(QUICK[name] if quick else [])],
+        [sys.executable, "-W", "ignore", path, *arguments, *(few if quick else [])],
         stdout=subprocess.PIPE,
         text=True,
         env=environment,
     )
-    if answer.returncode:
-        return {
+    result = read_result(answer.stdout)
+    if result is None:  # it did not get as far as its figures
+        result = {
             "title": name,
-            "command": f"python bench/{name}.py",
+            "command": " ".join(["python", f"bench/{file}.py", *arguments]),
             "note": "",
             "rows": [],
-            "failed": answer.returncode,
         }
-    return json.loads(answer.stdout.splitlines()[-1])
+    return {**result, "failed": answer.returncode}
+
+
+def read_result(text):
+    """The last line, when it is a result."""
+    try:
+        result = json.loads(text.splitlines()[-1])
+    except (IndexError, ValueError):
+        return None
+    return result if isinstance(result, dict) and "rows" in result else None
 
 
 def c_programs():
@@ -86,7 +98,7 @@ def render(results, machine, seconds):
         if result.get("note"):
             lines += [result["note"], ""]
         if result.get("failed"):
-            lines += [f"**The program failed with exit status {result['failed']}.**", ""]
+            lines += [f"**The program ended with exit status {result['failed']}.**", ""]
         if result.get("text"):
             lines += ["```", result["text"], "```", ""]
         if result["rows"]:

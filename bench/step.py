@@ -1,8 +1,12 @@
-"""One training step of a GPT under each watching tool, against the bare step, in one process, in turns.
+"""One training step under each tool, against the bare step, in one process, in turns.
 
-The sizes are fixed: D=64, L=4, 4 heads, B=2, T=32 on the embedded device; D=256, L=8, 8 heads, B=4, T=128 on a GPU;
-AdamW with foreach=False. Beside the tools: an empty Python mode, an empty C mode, the engine with nothing selected,
-torch.profiler and torch's DebugMode. `--tools observe,time` measures some of them.
+Two models of fixed sizes. `gpt`, which is bound by the host: D=64, L=4, 4 heads, B=2, T=32 on the embedded device;
+D=256, L=8, 8 heads, B=4, T=128 on a GPU; float32, AdamW with foreach=False. `llama`, which keeps a GPU busy: D=2048,
+L=6, 16 heads in 4 groups, B=2, T=2048, 32000 tokens on a GPU; D=64, L=2, B=2, T=32 on the embedded device; weights in
+bfloat16, AdamW fused. Beside the tools of the GPT: an empty Python mode, an empty C mode, the engine with nothing
+selected, torch.profiler and torch's DebugMode. `--tools observe,time` measures some of them.
+
+    python bench/step.py [--model llama] [--tools observe,autocompare] [--reference device]
 """
 
 import argparse
@@ -22,16 +26,40 @@ sys.path.insert(0, os.path.join(common.ROOT, "examples"))
 GOALS = {"observe": 1.5, "time": 1.7, "overflow": 2.0, "capture packed": 2.0}
 
 
-def make_step(gpu):
+def make_gpt(gpu):
     import torch
     from gpt import GPT
 
     width, layers, heads, batch, length = (256, 8, 8, 4, 128) if gpu else (64, 4, 4, 2, 32)
-    torch.manual_seed(0)
     model = GPT(128, length, width, layers, heads).to("cuda")
     tokens = torch.randint(0, 128, (batch, length + 1), device="cuda")
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
-    return common.make_training_step(model, tokens, optimizer)
+    return model, tokens, torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False)
+
+
+def make_llama(gpu):
+    import torch
+    from llama import Llama
+
+    vocabulary, length = (32000, 2048) if gpu else (256, 32)
+    sizes = (2048, 6, 16, 4, 5632) if gpu else (64, 2, 4, 2, 176)
+    model = Llama(vocabulary, length, *sizes).to("cuda", torch.bfloat16)
+    tokens = torch.randint(0, vocabulary, (2, length + 1), device="cuda")
+    return model, tokens, torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+
+
+MODELS = {"gpt": make_gpt, "llama": make_llama}
+# What is measured when nothing is named.
+TOOLS = {
+    "gpt": None,
+    "llama": ("bare", "observe", "time", "overflow", "capture packed", "autocompare"),
+}
+
+
+def make_step(name, gpu):
+    import torch
+
+    torch.manual_seed(0)
+    return common.make_training_step(*MODELS[name](gpu))
 
 
 def empty_python():
@@ -104,7 +132,8 @@ def is_embedded():
     return ditorch.backend == "host"
 
 
-def sides(results):
+def sides(reference=None):
+    judged = {"reference": reference} if reference else {}
     return {
         "bare": contextlib.nullcontext,
         "empty Python mode": empty_python,
@@ -117,28 +146,40 @@ def sides(results):
         "capture files": lambda: Quiet("OpCapture", layout="files", cap_bytes="100TiB", cap_calls=10**9),
         "torch.profiler": profiler,
         "DebugMode": debug_mode,
+        "autocompare": lambda: Quiet("OpAutoCompare", save=False, rows="none", **judged),
     }
 
 
-def measure(names, rounds, steps, gpu, results):
-    step, makers = make_step(gpu), sides(results)
-    for _ in range(5):
-        step()
+def is_heavy(name):
+    """The disk is busy long after a capture, and a comparison takes all cores: measured apart."""
+    return name.startswith("capture") or name == "autocompare"
+
+
+def time_block(step, side, steps, warm):
+    """Seconds per step, and those of the first step where one is taken before, else None."""
+    first = None
+    with side as entered:
+        after = getattr(entered, "step", None) or (lambda: None)
+        if warm:
+            start = time.perf_counter()
+            step(), after()
+            first = time.perf_counter() - start
+        start = time.perf_counter()
+        for _ in range(steps):
+            step(), after()
+        return (time.perf_counter() - start) / steps, first
+
+
+def measure(step, makers, names, rounds, steps, results):
+    """{name: seconds per step by round}. What OpAutoCompare learns in its first step is told apart."""
     times = {name: [] for name in names}
     for index in range(rounds + 1):
         for name in names if index % 2 == 0 else reversed(names):
-            with makers[name]() as side:
-                after = getattr(side, "step", None)
-                if index == 0:
-                    step()
-                start = time.perf_counter()
-                for _ in range(steps):
-                    step()
-                    if after:
-                        after()
-                elapsed = (time.perf_counter() - start) / steps
+            elapsed, first = time_block(step, makers[name](), steps, index == 0 or name == "autocompare")
             if index:
                 times[name].append(elapsed)
+                if name == "autocompare":
+                    times.setdefault("autocompare, first step", []).append(first)
             shutil.rmtree(os.path.join(results, "op_tools_results", "op_capture_results"), ignore_errors=True)
             for file in os.listdir(results) if os.path.isdir(results) else ():
                 if file.endswith(".dpack"):
@@ -146,7 +187,7 @@ def measure(names, rounds, steps, gpu, results):
     return times
 
 
-def count_calls(gpu):
+def count_calls(step):
     """Calls of torch functions and operator calls (what a tool is shown) of one step."""
     from torch.overrides import TorchFunctionMode
 
@@ -159,7 +200,6 @@ def count_calls(gpu):
 
     from ditorch import _C
 
-    step = make_step(gpu)
     step()
     with Count():
         step()
@@ -191,14 +231,52 @@ def rows_of(times, operators):
     return rows
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true")
+def choose(options):
+    """The names of the sides, the bare step first."""
+    names = list(sides())
+    wanted = options.tools.split(",") if options.tools else TOOLS[options.model]
+    if not wanted:
+        return [name for name in names if name != "autocompare"]  # bench/act.py measures it on the GPT
+    unknown = [name for name in wanted if name not in names]
+    if unknown:
+        raise SystemExit(f"unknown: {', '.join(unknown)}; valid: {', '.join(names)}")
+    return ["bare", *[name for name in wanted if name != "bare"]]
+
+
+def measure_all(options, gpu, results):
+    """The rows of the table, calls of torch functions, operator calls."""
+    names, makers, step = choose(options), sides(options.reference), make_step(options.model, gpu)
+    for _ in range(5):
+        step()
+    functions, operators = count_calls(step)
+    heavy, light = [name for name in names if is_heavy(name)], [name for name in names if not is_heavy(name)]
+    rows = []
+    if light != ["bare"]:
+        rows += rows_of(measure(step, makers, light, options.rounds, options.steps, results), operators)
+    for name in heavy:
+        beside = measure(step, makers, ["bare", name], options.heavy_rounds, options.heavy_steps, results)
+        more = rows_of(beside, operators)
+        rows += [{**more[0], "what": f"bare, beside {name}"}, *more[1:]]
+    return rows, functions, operators
+
+
+def make_parser():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", choices=list(MODELS), default="gpt")
+    parser.add_argument("--quick", action="store_true", help="three rounds")
     parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--steps", type=int, default=3, help="steps of one measured block")
+    parser.add_argument(
+        "--heavy-rounds", type=int, help="of capture and autocompare; default: --rounds, or 3 on a GPU's llama"
+    )
     parser.add_argument("--tools", help="comma list; default all")
+    parser.add_argument("--reference", choices=["cpu", "device"], help="autocompare's option of this name")
     parser.add_argument("--gpu", action="store_true", help="the GPU's sizes (default on a real CUDA device)")
-    options = parser.parse_args()
+    return parser
+
+
+def main():
+    options = make_parser().parse_args()
     results = tempfile.mkdtemp(prefix="ditorch-step-")
     os.chdir(results)
     import ditorch  # noqa: F401
@@ -207,23 +285,12 @@ def main():
     gpu = options.gpu or not is_embedded()
     if not gpu:
         torch.set_num_threads(1)
-    names = list(sides(results))
-    if options.tools:
-        wanted = options.tools.split(",")
-        unknown = [name for name in wanted if name not in names]
-        if unknown:
-            raise SystemExit(f"unknown: {', '.join(unknown)}; valid: {', '.join(names)}")
-        names = ["bare", *[name for name in wanted if name != "bare"]]
-    functions, operators = count_calls(gpu)
-    rounds = 3 if options.quick else options.rounds
-    # The disk is busy long after a capture: those sides are measured apart, beside a bare step of their own.
-    heavy = [name for name in names if name.startswith("capture")]
-    light = [name for name in names if name not in heavy]
+    options.rounds = 3 if options.quick else options.rounds
+    large = gpu and options.model == "llama"
+    options.heavy_rounds = options.heavy_rounds or (min(3, options.rounds) if large else options.rounds)
+    options.heavy_steps = 1 if large else options.steps
     try:
-        rows = rows_of(measure(light, rounds, options.steps, gpu, results), operators) if light != ["bare"] else []
-        if heavy:
-            beside = rows_of(measure(["bare", *heavy], rounds, options.steps, gpu, results), operators)
-            rows += [{**beside[0], "what": "bare, beside capture"}, *beside[1:]]
+        rows, functions, operators = measure_all(options, gpu, results)
     finally:
         os.chdir("/")
         shutil.rmtree(results, ignore_errors=True)
@@ -232,7 +299,15 @@ def main():
         f"{options.rounds} rounds of {options.steps} steps a side on {where}; {functions} calls of torch functions, of "
         f"which {operators} are operators. Ratios to the bare step, round by round."
     )
-    common.report("A GPT training step under the tools", "python bench/step.py", rows, note)
+    if any(is_heavy(row["what"]) for row in rows) and large:
+        note += f" Capture and autocompare: {options.heavy_rounds} rounds of {options.heavy_steps} step."
+    title = "A GPT training step under the tools" if options.model == "gpt" else "A Llama training step under the tools"
+    words = "".join(
+        f" --{key} {value}"
+        for key, value in (("model", options.model), ("reference", options.reference))
+        if value not in (None, "gpt")
+    )
+    common.report(title, f"python bench/step.py{words}", rows, note)
 
 
 if __name__ == "__main__":

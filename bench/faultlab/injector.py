@@ -1,5 +1,5 @@
-"""Faults on a device that has no fault hook of its own (a real GPU): the same text, the same kinds, put into what an
-operator gives back by a dispatch mode that lies below everything else.
+"""Faults that are put into what an operator gives back by a dispatch mode that lies below everything else: all kinds on
+a device that has no fault hook of its own (a real GPU), and on every device the kinds that the hook does not know.
 
 `Injector("value:aten::mm,call=3")` has the face of `ditorch.fault`: a context manager with `count`; leaving it a second
 time (the referee switches the fault off as soon as it has fired) takes the mode off.
@@ -8,21 +8,26 @@ time (the referee switches the fault off as soon as it has fired) takes the mode
 import fnmatch
 
 import torch
-from referee import tensors, touches_device
+from referee import is_exact, tensors, touches_device
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class Counter(TorchDispatchMode):
-    """Calls of each operator on the device."""
+    """Calls of each operator on the device, and the numbers of those that each kind of CHIP_KINDS has an effect on."""
 
     def __init__(self):
         super().__init__()
         self.calls = {}
+        self.open = {kind: {} for kind in CHIP_KINDS}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        if touches_device((args, kwargs)) and computes(func):
-            self.calls[func.name()] = self.calls.get(func.name(), 0) + 1
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        if touches_device((args, kwargs)) and (computes(func) or is_exact(func)):
+            name = func.name()
+            self.calls[name] = self.calls.get(name, 0) + 1
+            for kind in find_kinds(func, args, kwargs, result):
+                self.open[kind].setdefault(name, []).append(self.calls[name])
         return result
 
 
@@ -33,6 +38,36 @@ def computes(func):
     copies = ("copy", "clone", "fill", "zero", "empty", "local_scalar", "detach", "alias", "item", "ones", "full")
     views = views or "view" in name
     return not views and not any(word in name for word in copies)
+
+
+def find_kinds(func, args, kwargs, result):
+    """Kinds of CHIP_KINDS that would change this call's first result."""
+    made = [x for x in tensors(result) if x.numel() and x.device.type != "cpu"]
+    if not made or func._schema.is_mutable:
+        return
+    x = made[0].detach()
+    if x.ndim and len(x) > 1 and bool((x[0] != x[-1]).any()):
+        yield "row"
+        yield "swap"
+    if x.numel() > LIMIT:
+        yield "limit"
+    if find_dim(func, args, x) is not None:
+        yield "dim"
+    if x.is_floating_point() and bool(x.isnan().any()):
+        yield "inf"
+    if is_exact(func) and x.is_floating_point() and x.numel() >= 64 and find_normal(x):
+        yield "ulp"
+
+
+def find_dim(func, args, x):
+    """The place of a dimension among the arguments that is one of the last two, else None."""
+    for place, argument in enumerate(func._schema.arguments):
+        if argument.name == "dim" and place < len(args) and x.ndim >= 2:
+            dim = args[place][0] if isinstance(args[place], (list, tuple)) and len(args[place]) == 1 else args[place]
+            given = tensors(args)[0].ndim
+            if isinstance(dim, int) and given >= 2 and dim % given >= given - 2:
+                return place
+    return None
 
 
 class Injector:
@@ -54,14 +89,20 @@ class Injector:
                 return
         self.mode.__exit__(*exc_info)
 
-    def damage(self, args, kwargs, result):
+    def damage(self, func, args, kwargs, result):
         given, made = tensors((args, kwargs)), tensors(result)
-        hurt = {"input": given[:1], "value": made[:1], "nan": made[:1], "stride": made[:1]}.get(self.kind, made)
+        hurt = {"input": given[:1], "unwritten": made, "precision": made}.get(self.kind, made[:1])
         hurt = [x for x in hurt if x.numel() and x.device.type != "cpu"]
-        if hurt and (self.kind != "stride" or not given[0].is_contiguous()):
-            self.count += 1
-            for x in hurt:
-                KINDS[self.kind](x)
+        if not hurt or (self.kind == "stride" and given[0].is_contiguous()):
+            return
+        if self.kind == "dim":
+            self.count += _dim(func, args, kwargs, hurt[0])
+            return
+        if self.kind == "ulp" and find_normal(hurt[0]) is None:
+            return
+        self.count += 1
+        for x in hurt:
+            KINDS[self.kind](x)
 
 
 class _Mode(TorchDispatchMode):
@@ -76,7 +117,7 @@ class _Mode(TorchDispatchMode):
             owner.seen += 1
             if owner.seen == owner.wanted:
                 with torch.no_grad():
-                    owner.damage(args, kwargs, result)
+                    owner.damage(func, args, kwargs, result)
         return result
 
 
@@ -120,6 +161,62 @@ def _unwritten(x):
     )
 
 
+# ---- kinds that the fault hook does not have: what chips do
+
+
+def _row(x):
+    """The last row is a copy of the first."""
+    x[-1].copy_(x[0].clone())
+
+
+def _swap(x):
+    last = x[-1].clone()
+    x[-1].copy_(x[0])
+    x[0].copy_(last)
+
+
+def _limit(x):
+    """Only the first 65,535 elements are written: a counter of 16 bits."""
+    flat = x.detach().clone().flatten()
+    _unwritten(flat[LIMIT:])
+    x.copy_(flat.view(x.shape))
+
+
+def _inf(x):
+    """0 where NaN belongs: a row of -inf in a softmax."""
+    x.nan_to_num_(0.0, float("inf"), float("-inf"))
+
+
+def _ulp(x):
+    """The first normal number becomes the next one away from 0."""
+    place = find_normal(x)
+    value = x[place].detach().cpu()
+    x[place] = torch.nextafter(value, value.sign() * float("inf")).to(x.device)
+
+
+def find_normal(x):
+    """The place of the first number that a device may not flush to 0, or None."""
+    places = (x.detach().abs() >= torch.finfo(x.dtype).smallest_normal).nonzero()
+    return tuple(places[0].tolist()) if len(places) else None
+
+
+def _dim(func, args, kwargs, x):
+    """The last dimension is taken for the one before it, and the other way round. Whether that fits the result."""
+    place = find_dim(func, args, x)
+    if place is None:
+        return 0
+    given, listed = tensors(args)[0].ndim, isinstance(args[place], (list, tuple))
+    dim = (args[place][0] if listed else args[place]) % given
+    other = given - 1 if dim == given - 2 else given - 2
+    wrong = tensors(func(*args[:place], [other] if listed else other, *args[place + 1 :], **kwargs))[0]
+    if wrong.shape != x.shape:
+        return 0
+    x.copy_(wrong)
+    return 1
+
+
+LIMIT = 65535
+CHIP_KINDS = ("row", "swap", "limit", "dim", "inf", "ulp")
 KINDS = {
     "value": _value,
     "precision": _precision,
@@ -127,4 +224,9 @@ KINDS = {
     "stride": _stride,
     "input": _value,
     "unwritten": _unwritten,
+    "row": _row,
+    "swap": _swap,
+    "limit": _limit,
+    "inf": _inf,
+    "ulp": _ulp,
 }

@@ -6,69 +6,92 @@ Operators take turns, so that rare ones come as often as matrix products.
 
 import random
 
-KINDS = ("value", "precision", "nan", "stride", "input", "unwritten")
-"""Every kind that changes values."""
-DTYPES = ("float32", "bfloat16")
+HOOK_KINDS = ("value", "precision", "nan", "stride", "input", "unwritten")
+"""Every kind of the fault hook that changes values."""
+DTYPES = ("float32", "bfloat16", "float16")
 LEFT_OUT = ("aten::_copy_from", "aten::fill_.Scalar", "aten::zero_", "aten::empty")
 """Copies are the tools' own means; fills have no input to be wrong about."""
 
 
 def list_operators(model, dtype, seed=0):
-    """{operator: calls} of two steps."""
+    """{kind: {operator: numbers of calls that it may hit}} of two steps. Kinds of the hook may hit any call; the others
+    those whose result they change."""
     import ditorch
+    from injector import Counter
     from models import Training
 
     training = Training(model, dtype, seed)
-    if not ditorch.is_installed():  # a real CUDA device: no ledger
-        from injector import Counter
+    with Counter() as counter:
+        training.step(), training.step()
+    calls = counter.calls
+    if ditorch.is_installed():  # the hook's own names: those of the ledger
+        training = Training(model, dtype, seed)
+        ditorch.reset_counters()
+        training.step(), training.step()
+        rows = [*ditorch.operators(), *ditorch.fallbacks()]
+        calls = {row["operator"]: row["calls"] for row in rows if not row["operator"].startswith(LEFT_OUT)}
+    hook = {name: range(1, number + 1) for name, number in calls.items()}
+    return {**dict.fromkeys(HOOK_KINDS, hook), **counter.open}
 
-        with Counter() as counter:
-            training.step(), training.step()
-        return counter.calls
-    ditorch.reset_counters()
-    training.step(), training.step()
-    rows = [*ditorch.operators(), *ditorch.fallbacks()]
-    return {row["operator"]: row["calls"] for row in rows if not row["operator"].startswith(LEFT_OUT)}
 
-
-def make_faults(count, seed):
-    """`count` scenarios as dictionaries with the key `name`, which identifies one for ever."""
+def make_queues(rng):
+    """{(model, dtype): {kind: shuffled list of (operator, numbers of calls)}}"""
     from models import MODELS
 
-    rng = random.Random(seed)
     queues = {}
     for model in MODELS:
         for dtype in DTYPES:
-            operators = sorted(list_operators(model, dtype).items())
-            rng.shuffle(operators)
-            queues[model, dtype] = operators
-    places = sorted(queues)
+            found = {kind: sorted(operators.items()) for kind, operators in list_operators(model, dtype).items()}
+            for operators in found.values():
+                rng.shuffle(operators)
+            queues[model, dtype] = found
+    return queues
+
+
+def make_faults(count, seed, reference=None):
+    """`count` scenarios as dictionaries with the key `name`, which identifies one for ever."""
+    from injector import CHIP_KINDS
+
+    rng = random.Random(seed)
+    queues = make_queues(rng)
+    places, kinds = sorted(queues), (*HOOK_KINDS, *CHIP_KINDS)
+    taken = {(place, kind): 0 for place in places for kind in kinds}
     scenarios, turn = [], 0
     while len(scenarios) < count:
-        model, dtype = places[turn % len(places)]
-        operators = queues[model, dtype]
-        operator, calls = operators[(turn // len(places)) % len(operators)]
-        kind = KINDS[(turn + turn // len(places)) % len(KINDS)]
-        level = "aten" if turn % 3 == 2 else "torch"
-        call = rng.randint(1, calls)
+        place, kind = places[turn % len(places)], kinds[(turn + turn // len(places)) % len(kinds)]
+        operators = queues[place][kind]
+        turn += 1
+        if not operators:
+            continue
+        operator, calls = operators[taken[place, kind] % len(operators)]
+        taken[place, kind] += 1
+        level = LEVELS[turn % len(LEVELS)]
+        call = rng.choice(calls)
         scenarios.append(
             {
-                "name": f"{model}-{dtype}-{kind}-{operator}-{call}-{level}-s{seed}",
+                "name": f"{'-'.join(place)}-{kind}-{operator}-{call}-{level}-s{seed}{name_reference(reference)}",
                 "level": level,
-                "model": model,
-                "dtype": dtype,
+                "model": place[0],
+                "dtype": place[1],
                 "kind": kind,
                 "operator": operator,
                 "call": call,
                 "seed": rng.randint(0, 999),
                 "text": f"{kind}:{operator},call={call}",
+                "reference": reference,
             }
         )
-        turn += 1
     return scenarios
 
 
-def make_clean(count, seed):
+LEVELS = ("torch", "aten", "torch")
+
+
+def name_reference(reference):
+    return f"-{reference}" if reference else ""
+
+
+def make_clean(count, seed, reference=None):
     from models import MODELS
 
     rng = random.Random(seed + 1)
@@ -76,11 +99,12 @@ def make_clean(count, seed):
     return [
         {
             "clean": True,
-            "name": f"clean-{model}-{dtype}-{level}-{i}-s{seed}",
+            "name": f"clean-{model}-{dtype}-{level}-{i}-s{seed}{name_reference(reference)}",
             "model": model,
             "dtype": dtype,
             "level": level,
             "seed": rng.randint(0, 9999),
+            "reference": reference,
         }
         for i, (model, dtype, level) in ((i, places[i % len(places)]) for i in range(count))
     ]

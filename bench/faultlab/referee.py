@@ -5,7 +5,7 @@ counter of injected faults around it; the torch function around a forward operat
 the one behind a backward operator from the sequence number of the autograd node that is running. The damage is the
 difference between the damaged result and the same operator run again without a fault; it counts when it exceeds four
 times the error that the CPU makes in the same dtype against float64, which is at least the rounding of the value
-itself.
+itself, or nothing where the operator copies values and the CPU is exact.
 
 Two levels: at "torch" the culprit is the torch function; sums of gradients that autograd makes by itself belong to no
 function, and an input that is changed behind the walls of a composite function is not to be seen from outside: these
@@ -18,6 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 FACTOR = 4.0
+EXACT = ("cat", "clone", "embedding", "gather", "index", "index_select", "stack", "relu", "where", "masked_fill")
+"""Operators that round nothing: of them not even the rounding of the value is forgiven."""
+EXACT_FUNCTIONS = (*EXACT, "contiguous", "reshape", "flatten", "getitem", "repeat_interleave")
+"""Torch functions likewise: an exact operator inside of one that rounds is judged with it."""
 
 
 class Functions(TorchFunctionMode):
@@ -85,9 +89,9 @@ class Referee(TorchDispatchMode):
         given = tensors(after)
         damaged = [x.detach().clone() for x in tensors((after, result))]
         self.fault.__exit__(None, None, None)  # it has fired: from here on the device is sound
-        worst = measure(func, before, damaged)
-        hidden = worst["place"] < len(given) and not is_written(func) and not self.is_visible(node, given, worst)
         culprit = self.find_culprit(func, node)
+        worst = measure(func, before, damaged, self.must_be_exact(func, node, culprit))
+        hidden = worst["place"] < len(given) and not is_written(func) and not self.is_visible(node, given, worst)
         return {
             "hit": str(func),
             "culprit": culprit,
@@ -97,6 +101,11 @@ class Referee(TorchDispatchMode):
             "blind": self.level == "aten" and not worst["known"],  # there is no reference to be compared with
             "counts": bool(culprit) and not hidden and worst["damage"] > FACTOR * worst["own"],
         }
+
+    def must_be_exact(self, func, node, culprit):
+        if self.level == "aten":
+            return is_exact(func)
+        return is_exact(func) and node is None and (culprit or "").rpartition(".")[2].strip("_") in EXACT_FUNCTIONS
 
     def is_visible(self, node, given, worst):
         return self.level == "aten" or (node is None and self.functions.is_argument(given[worst["place"]]))
@@ -108,6 +117,10 @@ class Referee(TorchDispatchMode):
             return self.functions.current
         name = func.name().partition(".")[0]
         return None if name in ("aten::add", "aten::add_") else self.functions.find(node._sequence_nr())
+
+
+def is_exact(func):
+    return func.name().removeprefix("aten::").partition(".")[0] in EXACT
 
 
 def is_written(func):
@@ -152,7 +165,7 @@ def distance(a, b):
     return float(difference.max()) if difference.numel() else 0.0
 
 
-def measure(func, before, damaged):
+def measure(func, before, damaged, exact=False):
     """The tensor that was hit worst: damage, own (what the CPU is off by, at least the rounding of the value), dtype,
     place among the arguments and results."""
     clean = run(func, before, same)
@@ -169,7 +182,7 @@ def measure(func, before, damaged):
         if scratch or not damage > 0:
             continue
         if right.is_floating_point():
-            own = rounding(hurt, right)
+            own = 0.0 if exact else rounding(hurt, right)
             if cpu is not None and cpu[i].shape == wide[i].shape == right.shape:
                 own = max(own, distance(cpu[i], wide[i]))
         if damage - FACTOR * own > worst["damage"] - FACTOR * worst["own"] or not worst["dtype_hit"]:
@@ -179,7 +192,8 @@ def measure(func, before, damaged):
 
 
 def rounding(hurt, right):
-    """Half a unit in the last place of the value that is off most."""
+    """Half a unit in the last place of the value that is off most, subnormal numbers included."""
     right = right.detach().cpu().double().nan_to_num(0.0, 0.0, 0.0)
     off = (hurt.detach().cpu().double() - right).abs().nan_to_num(float("inf")).flatten()
-    return float(right.flatten()[off.argmax()].abs()) * torch.finfo(hurt.dtype).eps / 2
+    kind = torch.finfo(hurt.dtype)
+    return max(float(right.flatten()[off.argmax()].abs()), kind.smallest_normal) * kind.eps / 2

@@ -1,4 +1,6 @@
-"""The tables of the fault laboratory: shares of scenarios, by kind, dtype, direction and model."""
+"""The tables of the fault laboratory: shares of scenarios, by level, direction, dtype, kind, model and seed."""
+
+KEYS = ("level", "direction", "dtype", "kind", "model", "plan")
 
 
 def percent(part, whole):
@@ -7,7 +9,7 @@ def percent(part, whole):
 
 def split(rows):
     clean = [row for row in rows if "clean" in row]
-    faults = [row for row in rows if "clean" not in row]
+    faults = [{**row, "plan": "seed " + row["name"].rpartition("-s")[2]} for row in rows if "clean" not in row]
     return clean, faults, [row for row in faults if row.get("counts")]
 
 
@@ -16,6 +18,41 @@ def make_line(label, rows):
     innocent = sum(row["innocents"] > 0 for row in rows)
     cells = (label, len(rows), percent(first, len(rows)), percent(named, len(rows)), percent(innocent, len(rows)))
     return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def count(rows):
+    return {
+        "counted": len(rows),
+        "first": sum(row["first"] for row in rows),
+        "named": sum(row["named"] for row in rows),
+        "scenarios_with_innocents": sum(row["innocents"] > 0 for row in rows),
+        "innocents": sum(row["innocents"] for row in rows),
+    }
+
+
+def make_figures(rows):
+    """Every number of the report, for programs."""
+    clean, faults, counted = split(rows)
+    figures = {"planned": len(faults), "fired": sum(row.get("fired", False) for row in faults), "all": count(counted)}
+    for key in KEYS:
+        figures[key] = {
+            value: count([row for row in counted if row[key] == value])
+            for value in sorted({row[key] for row in counted})
+        }
+    figures["clean"] = {
+        dtype: {
+            "runs": sum(row["dtype"] == dtype for row in clean),
+            "that_accuse": sum(bool(row.get("findings")) for row in clean if row["dtype"] == dtype),
+        }
+        for dtype in sorted({row["dtype"] for row in clean})
+    }
+    figures["missed"] = [format_fault(row) for row in counted if not row["first"]]
+    figures["with_innocents"] = [f"{format_fault(row)}: {format_findings(row)}" for row in counted if row["innocents"]]
+    figures["accused_in_clean_runs"] = [
+        f"{row['name']}: {format_findings(row)}" for row in clean if row.get("findings")
+    ]
+    figures["failed"] = [f"{row['name']}: {row['error']}" for row in rows if row.get("error")]
+    return figures
 
 
 def is_clean(rows):
@@ -63,14 +100,15 @@ def make_result(rows):
     table.append(
         {"what": "clean runs that accuse somebody", "figure": f"{accused} of {len(clean)}", "goal": "0", "met": met}
     )
-    for key in ("level", "direction", "dtype", "kind", "model"):
+    for key in KEYS:
         for value in sorted({row[key] for row in counted}):
             some = [row for row in counted if row[key] == value]
             n = sum(row["first"] for row in some)
             table.append(
                 {
                     "what": f"{key} {value}",
-                    "figure": f"{percent(n, len(some))} ({n} of {len(some)})",
+                    "figure": f"{percent(n, len(some))} ({n} of {len(some)}); with innocents "
+                    f"{sum(row['innocents'] > 0 for row in some)}",
                     "goal": "",
                     "met": "",
                 }
@@ -90,7 +128,7 @@ def format_report(rows):
         "|---|---|---|---|---|",
         make_line("all", counted),
     ]
-    for key in ("level", "direction", "dtype", "kind", "model"):
+    for key in KEYS:
         for value in sorted({row[key] for row in counted}):
             lines.append(make_line(f"{key} {value}", [row for row in counted if row[key] == value]))
     lines += ["", make_summary(rows)]

@@ -1,10 +1,12 @@
 """The fault laboratory: does OpAutoCompare name the broken operator first, and nobody else?
 
 Models x injected faults, each scenario judged by a referee that does not know the tool, and clean runs in which nobody
-may be accused. On the embedded device faults come from its fault hook, on a real GPU from injector.py. Seeded; results
-go to a JSON lines file as they come, and a second run goes on where the first stopped.
+may be accused. Faults come from the embedded device's fault hook; on a real GPU, and of kinds that the hook does not
+have, from injector.py. Seeded; results go to a JSON lines file as they come, and a second run goes on where the first
+stopped. `--faults` and `--clean` are numbers for each seed.
 
     python bench/faultlab/run.py [--faults 400] [--clean 48] [--jobs 2] [--seed 1] [--out build/faultlab.jsonl]
+    python bench/faultlab/run.py --seeds 101,102 --json
 """
 
 import argparse
@@ -35,24 +37,30 @@ def is_culprit(finding, verdict):
     return last_part(finding["name"]) == last_part(verdict["culprit"])
 
 
-def make_tool(results, level="torch"):
+def make_tool(results, scenario):
     from op_tools import OpAutoCompare
 
-    return OpAutoCompare(results=results, console="off", save=False, rows="none", log=False, level=level)
+    judged = {"reference": scenario["reference"]} if scenario.get("reference") else {}
+    return OpAutoCompare(
+        results=results, console="off", save=False, rows="none", log=False, level=scenario["level"], **judged
+    )
+
+
+def make_fault(scenario):
+    import ditorch
+    from injector import CHIP_KINDS, Injector
+
+    hooked = ditorch.is_installed() and scenario["kind"] not in CHIP_KINDS
+    return ditorch.fault(scenario["text"]) if hooked else Injector(scenario["text"])
 
 
 def run_fault(scenario):
-    import ditorch
     from models import Training
     from referee import Referee
 
-    if ditorch.is_installed():
-        make_fault = ditorch.fault
-    else:
-        from injector import Injector as make_fault
     training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
-    with tempfile.TemporaryDirectory() as results, make_fault(scenario["text"]) as fault:
-        tool = make_tool(results, scenario["level"])
+    with tempfile.TemporaryDirectory() as results, make_fault(scenario) as fault:
+        tool = make_tool(results, scenario)
         crash = ""
         with Referee(fault, scenario["level"]) as referee, tool:
             try:
@@ -79,7 +87,7 @@ def run_clean(scenario):
 
     training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
     with tempfile.TemporaryDirectory() as results:
-        tool = make_tool(results, scenario["level"])
+        tool = make_tool(results, scenario)
         with tool:
             for _ in range(2 * STEPS):
                 training.step()
@@ -145,6 +153,9 @@ def main():
     parser.add_argument("--faults", type=int, default=400, help="planned; those that fire and are large enough count")
     parser.add_argument("--clean", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", help="several seeds in one go, with commas, e.g. 101,102 (instead of --seed)")
+    parser.add_argument("--reference", choices=["cpu", "device"], help="OpAutoCompare's option of this name")
+    parser.add_argument("--json", action="store_true", help="all figures as one document instead of tables")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", default=os.path.join(ROOT, "build", "faultlab.jsonl"))
@@ -155,10 +166,17 @@ def main():
     import plan
     import report
 
-    scenarios = plan.make_faults(options.faults, options.seed) + plan.make_clean(options.clean, options.seed)
+    seeds = [int(text) for text in options.seeds.split(",")] if options.seeds else [options.seed]
+    scenarios = []
+    for seed in seeds:
+        scenarios += plan.make_faults(options.faults, seed, options.reference)
+        scenarios += plan.make_clean(options.clean, seed, options.reference)
     rows = run_all(scenarios, options.out, options.jobs)
-    print(report.format_report(rows))
-    print(json.dumps(report.make_result(rows)))  # for bench/run.py
+    if options.json:
+        print(json.dumps({"seeds": seeds, "reference": options.reference, **report.make_figures(rows)}, indent=1))
+    else:
+        print(report.format_report(rows))
+        print(json.dumps(report.make_result(rows)))  # for bench/run.py
     return 0 if report.is_clean(rows) else 1
 
 
