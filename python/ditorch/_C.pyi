@@ -301,6 +301,31 @@ def is_cuda_install(tensor_base: type, device_type: int, /) -> None:
 def is_cuda_restore() -> None:
     """Give is_cuda its original getters back. Does nothing when not installed."""
 
+def judge(
+    name,
+    device,
+    first,
+    run,
+    inputs=(),
+    what="output",
+    index=0,
+    careful=False,
+    seed=0,
+    dim=None,
+    index_input=-1,
+    input_roundoff=0.0,
+) -> dict:
+    """Is value number `index` of a call right? `first` is what the CPU has at hand; run(kind, size, narrow, seed) makes
+    a further run and returns its values, or a text that says why there is none."""
+
+def judge_input_roundoff(name) -> float:
+    """The unit roundoff to which a CUDA device rounds float32 inputs of this operator on purpose (TF32); 0 where it
+    does not."""
+
+def judge_move(tensor, size, seed, place) -> None:
+    """Move every number of a dense float64 or complex128 CPU tensor by a random relative error of at most `size`, in
+    place, as the judge's further runs want it."""
+
 def ledger() -> list[dict[str, Any]]:
     """Most calls first: name, c and fallback, each with calls, bytes, nanoseconds."""
 
@@ -419,6 +444,13 @@ def mode_push() -> None:
 
 def num_threads() -> int:
     """Threads of the C operators."""
+
+def operator_find(name) -> dict | None:
+    """What the operator table (standard/operators.tsv) knows about a name of any spelling; the traits are those of
+    exactly this name. None: nothing."""
+
+def operator_list() -> list[str]:
+    """Every word of the operator table, sorted."""
 
 def operators_c() -> list[str]:
     """The operators implemented in C: 'aten::add.Tensor', 'aten::relu'."""

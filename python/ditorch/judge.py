@@ -1,8 +1,8 @@
 """Is a value right? The judge (include/dit/verdict.h, docs/verdict.md) for whoever can run an operator on the CPU.
 
-The caller has the device's value, the CPU's at hand, and a function that makes further runs of the same call on the CPU.
-The inputs of these runs are moved here, alike for everybody, so that all tools give one verdict. Depends on torch and
-ditorch._C.
+The caller has the device's value, the CPU's at hand, and a function that makes further runs of the same call on the
+CPU. The inputs of these runs are moved here, alike for everybody, so that all tools give one verdict. Depends on torch
+and ditorch._C.
 """
 
 from __future__ import annotations

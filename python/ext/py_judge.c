@@ -197,9 +197,10 @@ static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
   return py_answer;
 }
 
-PyDoc_STRVAR(move_doc,
-             "judge_move(tensor, size, seed, place)\n\nMove every number of a dense float64 or complex128 CPU tensor "
-             "by a random relative error of at most `size`, in place, as the judge's further runs want it.");
+PyDoc_STRVAR(
+    move_doc,
+    "judge_move(tensor, size, seed, place) -> None\n\nMove every number of a dense float64 or complex128 CPU tensor "
+    "by a random relative error of at most `size`, in place, as the judge's further runs want it.");
 static PyObject *py_judge_move(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *tensor;

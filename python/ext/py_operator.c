@@ -113,6 +113,6 @@ static PyObject *py_operator_list(PyObject *module, PyObject *unused) {
 PyMethodDef py_operator_methods[] = {
     {"operator_find", py_operator_find, METH_O, operator_find_doc},
     {"operator_list", py_operator_list, METH_NOARGS,
-     "operator_list() -> list of str\n\nEvery word of the operator table, sorted."},
+     "operator_list() -> list[str]\n\nEvery word of the operator table, sorted."},
     {NULL, NULL, 0, NULL},
 };

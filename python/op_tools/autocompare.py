@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from ditorch.device_autocast import run_under_autocast
 from ditorch.table import Table
 
 from . import console, results
-from ditorch.device_autocast import run_under_autocast
 from .overflow_check import _format_location
 from .tool import Tool
 
