@@ -32,7 +32,7 @@ KNOWN_IN_EXTENSION = {
     ("python/ext/engine/location.c", "op_tools"),
     ("python/ext/py_helper.c", "ditorch.helper_torch"),
     ("python/ext/tools/compare/judge_legacy.c", "ditorch.helper_torch"),
-    ("python/ext/tools/compare/judge_list.c", "op_tools.judging"),
+    ("python/ext/tools/compare/judge_runs.c", "op_tools.judging"),
 }
 """What the extension names of the packages above it today; nothing may be added."""
 
