@@ -41,6 +41,7 @@ extern PyMethodDef py_helper_methods[];
 extern PyMethodDef py_helper_device_methods[];
 extern PyMethodDef py_twin_methods[];
 extern PyMethodDef py_exempt_methods[];
+extern PyMethodDef py_torch_names_methods[];
 
 /// Adds LogReader. 0 or -1.
 DIT_NODISCARD int py_log_read_add_types(PyObject *module);

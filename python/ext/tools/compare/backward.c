@@ -9,6 +9,7 @@
 
 #include "dit/judge.h"
 #include "dit/random.h"
+#include "py_call.h"
 #include "tools/compare/judge.h"
 #include "tools/compare/state.h"
 
@@ -46,14 +47,6 @@ static void graph_close(struct graph *graph, struct compare_case *c) {
     compare_case_drop_run(c);
   }
   compare_run_reset(&graph->own);
-}
-
-static bool tensor_requires_grad(PyObject *tensor) {
-  PyObject *py_answer = engine_tensor_get(tensor, engine_torch.requires_grad);
-  bool yes = py_answer == Py_True;
-  Py_XDECREF(py_answer);
-  py_error_drop();
-  return yes;
 }
 
 static bool list_has(PyObject *py_list, const PyObject *object) {
@@ -109,7 +102,7 @@ static PyObject *outputs_list(const struct compare_case *c, const struct graph *
     status = PyList_Append(py_outputs, leaves.tensor[i].py_tensor);
   }
   for (int i = 0; i < c->twin_count && status == 0; i++) {
-    if (c->changed[i] && tensor_requires_grad(graph->left[i]) && !list_has(py_outputs, graph->left[i])) {
+    if (c->changed[i] && engine_tensor_requires_grad(graph->left[i]) && !list_has(py_outputs, graph->left[i])) {
       status = PyList_Append(py_outputs, graph->left[i]);
     }
   }
@@ -155,7 +148,7 @@ static PyObject *gradient_move(const struct compare_case *c, enum compare_precis
   if (c->narrow) {
     dtype = is_complex ? DIT_DTYPE_C64 : DIT_DTYPE_F32;
   }
-  PyObject *wide = compare_dtype_object(is_complex ? DIT_DTYPE_C128 : DIT_DTYPE_F64);
+  PyObject *wide = torch_dtype_get(is_complex ? DIT_DTYPE_C128 : DIT_DTYPE_F64);
   PyObject *py_copy = wide ? PyObject_CallMethod(gradient, "clone", NULL) : NULL;
   PyObject *py_wide = py_copy ? tensor_to(py_copy, wide) : NULL;
   Py_XDECREF(py_copy);
@@ -166,7 +159,7 @@ static PyObject *gradient_move(const struct compare_case *c, enum compare_precis
   if (precision == COMPARE_SHAKEN) {
     return py_wide;
   }
-  PyObject *own = compare_dtype_object(dtype);
+  PyObject *own = torch_dtype_get(dtype);
   PyObject *py_own = own ? tensor_to(py_wide, own) : NULL;
   Py_DECREF(py_wide);
   return py_own;
@@ -190,7 +183,7 @@ static PyObject *gradient_cast(const struct compare_case *c, enum compare_precis
 // The view has its part of the base's gradient.
 static int base_match(const struct compare_case *c, enum compare_precision precision, PyObject *base, PyObject *view,
                       int index, PyObject *py_outputs, PyObject *py_gradients) {
-  if (!tensor_requires_grad(view)) {
+  if (!engine_tensor_requires_grad(view)) {
     return 0;
   }
   PyObject *py_part = judge_helper_call("take_part", "OO", base, c->py_view);
@@ -225,7 +218,7 @@ static int outputs_match(const struct compare_case *c, enum compare_precision pr
       status = base_match(c, precision, base, view, i, py_outputs, py_gradients);
     } else if (!output) {
       (void)snprintf(reason, 256, "it wrote to a view: the gradients of several bases cannot be taken apart");
-    } else if (!tensor_requires_grad(output)) {
+    } else if (!engine_tensor_requires_grad(output)) {
       (void)snprintf(reason, 256, "output %d has a gradient on the device and none on the CPU", i);
     } else {
       PyObject *py_gradient = gradient_cast(c, precision, grad_outputs[i], output, i);
@@ -244,7 +237,7 @@ static PyObject *inputs_list(const struct compare_case *c, const struct graph *g
   PyObject *py_inputs = PyList_New(0);
   for (int i = 0; i < c->twin_count && py_inputs; i++) {
     PyObject *leaf = graph->leaves[i];
-    if (leaf && tensor_requires_grad(leaf) && !list_has(py_inputs, leaf) && PyList_Append(py_inputs, leaf) < 0) {
+    if (leaf && engine_tensor_requires_grad(leaf) && !list_has(py_inputs, leaf) && PyList_Append(py_inputs, leaf) < 0) {
       Py_CLEAR(py_inputs);
     }
   }
@@ -276,60 +269,18 @@ static int grads_add_base(const struct compare_case *c, PyObject *base, PyObject
 
 // ---- the call of autograd
 
-// Dispatch modes of the program must not see it. New reference (entered), NULL for none; an exception is pending when
-// it failed.
-static PyObject *dispatch_disable(void) {
-  static PyObject *py_count, *py_disable;
-  static bool asked;
-  if (!asked) {
-    asked = true;
-    PyObject *py_module = PyImport_ImportModule("torch._C");
-    py_count = py_module ? PyObject_GetAttrString(py_module, "_len_torch_dispatch_stack") : NULL;
-    py_disable = py_count ? PyObject_GetAttrString(py_module, "_DisableTorchDispatch") : NULL;
-    Py_XDECREF(py_module);
-    py_error_drop();
-  }
-  PyObject *py_number = py_disable ? PyObject_CallNoArgs(py_count) : NULL;
-  long number = py_number ? PyLong_AsLong(py_number) : 0;
-  Py_XDECREF(py_number);
-  PyObject *py_off = number > 0 ? PyObject_CallNoArgs(py_disable) : NULL;
-  PyObject *py_entered = py_off ? PyObject_CallMethod(py_off, "__enter__", NULL) : NULL;
-  if (py_off && !py_entered) {
-    Py_CLEAR(py_off);
-  }
-  Py_XDECREF(py_entered);
-  return py_off;
-}
-
-static void dispatch_enable(PyObject *py_off) {
-  if (py_off) {
-    PyObject *kind, *value, *traceback;
-    PyErr_Fetch(&kind, &value, &traceback);
-    PyObject *py_left = PyObject_CallMethod(py_off, "__exit__", "OOO", Py_None, Py_None, Py_None);
-    Py_XDECREF(py_left);
-    Py_DECREF(py_off);
-    PyErr_Restore(kind, value, traceback);
-  }
-}
-
 // Tuple of gradients; NULL with an exception.
 static PyObject *autograd_call(PyObject *py_outputs, PyObject *py_inputs, PyObject *py_gradients) {
-  static PyObject *py_grad;
-  if (!py_grad) {
-    PyObject *py_module = PyImport_ImportModule("torch.autograd");
-    py_grad = py_module ? PyObject_GetAttrString(py_module, "grad") : NULL;
-    Py_XDECREF(py_module);
-    if (!py_grad) {
-      return NULL;
-    }
+  if (torch_names_load(TORCH_AUTOGRAD) < 0) {
+    return NULL;
   }
-  PyObject *py_off = dispatch_disable();
+  PyObject *py_off = compare_dispatch_disable();
   PyObject *py_args = PyErr_Occurred() ? NULL : PyTuple_Pack(3, py_outputs, py_inputs, py_gradients);
   PyObject *py_kwargs = py_args ? Py_BuildValue("{s:O}", "allow_unused", Py_True) : NULL;
-  PyObject *py_found = py_kwargs ? PyObject_Call(py_grad, py_args, py_kwargs) : NULL;
+  PyObject *py_found = py_kwargs ? PyObject_Call(torch_names.py_differentiate, py_args, py_kwargs) : NULL;
   Py_XDECREF(py_kwargs);
   Py_XDECREF(py_args);
-  dispatch_enable(py_off);
+  py_context_leave(py_off);
   if (py_found && !PyTuple_Check(py_found)) {
     Py_SETREF(py_found, PySequence_Tuple(py_found));
   }

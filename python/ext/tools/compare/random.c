@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "py_call.h"
 #include "tools/compare/judge.h"
 #include "tools/compare/random_stats.h"
 #include "tools/compare/state.h"
@@ -110,13 +111,6 @@ static const struct random_entry *entry_find(const struct compare_case *c) {
 
 // ---- generators
 
-static PyObject *torch_get(const char *module, const char *name) {
-  PyObject *py_module = PyImport_ImportModule(module);
-  PyObject *py_object = py_module ? PyObject_GetAttrString(py_module, name) : NULL;
-  Py_XDECREF(py_module);
-  return py_object;
-}
-
 // The generator that the call will draw from; NULL (an exception is cleared): not known.
 static PyObject *generator_find(const struct engine_call *call, PyObject *given) {
   if (given) {
@@ -124,16 +118,16 @@ static PyObject *generator_find(const struct engine_call *call, PyObject *given)
   }
   int tensor = engine_call_get_device(call);
   int index = tensor >= 0 ? call->in.tensor[tensor].device_index : -1;
-  PyObject *py_all = torch_get("torch.cuda", "default_generators");
+  PyObject *py_cuda = PyObject_GetAttr(torch_names.py_torch, torch_names.py_text_cuda);
+  PyObject *py_all = py_cuda ? PyObject_GetAttrString(py_cuda, "default_generators") : NULL;
   if (py_all && index < 0) {
-    PyObject *py_current = torch_get("torch.cuda", "current_device");
-    PyObject *py_index = py_current ? PyObject_CallNoArgs(py_current) : NULL;
+    PyObject *py_index = PyObject_CallMethod(py_cuda, "current_device", NULL);
     index = py_index ? (int)PyLong_AsLong(py_index) : 0;
     Py_XDECREF(py_index);
-    Py_XDECREF(py_current);
   }
   PyObject *py_generator = py_all && !PyErr_Occurred() ? PySequence_GetItem(py_all, index) : NULL;
   Py_XDECREF(py_all);
+  Py_XDECREF(py_cuda);
   py_error_drop();
   return py_generator;
 }
@@ -158,9 +152,7 @@ static PyObject *seed_make(PyObject *generator) {
 
 // A generator of the CPU in the place of the call's own.
 static int generator_replace(struct compare_case *c, PyObject **py_own) {
-  PyObject *py_type = torch_get("torch", "Generator");
-  *py_own = py_type ? PyObject_CallNoArgs(py_type) : NULL;
-  Py_XDECREF(py_type);
+  *py_own = torch_names_load(TORCH_RANDOM) == 0 ? PyObject_CallNoArgs(torch_names.py_generator_type) : NULL;
   PyObject *py_kwargs = *py_own ? PyDict_Copy(c->py_kwargs) : NULL;
   if (!py_kwargs || PyDict_SetItemString(py_kwargs, "generator", *py_own) < 0) {
     Py_XDECREF(py_kwargs);
@@ -208,11 +200,8 @@ int compare_random_enter(const struct compare_case *c, PyObject **py_saved) {
   if (own != Py_None) {
     return generator_seed(own, seed);
   }
-  PyObject *py_default = torch_get("torch", "default_generator");
-  *py_saved = py_default ? PyObject_CallMethod(py_default, "get_state", NULL) : NULL;
-  int status = *py_saved ? generator_seed(py_default, seed) : -1;
-  Py_XDECREF(py_default);
-  return status;
+  *py_saved = PyObject_CallNoArgs(torch_names.py_state_get);
+  return *py_saved ? generator_seed(torch_names.py_generator, seed) : -1;
 }
 
 int compare_random_leave(const struct compare_case *c, PyObject *py_saved) {
@@ -222,11 +211,7 @@ int compare_random_leave(const struct compare_case *c, PyObject *py_saved) {
   }
   PyObject *kind, *value, *traceback;
   PyErr_Fetch(&kind, &value, &traceback);
-  PyObject *py_default = torch_get("torch", "default_generator");
-  PyObject *py_done = py_default ? PyObject_CallMethod(py_default, "set_state", "O", py_saved) : NULL;
-  int status = py_done ? 0 : -1;
-  Py_XDECREF(py_done);
-  Py_XDECREF(py_default);
+  int status = py_call_none(torch_names.py_state_set, py_saved);
   Py_DECREF(py_saved);
   if (kind) {
     py_error_drop();
