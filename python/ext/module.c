@@ -32,6 +32,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   struct module_state *state = PyModule_GetState(module);
   if (state) {
     Py_VISIT(state->py_out_of_memory);
+    Py_VISIT(state->py_answer);
   }
   return 0;
 }
@@ -40,6 +41,7 @@ static int module_clear(PyObject *module) {
   struct module_state *state = PyModule_GetState(module);
   if (state) {
     Py_CLEAR(state->py_out_of_memory);
+    Py_CLEAR(state->py_answer);
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 /// Per-module state (one per interpreter that imports ditorch._C).
 struct module_state {
   PyObject *py_out_of_memory;  ///< torch.OutOfMemoryError, looked up when first needed; NULL until then
+  PyObject *py_answer;         ///< what Python handed down for py_helper.c; NULL until then
 };
 
 extern struct PyModuleDef py_module_definition;

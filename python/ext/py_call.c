@@ -36,6 +36,12 @@ long py_call_long(PyObject *function) {
   return number;
 }
 
+PyObject *py_call_take(PyObject *function, PyObject *py_argument) {
+  PyObject *py_answer = py_argument ? PyObject_CallOneArg(function, py_argument) : NULL;
+  Py_XDECREF(py_argument);
+  return py_answer;
+}
+
 PyObject *py_context_enter(PyObject *py_context) {
   PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
   if (!py_entered) {

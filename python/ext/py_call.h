@@ -15,6 +15,9 @@ bool py_call_is_true(PyObject *function, PyObject *argument);
 /// function() as a number; -1 with an exception.
 long py_call_long(PyObject *function);
 
+/// function(argument), which takes the reference of the argument; NULL when that is NULL. For chains of calls.
+PyObject *py_call_take(PyObject *function, PyObject *py_argument);
+
 /// Enter a context manager; takes the reference and returns it, or NULL with an exception. NULL allowed.
 PyObject *py_context_enter(PyObject *py_context);
 /// Leave it; takes the reference. Keeps a pending exception, and drops the context's own. NULL allowed.

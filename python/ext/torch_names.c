@@ -164,28 +164,6 @@ int torch_dtype_find(PyObject *dtype) {
   return -1;
 }
 
-PyObject *torch_empty_make(PyObject *dtype, PyObject *device) {
-  PyObject *py_zero = PyLong_FromLong(0), *py_empty = NULL;
-  if (py_zero) {
-    PyObject *arguments[] = {py_zero, dtype, device};
-    py_empty = PyObject_Vectorcall(torch_names.py_empty, arguments, 1, torch_names.py_dtype_device);
-  }
-  Py_XDECREF(py_zero);
-  return py_empty;
-}
-
-PyObject *torch_strided_make(const int64_t *sizes, const int64_t *strides, int ndim, PyObject *dtype,
-                             PyObject *device) {
-  PyObject *py_sizes = py_numbers_pack(sizes, ndim), *py_strides = py_numbers_pack(strides, ndim), *py_made = NULL;
-  if (py_sizes && py_strides) {
-    PyObject *arguments[] = {py_sizes, py_strides, dtype, device};
-    py_made = PyObject_Vectorcall(torch_names.py_empty_strided, arguments, 2, torch_names.py_dtype_device);
-  }
-  Py_XDECREF(py_strides);
-  Py_XDECREF(py_sizes);
-  return py_made;
-}
-
 // ---- for tests
 
 PyDoc_STRVAR(names_doc,

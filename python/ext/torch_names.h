@@ -56,11 +56,6 @@ PyObject *torch_dtype_get(int dtype);
 /// The number of a torch.dtype; -1 (no exception) for anything else.
 int torch_dtype_find(PyObject *dtype);
 
-/// torch.empty(0, dtype=dtype, device=device), to be set over a storage; new reference or NULL.
-PyObject *torch_empty_make(PyObject *dtype, PyObject *device);
-/// torch.empty_strided(sizes, strides, dtype=dtype, device=device); new reference or NULL.
-PyObject *torch_strided_make(const int64_t *sizes, const int64_t *strides, int ndim, PyObject *dtype, PyObject *device);
-
 /// Of exactly this class, one of the fields above.
 static inline bool torch_is(PyObject *value, PyObject *type) {
   return Py_IS_TYPE(value, (PyTypeObject *)type);

@@ -1,4 +1,4 @@
-"""The rare parts of OpAutoCompare's verdict, called by C (python/ext/tools/compare_judge*.c) on suspicious results.
+"""The rare parts of OpAutoCompare's verdict, called by C (python/ext/tools/compare/judge*.c) on suspicious results.
 
 All tensors are on the CPU or readable there; nothing here is called for results that are right at first sight.
 """
@@ -134,66 +134,6 @@ def draw_nearer(device: torch.Tensor, wide: torch.Tensor, moves: torch.Tensor) -
         size = difference.abs()
         left = torch.where(size > moves, 1 - moves / size, 0.0)
         return torch.where(size.isfinite(), wide + difference * left, device)
-
-
-# ---- views that were written to
-
-
-def describe_view(tensor: torch.Tensor, index: int) -> tuple | None:
-    """(index, sizes and strides of the base, sizes, strides and offset of the view in it); None: no view."""
-    base = tensor._base
-    if base is None:
-        return None
-    offset = tensor.storage_offset() - base.storage_offset()
-    return index, tuple(base.size()), base.stride(), tuple(tensor.size()), tensor.stride(), offset
-
-
-def _place(gradient: torch.Tensor, view: tuple) -> tuple[torch.Tensor, torch.Tensor]:
-    """A copy laid out as the base is, and the view's part of it."""
-    _, sizes, strides, view_sizes, view_strides, offset = view
-    copy = torch.empty_strided(sizes, strides, dtype=gradient.dtype).copy_(gradient)
-    return copy, copy.as_strided(view_sizes, view_strides, offset)
-
-
-def take_part(gradient: torch.Tensor, view: tuple) -> torch.Tensor:
-    """The view's part of its base's gradient."""
-    with torch.no_grad():
-        return _place(gradient.detach(), view)[1].clone()
-
-
-def put_part(gradient: torch.Tensor, view: tuple, part: torch.Tensor | None) -> torch.Tensor:
-    """The gradient of the base before the call: that after it, but for the view's part."""
-    with torch.no_grad():
-        dtype = gradient.dtype if part is None else part.dtype
-        whole, inside = _place(gradient.detach().to(dtype), view)
-        inside.copy_(torch.zeros((), dtype=dtype) if part is None else part.detach())
-        return whole
-
-
-# ---- random numbers
-
-
-def make_flat(tensor: torch.Tensor, step: int) -> torch.Tensor:
-    """Every `step`-th element as packed float64, never the tensor's own memory."""
-    with torch.no_grad():
-        return tensor.detach().cpu().reshape(-1)[::step].to(torch.float64, copy=True).contiguous()
-
-
-def find_kept(result: torch.Tensor) -> torch.Tensor:
-    """Where a dropout's result is not 0."""
-    with torch.no_grad():
-        return (result.detach() != 0).cpu()
-
-
-def make_dropout_gradient(
-    device: torch.Tensor, gradient: torch.Tensor, x: torch.Tensor, kept: torch.Tensor, scale: float
-) -> torch.Tensor:
-    """The gradient of a dropout that kept these elements. Where x is 0 the result does not tell; there the device may
-    have either."""
-    with torch.no_grad():
-        through = gradient.detach().cpu().to(torch.float64) * scale
-        unknown = (x.detach() == 0) & (device.detach().cpu() == 0)
-        return torch.where((kept | (x == 0)) & ~unknown, through, 0.0)
 
 
 # ---- precision of the device

@@ -11,6 +11,7 @@
 #include "engine/internal.h"
 #include "tools/remap.h"
 #include "tools/twin_plan.h"
+#include "torch_tensor.h"
 
 // ---- copies
 

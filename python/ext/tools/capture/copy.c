@@ -10,6 +10,7 @@
 #include "tools/capture/blob.h"
 #include "tools/capture/memory.h"
 #include "tools/capture/reuse.h"
+#include "torch_tensor.h"
 
 #define COPY_WITHOUT_GIL (256 << 10)  // bytes from which a copy lets other threads run
 

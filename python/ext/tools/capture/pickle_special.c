@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/capture/pickle.h"
+#include "torch_tensor.h"
 
 // ---- helpers
 

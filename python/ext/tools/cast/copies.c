@@ -7,17 +7,16 @@
 #include "py_call.h"
 #include "tools/cast/cast.h"
 #include "tools/cast/torch.h"
+#include "torch_tensor.h"
 
 // ---- on the way in
 
 // Outside inference mode, so that the copy has a version counter; without autograd, as inside.
 static PyObject *copy_make_counted(PyObject *tensor, const struct cast_pair *pair) {
   PyObject *py_guard = py_context_enter(PyObject_CallOneArg(torch_names.py_inference, Py_False));
-  PyObject *py_grad = py_guard ? cast_grad_switch(Py_False) : NULL;
+  PyObject *py_grad = py_guard ? torch_grad_switch(Py_False) : NULL;
   PyObject *py_copy = py_grad ? cast_tensor_convert(tensor, pair->py_convert, pair->py_to) : NULL;
-  if (py_grad) {
-    cast_grad_restore(py_grad);
-  }
+  torch_grad_restore(py_grad);
   py_context_leave(py_guard);
   return py_copy;
 }
@@ -106,7 +105,7 @@ static int item_write_back(struct cast_job *job, int index) {
   struct engine_tensor now;
   engine_tensor_read(copy, &now);
   bool recorded = change_is_recorded(copy);
-  PyObject *py_grad = recorded ? NULL : cast_grad_switch(Py_False);
+  PyObject *py_grad = recorded ? NULL : torch_grad_switch(Py_False);
   int status = recorded || py_grad ? 0 : -1;
   if (status == 0 && !shapes_agree(&job->call->in.tensor[index], &now)) {
     status = tensor_reshape_like(original, &now);
@@ -119,9 +118,7 @@ static int item_write_back(struct cast_job *job, int index) {
     status = py_done ? 0 : -1;
     Py_XDECREF(py_done);
   }
-  if (py_grad) {
-    cast_grad_restore(py_grad);
-  }
+  torch_grad_restore(py_grad);
   job->written++;
   job->bytes += (uint64_t)now.numel * dit_dtype_get_size(job->item[index].pair->from);
   engine_tensor_reset(&now);

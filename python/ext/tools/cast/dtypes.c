@@ -12,6 +12,7 @@
 #include "py_call.h"
 #include "tools/cast/torch.h"
 #include "tools/remap.h"
+#include "torch_tensor.h"
 
 #define TABLE_SIZE 8192  // a power of two
 #define TABLE_MOST 6144
@@ -145,11 +146,9 @@ static PyObject *meta_make(const struct engine_tensor *tensor) {
 
 // The call's function with other arguments and no autograd; NULL with an exception.
 static PyObject *gradless_call(const struct engine_call *call, PyObject *args, PyObject *kwargs) {
-  PyObject *py_grad = cast_grad_switch(Py_False);
+  PyObject *py_grad = torch_grad_switch(Py_False);
   PyObject *py_result = py_grad ? PyObject_Call(call->func, args, kwargs) : NULL;
-  if (py_grad) {
-    cast_grad_restore(py_grad);
-  }
+  torch_grad_restore(py_grad);
   return py_result;
 }
 

@@ -5,6 +5,7 @@
 #include "tools/cast/dtypes.h"
 #include "tools/cast/torch.h"
 #include "tools/remap.h"
+#include "torch_tensor.h"
 
 // Fills its memory without gaps or repetition: a cast keeps the strides of such a tensor.
 static bool tensor_is_dense(const struct engine_tensor *tensor) {

@@ -56,28 +56,6 @@ bool cast_autocast_is_on(void) {
   return py_call_is_true(torch_names.py_autocast_is_any, NULL);
 }
 
-// ---- grad mode
-
-// Switch it; the state before for cast_grad_restore, or NULL with an exception.
-PyObject *cast_grad_switch(PyObject *wanted) {
-  PyObject *py_before = PyObject_CallNoArgs(torch_names.py_grad_is_enabled);
-  if (py_before && py_before != wanted) {
-    if (py_call_none(torch_names.py_grad_set, wanted) < 0) {
-      Py_CLEAR(py_before);
-    }
-  }
-  return py_before;
-}
-
-// Takes the reference. Keeps a pending exception.
-void cast_grad_restore(PyObject *py_before) {
-  PyObject *kind, *value, *traceback;
-  PyErr_Fetch(&kind, &value, &traceback);
-  Py_XDECREF(PyObject_CallOneArg(torch_names.py_grad_set, py_before));
-  Py_DECREF(py_before);
-  PyErr_Restore(kind, value, traceback);
-}
-
 // ---- tensors
 
 PyObject *cast_tensor_convert(PyObject *tensor, PyObject *convert, PyObject *dtype) {

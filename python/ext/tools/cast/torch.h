@@ -12,10 +12,6 @@ bool cast_node_is(PyObject *node);
 PyObject *cast_convert_find(int dtype);
 /// The tensor in another dtype, differentiably: new reference or NULL. `convert` is cast_convert_find's answer.
 PyObject *cast_tensor_convert(PyObject *tensor, PyObject *convert, PyObject *dtype);
-/// Switch autograd's mode (True, False): the state before, for cast_grad_restore; NULL with an exception.
-PyObject *cast_grad_switch(PyObject *wanted);
-/// Takes the reference. Keeps a pending exception.
-void cast_grad_restore(PyObject *py_before);
 /// A mode that changes dtypes by itself is on.
 bool cast_autocast_is_on(void);
 

@@ -10,8 +10,8 @@
 #include "dit/judge.h"
 #include "dit/random.h"
 #include "py_call.h"
-#include "tools/compare/judge.h"
 #include "tools/compare/state.h"
+#include "torch_tensor.h"
 
 // One differentiable run: borrowed from the case or from `own`.
 struct graph {
@@ -60,25 +60,86 @@ static bool list_has(PyObject *py_list, const PyObject *object) {
 
 // ---- views that were written to
 
+// (index, sizes and strides of the base, sizes, strides and offset of the view in it); NULL with an exception.
+static PyObject *view_describe(PyObject *tensor, PyObject *base, int index) {
+  PyObject *py_offset = PyObject_CallOneArg(torch_names.py_offset, tensor);
+  PyObject *py_base_offset = py_offset ? PyObject_CallOneArg(torch_names.py_offset, base) : NULL;
+  PyObject *py_difference = py_base_offset ? PyNumber_Subtract(py_offset, py_base_offset) : NULL;
+  Py_XDECREF(py_base_offset);
+  Py_XDECREF(py_offset);
+  if (!py_difference) {
+    return NULL;
+  }
+  return Py_BuildValue("(iNNNNN)", index, PyObject_CallMethod(base, "size", NULL),
+                       PyObject_CallMethod(base, "stride", NULL), PyObject_CallMethod(tensor, "size", NULL),
+                       PyObject_CallMethod(tensor, "stride", NULL), py_difference);
+}
+
 // One changed input that is a view, and one base: its gradients can be taken apart.
 void compare_backward_note(struct compare_case *c, const struct engine_call *call) {
   int view = -1, views = 0;
+  PyObject *py_base = NULL;
   for (int i = 0; i < c->twin_count; i++) {
-    PyObject *py_base = c->changed[i] ? engine_tensor_get(call->in.tensor[i].py_tensor, engine_torch.base) : NULL;
-    if (py_base && py_base != Py_None) {
+    PyObject *py_found = c->changed[i] ? engine_tensor_get(call->in.tensor[i].py_tensor, engine_torch.base) : NULL;
+    if (py_found && py_found != Py_None) {
       view = i;
       views++;
+      Py_XSETREF(py_base, Py_NewRef(py_found));
     }
-    Py_XDECREF(py_base);
+    Py_XDECREF(py_found);
   }
-  PyObject *py_view =
-      views == 1 ? judge_helper_call("describe_view", "Oi", call->in.tensor[view].py_tensor, view) : NULL;
+  c->py_view = views == 1 ? view_describe(call->in.tensor[view].py_tensor, py_base, view) : NULL;
+  Py_XDECREF(py_base);
   py_error_drop();
-  if (py_view && PyTuple_Check(py_view)) {
-    c->py_view = py_view;
-  } else {
-    Py_XDECREF(py_view);
+}
+
+// A copy of the gradient of the base in this dtype, laid out as the base is, and the view's part of it in *py_part. New
+// references; NULL with an exception. Grad mode is off.
+static PyObject *base_copy(const struct compare_case *c, PyObject *gradient, PyObject *dtype, PyObject **py_part) {
+  PyObject *const *view = &PyTuple_GET_ITEM(c->py_view, 0);
+  PyObject *const words[] = {view[1], view[2], dtype, torch_names.py_host};
+  PyObject *py_whole = PyObject_Vectorcall(torch_names.py_empty_strided, words, 2, torch_names.py_dtype_device);
+  if (py_whole && py_call_pair(torch_names.py_copy, py_whole, gradient) < 0) {
+    Py_CLEAR(py_whole);
   }
+  *py_part = py_whole
+                 ? PyObject_CallFunctionObjArgs(torch_names.py_as_strided, py_whole, view[3], view[4], view[5], NULL)
+                 : NULL;
+  if (!*py_part) {
+    Py_CLEAR(py_whole);
+  }
+  return py_whole;
+}
+
+// The view's part of its base's gradient; new reference or NULL.
+static PyObject *part_take(const struct compare_case *c, PyObject *gradient) {
+  PyObject *py_grad = torch_grad_switch(Py_False), *py_part = NULL;
+  PyObject *py_dtype = py_grad ? engine_tensor_get(gradient, engine_torch.dtype) : NULL;
+  PyObject *py_whole = py_dtype ? base_copy(c, gradient, py_dtype, &py_part) : NULL;
+  py_part = py_call_take(torch_names.py_clone, py_part);
+  Py_XDECREF(py_whole);
+  Py_XDECREF(py_dtype);
+  torch_grad_restore(py_grad);
+  return py_part;
+}
+
+// The gradient of the base before the call: that after it, but for the view's part (None: 0). New reference or NULL.
+static PyObject *part_put(const struct compare_case *c, PyObject *gradient, PyObject *part) {
+  PyObject *py_grad = torch_grad_switch(Py_False), *py_part = NULL;
+  PyObject *py_dtype = py_grad ? engine_tensor_get(part == Py_None ? gradient : part, engine_torch.dtype) : NULL;
+  PyObject *py_whole = py_dtype ? base_copy(c, gradient, py_dtype, &py_part) : NULL;
+  if (py_whole) {
+    PyObject *py_done = part == Py_None ? PyObject_CallMethod(py_part, "zero_", NULL)
+                                        : PyObject_CallFunctionObjArgs(torch_names.py_copy, py_part, part, NULL);
+    if (!py_done) {
+      Py_CLEAR(py_whole);
+    }
+    Py_XDECREF(py_done);
+  }
+  Py_XDECREF(py_part);
+  Py_XDECREF(py_dtype);
+  torch_grad_restore(py_grad);
+  return py_whole;
 }
 
 // The gradient of the base, when this call has one and it is the only entry after the `known` outputs; else NULL.
@@ -186,7 +247,7 @@ static int base_match(const struct compare_case *c, enum compare_precision preci
   if (!engine_tensor_requires_grad(view)) {
     return 0;
   }
-  PyObject *py_part = judge_helper_call("take_part", "OO", base, c->py_view);
+  PyObject *py_part = part_take(c, base);
   PyObject *py_gradient = py_part ? gradient_cast(c, precision, py_part, view, index) : NULL;
   int status =
       py_gradient && PyList_Append(py_outputs, view) == 0 && PyList_Append(py_gradients, py_gradient) == 0 ? 0 : -1;
@@ -261,7 +322,7 @@ static PyObject *grads_align(const struct compare_case *c, const struct graph *g
 static int grads_add_base(const struct compare_case *c, PyObject *base, PyObject *py_grads) {
   int view = view_get_index(c);
   PyObject *part = PyList_GET_ITEM(py_grads, view);
-  PyObject *py_whole = judge_helper_call("put_part", "OOO", base, c->py_view, part);
+  PyObject *py_whole = part_put(c, base, part);
   int status = py_whole ? PyList_Append(py_grads, py_whole) : -1;
   Py_XDECREF(py_whole);
   return status < 0 ? -1 : PyList_SetItem(py_grads, view, Py_NewRef(Py_None));
