@@ -30,9 +30,6 @@ KNOWN_IN_EXTENSION = {
     ("python/ext/engine/environ.c", "ditorch.environ_watch"),  # an audit event, no import
     ("python/ext/engine/location.c", "ditorch"),  # whose frames are not the user's
     ("python/ext/engine/location.c", "op_tools"),
-    ("python/ext/py_helper.c", "ditorch.helper_torch"),
-    ("python/ext/tools/compare/judge_legacy.c", "ditorch.helper_torch"),
-    ("python/ext/tools/compare/judge_runs.c", "op_tools.judging"),
 }
 """What the extension names of the packages above it today; nothing may be added."""
 

@@ -267,6 +267,10 @@ def helper_cost(tensor: Tensor, repeat: int = 100, /) -> dict[str, Any]:
 def helper_names() -> list[str]:
     """The device helpers that work here: 'host', 'cuda'."""
 
+def helper_set_answer(function):
+    """Hand down what answers for tensors that C does not read by itself: function(kind, tensors, helper, rtol, atol,
+    equal_nan); None takes it back."""
+
 def helper_time(tensor: Tensor, function: Callable[[], Any], /) -> float:
     """Milliseconds between two events around function() on the current stream of the tensor's device."""
 
@@ -558,6 +562,10 @@ def tensor_hash(tensor: Tensor, helper: str | None = None) -> dict[str, Any]:
 def tensor_nonfinite(tensor: Tensor, helper: str | None = None) -> int:
     """1: has NaN, 2: has infinities, 3: both."""
 
+def tensor_plain(tensor, on_cpu=False) -> Tensor:
+    """The same values in plain strided memory without history: conjugate and negative bits resolved, sparse made dense,
+    nested ones flat. TypeError for tensors without values (meta, fake)."""
+
 def tensor_stats(tensor: Tensor, helper: str | None = None) -> dict[str, Any]:
     """Statistics with the fields of struct dit_tensor_stats."""
 
@@ -573,6 +581,10 @@ def tool_options_resolve(
 
 def tools_twin(args: tuple[Any, ...], attached: bool = False, copy_cpu: bool = False) -> tuple[Any, ...]:
     """Arguments with CPU twins in the tensors' places."""
+
+def torch_names() -> list[tuple[str, str | None, bool]]:
+    """Every name of PyTorch that the extension looks up, the first torch that has it where it is optional, and whether
+    this one has it. Loads them all."""
 
 def vendor_info() -> dict[str, Any]:
     """name, version, path, description, driver_version, runtime_version (None: not offered)."""

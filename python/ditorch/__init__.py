@@ -103,18 +103,26 @@ def install(config: str | None = None, **options: Any) -> str:
     before, _busy = _busy, True
     try:
         try:
-            from . import _C  # noqa: F401
+            from . import _C
         except ImportError as error:
             raise ImportError(
                 f"ditorch's C extension does not load: {error}. "
                 "Build it for this Python: pip install --no-build-isolation ., "
                 "or cmake --build build/dev in a source tree"
             ) from error
+        _C.helper_set_answer(_answer)
         from . import installation
 
         return installation.install(config, **options)
     finally:
         _busy = before
+
+
+def _answer(*question: Any) -> Any:
+    """Numbers of tensors that ditorch._C does not read by itself."""
+    from .helper_torch import answer
+
+    return answer(*question)
 
 
 def uninstall() -> None:

@@ -17,7 +17,8 @@ import math
 from typing import Any
 
 import torch
-from torch._subclasses import FakeTensor
+
+from . import _C
 
 PIECE = 1 << 24
 """Elements that are worked on at once: bounds the temporaries (about 10 float64 copies of a piece)."""
@@ -50,23 +51,6 @@ class Handles:
 
 
 # ---- tensors that can be worked on
-
-
-def make_plain(tensor: torch.Tensor, on_cpu: bool = False) -> torch.Tensor:
-    """The same values in plain strided memory: conjugate and negative bits resolved, sparse made dense, dequantized.
-
-    TypeError for tensors without values (meta, fake).
-    """
-    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
-        tensor = tensor.detach()
-        if tensor.is_meta or isinstance(tensor, FakeTensor):
-            raise TypeError(f"a tensor on device '{tensor.device}' has no values; move it to a real device first")
-        if tensor.is_nested:
-            tensor = torch.cat([part.reshape(-1) for part in tensor.unbind()])
-        if tensor.layout != torch.strided:
-            tensor = tensor.to_dense()
-        tensor = tensor.resolve_conj().resolve_neg()
-        return tensor.cpu() if on_cpu else tensor
 
 
 @functools.cache
@@ -123,7 +107,7 @@ def _split(piece: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def nonfinite(tensors: list[torch.Tensor]) -> Handles:
     """For each tensor 1 (has NaN), 2 (has infinities), 3 or 0."""
-    return Handles([_nonfinite(make_plain(tensor)) for tensor in tensors])
+    return Handles([_nonfinite(_C.tensor_plain(tensor)) for tensor in tensors])
 
 
 @torch.no_grad()
@@ -147,7 +131,7 @@ def _comparable(piece: torch.Tensor) -> torch.Tensor:
 
 def stats(tensors: list[torch.Tensor]) -> Handles:
     """For each tensor a dictionary with the fields of struct dit_tensor_stats."""
-    return Handles([_stats(make_plain(tensor)) for tensor in tensors])
+    return Handles([_stats(_C.tensor_plain(tensor)) for tensor in tensors])
 
 
 @torch.no_grad()
@@ -339,7 +323,7 @@ def compare(
     a: torch.Tensor, b: torch.Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
 ) -> Handle:
     """The candidate `a` against the reference `b`: a dictionary with the fields of struct dit_compare_result."""
-    a, b = make_plain(a), make_plain(b)
+    a, b = _C.tensor_plain(a), _C.tensor_plain(b)
     _check(a)
     _check(b)
     if a.shape != b.shape:
@@ -464,40 +448,27 @@ def _finish_compare(rows: list[list[float]], numel: int) -> dict[str, Any]:
 
 def hash(tensor: torch.Tensor) -> Handle:
     """The 128 bits of dit_tensor_get_hash as {"low", "high"}. Copies the tensor to the CPU, at once."""
-    from ditorch import _C
-
-    result = _C.tensor_hash(make_plain(tensor, on_cpu=True), helper="host")
+    result = _C.tensor_hash(_C.tensor_plain(tensor, on_cpu=True), helper="host")
     return Handle([], lambda rows: result)
 
 
 # ---- for ditorch._C: questions about tensors that C does not read by itself
 
 
-def answer(kind: str, tensor: torch.Tensor, helper: str | None) -> Any:
-    """The number `kind` ("stats", "nonfinite", "hash") of a tensor."""
-    from ditorch import _C
-
-    if helper != "torch" and not _is_plain(tensor):
-        return getattr(_C, "tensor_" + kind)(make_plain(tensor), helper=helper)
-    _refuse(helper, tensor)
-    return {"stats": _stats, "nonfinite": _nonfinite, "hash": hash}[kind](make_plain(tensor)).read()
-
-
-def answer_compare(
-    a: torch.Tensor, b: torch.Tensor, rtol: float, atol: float, equal_nan: bool, helper: str | None
-) -> dict[str, Any]:
-    """The comparison of two tensors."""
-    from ditorch import _C
-
-    equal_nan = bool(equal_nan)
-    if helper != "torch" and not (_is_plain(a) and _is_plain(b)):
-        return _C.tensor_compare(make_plain(a), make_plain(b), rtol, atol, equal_nan, helper=helper)
-    _refuse(helper, a, b)
-    return compare(a, b, rtol, atol, equal_nan).read()
+def answer(
+    kind: str, tensors: tuple[torch.Tensor, ...], helper: str | None, rtol: float, atol: float, equal_nan: bool
+) -> Any:
+    """The number `kind` ("stats", "nonfinite", "hash") of a tensor, or "compare" of two with these tolerances."""
+    options = (rtol, atol, equal_nan) if kind == "compare" else ()
+    if helper != "torch" and not all(map(_is_plain, tensors)):
+        return getattr(_C, "tensor_" + kind)(*map(_C.tensor_plain, tensors), *options, helper=helper)
+    _refuse(helper, *tensors)
+    function = {"stats": _stats, "nonfinite": _nonfinite, "hash": hash, "compare": compare}[kind]
+    return function(*map(_C.tensor_plain, tensors), *options).read()
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Nothing is left for make_plain to do; if C does not read such a tensor, torch's operators must."""
+    """Nothing is left for tensor_plain to do; if C does not read such a tensor, torch's operators must."""
     return tensor.layout == torch.strided and not (tensor.is_conj() or tensor.is_neg() or tensor.is_nested)
 
 

@@ -10,7 +10,7 @@
 
 #include "alias_hooks.h"
 #include "exempt.h"
-#include "module.h"
+#include "torch_names.h"
 
 static struct {
   PyGetSetDescrObject *py_is_cuda;  // owned while installed
@@ -18,9 +18,7 @@ static struct {
   PyGetSetDef now;
   getter device_get;
   void *device_closure;
-  PyTypeObject *py_device_type;  // torch.device, owned while installed
-  PyObject *py_storage_class;    // torch.UntypedStorage, owned while installed
-  PyObject *py_storage_before;   // its own is_cuda; NULL when it inherited one
+  PyObject *py_storage_before;  // is_cuda of torch.UntypedStorage itself; NULL when it inherited one
   int8_t target;
 } state;
 
@@ -29,11 +27,8 @@ static struct {
 static _Thread_local unsigned long entries;
 
 // The type of a torch.device, or -1 for any other object.
-static int device_type_get(PyObject *device, const PyTypeObject *device_class) {
-  if (Py_TYPE(device) != device_class) {
-    return -1;
-  }
-  return ((const int8_t *)device)[sizeof(PyObject)];
+static int device_type_get(PyObject *device) {
+  return torch_is(device, torch_names.py_device_type) ? ((const int8_t *)device)[sizeof(PyObject)] : -1;
 }
 
 static bool is_cuda_type(int type, int target) {
@@ -52,7 +47,7 @@ static PyObject *tensor_evaluate(PyObject *self, int target) {
   if (!py_device) {
     return NULL;
   }
-  int type = device_type_get(py_device, state.py_device_type);
+  int type = device_type_get(py_device);
   Py_DECREF(py_device);
   return PyBool_FromLong(is_cuda_type(type, target));
 }
@@ -68,7 +63,7 @@ static PyObject *storage_get_is_cuda(PyObject *self, void *closure) {
   if (!py_device) {
     return NULL;
   }
-  int type = state.py_device_type ? device_type_get(py_device, state.py_device_type) : -1;
+  int type = state.py_is_cuda ? device_type_get(py_device) : -1;
   Py_DECREF(py_device);
   return PyBool_FromLong(is_cuda_type(type, state.target));
 }
@@ -77,13 +72,13 @@ static PyGetSetDef storage_definition = {"is_cuda", storage_get_is_cuda, NULL, N
 
 // ---- verification
 
-static int check_device(PyObject *torch, const char *text, int type, int other_type, int index) {
-  PyObject *py_device = PyObject_CallMethod(torch, "device", "s", text);
+static int check_device(const char *text, int type, int other_type, int index) {
+  PyObject *py_device = PyObject_CallFunction(torch_names.py_device_type, "s", text);
   if (!py_device) {
     return -1;
   }
   int found_type = -1, found_index = -1;
-  if (Py_TYPE(py_device) == state.py_device_type) {
+  if (torch_is(py_device, torch_names.py_device_type)) {
     found_type = ((const int8_t *)py_device)[sizeof(PyObject)];
     found_index = ((const int8_t *)py_device)[sizeof(PyObject) + 1];
   }
@@ -99,26 +94,26 @@ static int check_device(PyObject *torch, const char *text, int type, int other_t
   return 0;
 }
 
-static int check_layout(PyObject *torch) {
-  if (state.py_device_type->tp_basicsize < (Py_ssize_t)sizeof(PyObject) + 2) {
-    PyErr_Format(PyExc_NotImplementedError, "torch.device objects have %zd bytes, at least %zu were expected",
-                 state.py_device_type->tp_basicsize, sizeof(PyObject) + 2);
+static int check_layout(void) {
+  Py_ssize_t size = ((PyTypeObject *)torch_names.py_device_type)->tp_basicsize;
+  if (size < (Py_ssize_t)sizeof(PyObject) + 2) {
+    PyErr_Format(PyExc_NotImplementedError, "torch.device objects have %zd bytes, at least %zu were expected", size,
+                 sizeof(PyObject) + 2);
     return -1;
   }
-  if (check_device(torch, "cpu", DIT_C10_CPU, DIT_C10_CPU, -1) < 0 ||
-      check_device(torch, "cuda:3", DIT_C10_CUDA, state.target, 3) < 0 ||
-      check_device(torch, "meta", DIT_C10_META, DIT_C10_META, -1) < 0) {
+  if (check_device("cpu", DIT_C10_CPU, DIT_C10_CPU, -1) < 0 ||
+      check_device("cuda:3", DIT_C10_CUDA, state.target, 3) < 0 ||
+      check_device("meta", DIT_C10_META, DIT_C10_META, -1) < 0) {
     return -1;
   }
   return 0;
 }
 
-static int check_tensor(PyObject *torch, const char *device, int target, PyObject *expected) {
+static int check_tensor(const char *device, int target, PyObject *expected) {
   int result = -1;
-  PyObject *py_empty = PyObject_GetAttrString(torch, "empty");
-  PyObject *py_args = py_empty ? Py_BuildValue("(i)", 0) : NULL;
+  PyObject *py_args = Py_BuildValue("(i)", 0);
   PyObject *py_kwargs = py_args ? Py_BuildValue("{s:s}", "device", device) : NULL;
-  PyObject *py_tensor = py_kwargs ? PyObject_Call(py_empty, py_args, py_kwargs) : NULL;
+  PyObject *py_tensor = py_kwargs ? PyObject_Call(torch_names.py_empty, py_args, py_kwargs) : NULL;
   PyObject *py_answer = py_tensor ? tensor_evaluate(py_tensor, target) : NULL;
   if (py_answer && py_answer != expected) {
     PyErr_Format(
@@ -132,16 +127,13 @@ static int check_tensor(PyObject *torch, const char *device, int target, PyObjec
   Py_XDECREF(py_tensor);
   Py_XDECREF(py_kwargs);
   Py_XDECREF(py_args);
-  Py_XDECREF(py_empty);
   return result;
 }
 
 // A meta tensor needs no device: with meta as the target it must be "cuda", with the real one it must not.
-static int check_answers(PyObject *torch) {
-  if (check_tensor(torch, "cpu", state.target, Py_False) < 0 ||
-      check_tensor(torch, "meta", state.target, Py_False) < 0 ||
-      check_tensor(torch, "meta", DIT_C10_META, Py_True) < 0 ||
-      check_tensor(torch, "cpu", DIT_C10_META, Py_False) < 0) {
+static int check_answers(void) {
+  if (check_tensor("cpu", state.target, Py_False) < 0 || check_tensor("meta", state.target, Py_False) < 0 ||
+      check_tensor("meta", DIT_C10_META, Py_True) < 0 || check_tensor("cpu", DIT_C10_META, Py_False) < 0) {
     return -1;
   }
   return 0;
@@ -163,21 +155,11 @@ static PyGetSetDescrObject *descriptor_get(PyObject *tensor_base, const char *na
 
 static void state_clear(void) {
   Py_CLEAR(state.py_is_cuda);
-  Py_CLEAR(state.py_device_type);
-  Py_CLEAR(state.py_storage_class);
   Py_CLEAR(state.py_storage_before);
 }
 
-static int storage_install(PyObject *torch) {
-  state.py_storage_class = PyObject_GetAttrString(torch, "UntypedStorage");
-  if (!state.py_storage_class) {
-    return -1;
-  }
-  if (!PyType_Check(state.py_storage_class)) {
-    PyErr_SetString(PyExc_NotImplementedError, "torch.UntypedStorage is not a class: is_cuda is not patched");
-    return -1;
-  }
-  PyObject *py_attributes = PyObject_GetAttrString(state.py_storage_class, "__dict__");
+static int storage_install(void) {
+  PyObject *py_attributes = PyObject_GetAttrString(torch_names.py_untyped_storage_type, "__dict__");
   if (!py_attributes) {
     return -1;
   }
@@ -189,24 +171,16 @@ static int storage_install(PyObject *torch) {
     }
     PyErr_Clear();
   }
-  PyObject *py_descriptor = PyDescr_NewGetSet((PyTypeObject *)state.py_storage_class, &storage_definition);
-  int result = py_descriptor ? PyObject_SetAttrString(state.py_storage_class, "is_cuda", py_descriptor) : -1;
+  PyObject *py_descriptor = PyDescr_NewGetSet((PyTypeObject *)torch_names.py_untyped_storage_type, &storage_definition);
+  int result =
+      py_descriptor ? PyObject_SetAttrString(torch_names.py_untyped_storage_type, "is_cuda", py_descriptor) : -1;
   Py_XDECREF(py_descriptor);
   return result;
 }
 
 // Fill the state and verify it; nothing of PyTorch is changed yet.
-static int state_prepare(PyObject *torch, PyObject *tensor_base, int target) {
+static int state_prepare(PyObject *tensor_base, int target) {
   state.target = (int8_t)target;
-  PyObject *py_device_class = PyObject_GetAttrString(torch, "device");
-  if (!py_device_class) {
-    return -1;
-  }
-  state.py_device_type = (PyTypeObject *)py_device_class;
-  if (!PyType_Check(py_device_class)) {
-    PyErr_SetString(PyExc_NotImplementedError, "torch.device is not a class: is_cuda is not patched");
-    return -1;
-  }
   PyGetSetDescrObject *py_device = descriptor_get(tensor_base, "device");
   if (!py_device) {
     return -1;
@@ -219,7 +193,7 @@ static int state_prepare(PyObject *torch, PyObject *tensor_base, int target) {
     return -1;
   }
   state.before = state.py_is_cuda->d_getset;
-  return check_layout(torch) < 0 || check_answers(torch) < 0 ? -1 : 0;
+  return check_layout() < 0 || check_answers() < 0 ? -1 : 0;
 }
 
 PyDoc_STRVAR(is_cuda_install_doc,
@@ -244,13 +218,10 @@ static PyObject *py_is_cuda_install(PyObject *module, PyObject *args) {
     }
     Py_RETURN_NONE;
   }
-  PyObject *py_torch = PyImport_ImportModule("torch");
-  if (!py_torch || state_prepare(py_torch, tensor_base, target) < 0 || storage_install(py_torch) < 0) {
+  if (torch_names_load(TORCH_BASE) < 0 || state_prepare(tensor_base, target) < 0 || storage_install() < 0) {
     state_clear();
-    Py_XDECREF(py_torch);
     return NULL;
   }
-  Py_DECREF(py_torch);
   state.now = *state.before;
   state.now.get = tensor_get_is_cuda;
   state.py_is_cuda->d_getset = &state.now;
@@ -267,7 +238,7 @@ static PyObject *py_is_cuda_restore(PyObject *module, PyObject *unused) {
   }
   state.py_is_cuda->d_getset = state.before;
   // A NULL value deletes the attribute: the inherited one shows again.
-  int result = PyObject_SetAttrString(state.py_storage_class, "is_cuda", state.py_storage_before);
+  int result = PyObject_SetAttrString(torch_names.py_untyped_storage_type, "is_cuda", state.py_storage_before);
   state_clear();
   if (result < 0) {
     return NULL;

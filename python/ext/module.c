@@ -14,7 +14,7 @@ static int module_exec(PyObject *module) {
       py_redirect_methods,       py_device_show_methods,   py_engine_methods,  py_stack_methods,    py_backward_methods,
       py_backward_probe_methods, py_log_methods,           py_environ_methods, py_log_read_methods, py_capture_methods,
       py_helper_methods,         py_helper_device_methods, py_twin_methods,    py_exempt_methods,   py_judge_methods,
-      py_operator_methods};
+      py_operator_methods,       py_torch_names_methods};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
     if (PyModule_AddFunctions(module, tables[i]) < 0) {
       return -1;
@@ -31,6 +31,7 @@ static int module_traverse(PyObject *module, visitproc visit, void *arg) {
   struct module_state *state = PyModule_GetState(module);
   if (state) {
     Py_VISIT(state->py_out_of_memory);
+    Py_VISIT(state->py_answer);
   }
   return 0;
 }
@@ -39,6 +40,7 @@ static int module_clear(PyObject *module) {
   struct module_state *state = PyModule_GetState(module);
   if (state) {
     Py_CLEAR(state->py_out_of_memory);
+    Py_CLEAR(state->py_answer);
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 /// Per-module state (one per interpreter that imports ditorch._C).
 struct module_state {
   PyObject *py_out_of_memory;  ///< torch.OutOfMemoryError, looked up when first needed; NULL until then
+  PyObject *py_answer;         ///< what Python handed down for py_helper.c; NULL until then
 };
 
 extern struct PyModuleDef py_module_definition;
@@ -44,6 +45,7 @@ extern PyMethodDef py_twin_methods[];
 extern PyMethodDef py_exempt_methods[];
 extern PyMethodDef py_judge_methods[];
 extern PyMethodDef py_operator_methods[];
+extern PyMethodDef py_torch_names_methods[];
 
 /// Adds LogReader. 0 or -1.
 DIT_NODISCARD int py_log_read_add_types(PyObject *module);

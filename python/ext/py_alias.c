@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "alias.h"
-#include "module.h"
+#include "torch_names.h"
 
 static PyObject *library_describe(const struct dit_alias_library *library) {
   PyObject *py_counts = PyDict_New();
@@ -59,10 +59,10 @@ error:
   return NULL;
 }
 
-static PyObject *device_create(PyObject *torch, const char *name, int index) {
+static PyObject *device_create(const char *name, int index) {
   char text[80];
   (void)snprintf(text, sizeof text, "%s:%d", name, index);
-  return PyObject_CallMethod(torch, "device", "s", text);
+  return PyObject_CallFunction(torch_names.py_device_type, "s", text);
 }
 
 // torch.device("cuda:3") must be the target's device 3 and print as asked. 0, or -1 with an exception.
@@ -75,9 +75,8 @@ static int probe_result(PyObject *module) {
     return -1;
   }
   int result = -1;
-  PyObject *py_torch = PyImport_ImportModule("torch");
-  PyObject *py_alias = py_torch ? device_create(py_torch, "cuda", 3) : NULL;
-  PyObject *py_real = py_alias ? device_create(py_torch, name, 3) : NULL;
+  PyObject *py_alias = torch_names_load(TORCH_BASE) == 0 ? device_create("cuda", 3) : NULL;
+  PyObject *py_real = py_alias ? device_create(name, 3) : NULL;
   PyObject *py_text = py_real ? PyObject_Str(py_real) : NULL;
   const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
   if (!text) {
@@ -102,7 +101,6 @@ done:
   Py_XDECREF(py_text);
   Py_XDECREF(py_real);
   Py_XDECREF(py_alias);
-  Py_XDECREF(py_torch);
   return result;
 }
 

@@ -1,14 +1,17 @@
 // Numbers about torch tensors for Python: bindings of dit/numerics.h and dit/helper.h.
 //
 // A tensor is read where it is: CPU and embedded device by src/numerics, real CUDA devices by the kernels of
-// libdit_cuda, everything else (another accelerator, a library without kernels, lazy conjugates, sparse layouts) by
-// ditorch.helper_torch, with torch's own operators or after making a plain copy. Results are dictionaries with the
-// fields of the C structs. The GIL is dropped while numbers are computed; the tensors are held by the caller.
+// libdit_cuda, everything else (another accelerator, a library without kernels, lazy conjugates, sparse layouts) by a
+// function that Python hands down (ditorch/helper_torch.py), with torch's own operators or after making a plain copy.
+// Results are dictionaries with the fields of the C structs. The GIL is dropped while numbers are computed; the tensors
+// are held by the caller.
 #include "py_helper.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
+
+#include "torch_tensor.h"
 
 // ---- results as dictionaries
 
@@ -107,7 +110,7 @@ static PyObject *result_describe(const void *result, const struct field *fields,
 // ---- kinds of questions
 
 static const struct {
-  const char *name;  // of the function in ditorch.helper_torch
+  const char *name;  // for the function that Python hands down
   size_t size;
   const struct field *fields;
   size_t count;
@@ -205,20 +208,49 @@ int question_prepare(struct question *q, PyObject *const *tensors, int count, co
   return ready;
 }
 
-static PyObject *torch_answer(enum number_kind kind, PyObject *const *tensors,
+// By what Python handed down: answer(kind, tensors, helper, rtol, atol, equal_nan).
+static PyObject *torch_answer(PyObject *module, enum number_kind kind, PyObject *const *tensors, int count,
                               const struct dit_compare_options *options, const char *forced) {
-  PyObject *py_module = PyImport_ImportModule("ditorch.helper_torch"), *py_result = NULL;
-  if (!py_module) {
+  const struct module_state *state = PyModule_GetState(module);
+  if (!state->py_answer) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "these tensors need torch's operators, which ditorch hands down when it is installed: call "
+                    "ditorch.install() first");
     return NULL;
   }
-  if (kind == NUMBER_COMPARE) {
-    py_result = PyObject_CallMethod(py_module, "answer_compare", "OOddiz", tensors[0], tensors[1], options->rtol,
-                                    options->atol, (int)options->equal_nan, forced);
-  } else {
-    py_result = PyObject_CallMethod(py_module, "answer", "sOz", kinds[kind].name, tensors[0], forced);
+  PyObject *py_tensors = count == 2 ? PyTuple_Pack(2, tensors[0], tensors[1]) : PyTuple_Pack(1, tensors[0]);
+  return py_tensors ? PyObject_CallFunction(state->py_answer, "sNzddO", kinds[kind].name, py_tensors, forced,
+                                            options ? options->rtol : 0.0, options ? options->atol : 0.0,
+                                            options && options->equal_nan ? Py_True : Py_False)
+                    : NULL;
+}
+
+PyDoc_STRVAR(set_answer_doc,
+             "helper_set_answer(function)\n\nHand down what answers for tensors that C does not read by itself: "
+             "function(kind, tensors, helper, rtol, atol, equal_nan); None takes it back.");
+static PyObject *py_helper_set_answer(PyObject *module, PyObject *function) {
+  struct module_state *state = PyModule_GetState(module);
+  if (function != Py_None && !PyCallable_Check(function)) {
+    return PyErr_Format(PyExc_TypeError, "function must be callable or None, not %.100s", Py_TYPE(function)->tp_name);
   }
-  Py_DECREF(py_module);
-  return py_result;
+  Py_XSETREF(state->py_answer, function == Py_None ? NULL : Py_NewRef(function));
+  Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(plain_doc,
+             "tensor_plain(tensor, on_cpu=False) -> Tensor\n\nThe same values in plain strided memory without history: "
+             "conjugate and negative bits resolved, sparse made dense, nested ones flat. TypeError for tensors without "
+             "values (meta, fake).");
+static PyObject *py_tensor_plain(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *names[] = {"tensor", "on_cpu", NULL};
+  PyObject *tensor = NULL;
+  int on_cpu = 0;
+  (void)module;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|p:tensor_plain", names, &tensor, &on_cpu) ||
+      question_check_tensor(tensor, "tensor") < 0) {
+    return NULL;
+  }
+  return torch_plain_make(tensor, on_cpu);
 }
 
 static int helper_check(const char *forced) {
@@ -252,14 +284,14 @@ static PyObject *numbers_ask(PyObject *module, enum number_kind kind, PyObject *
   int ready = question_prepare(&q, tensors, count, forced);
   engine_guard_lower(token);
   if (!ready) {
-    return torch_answer(kind, tensors, options, forced);
+    return torch_answer(module, kind, tensors, count, options, forced);
   }
   enum dit_status status;
   Py_BEGIN_ALLOW_THREADS;
   status = question_answer(&q, &answer, &err);
   Py_END_ALLOW_THREADS;
   if (status == DIT_ERR_UNSUPPORTED && q.views[0].device_index >= 0 && !forced && strcmp(q.helper->name, "cuda") == 0) {
-    return torch_answer(kind, tensors, options, forced);
+    return torch_answer(module, kind, tensors, count, options, forced);
   }
   if (status != DIT_OK) {
     return py_status_raise(module, status, &err);
@@ -362,7 +394,7 @@ PyDoc_STRVAR(detail_doc,
              "False) -> dict[str, Any]\n\nWhere and how far they differ (struct dit_compare_detail). Tensors of other "
              "devices are copied to the CPU.");
 static PyObject *py_tensor_compare_detail(PyObject *module, PyObject *args, PyObject *kwargs) {
-  PyObject *tensors[2], *py_plain[2] = {NULL, NULL}, *py_result = NULL, *py_helper = NULL;
+  PyObject *tensors[2], *py_plain[2] = {NULL, NULL}, *py_result = NULL;
   struct dit_compare_options options;
   struct dit_compare_detail detail;
   struct dit_error err = {0};
@@ -375,10 +407,8 @@ static PyObject *py_tensor_compare_detail(PyObject *module, PyObject *args, PyOb
   int ready = question_prepare(&q, tensors, 2, "host");
   engine_guard_lower(token);
   if (!ready) {
-    py_helper = PyImport_ImportModule("ditorch.helper_torch");
     for (int i = 0; i < 2; i++) {
-      py_plain[i] = py_helper ? PyObject_CallMethod(py_helper, "make_plain", "OO", tensors[i], Py_True) : NULL;
-      if (!py_plain[i]) {
+      if (!(py_plain[i] = torch_plain_make(tensors[i], true))) {
         goto done;
       }
     }
@@ -401,7 +431,6 @@ static PyObject *py_tensor_compare_detail(PyObject *module, PyObject *args, PyOb
   Py_END_ALLOW_THREADS;
   py_result = status == DIT_OK ? detail_describe(&detail, q.views[0].ndim) : py_status_raise(module, status, &err);
 done:
-  Py_XDECREF(py_helper);
   Py_XDECREF(py_plain[0]);
   Py_XDECREF(py_plain[1]);
   return py_result;
@@ -544,6 +573,8 @@ done:
 #define KEYWORDS(function) (PyCFunction)(void (*)(void))(function), METH_VARARGS | METH_KEYWORDS
 
 PyMethodDef py_helper_methods[] = {
+    {"helper_set_answer", py_helper_set_answer, METH_O, set_answer_doc},
+    {"tensor_plain", KEYWORDS(py_tensor_plain), plain_doc},
     {"tensor_batch", py_tensor_batch, METH_VARARGS, batch_doc},
     {"tensor_stats", KEYWORDS(py_tensor_stats), stats_doc},
     {"tensor_nonfinite", KEYWORDS(py_tensor_nonfinite), nonfinite_doc},

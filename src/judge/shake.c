@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "dit/random.h"
 
@@ -18,8 +19,10 @@ static bool is_mixing(const struct evidence *e) {
   if (e->c->is_careful) {
     return false;
   }
-  bool cancels = e->c->what == DIT_VERDICT_GRAD && has_trait(e, DIT_OPERATOR_CANCELS);
-  return cancels || !has_trait(e, DIT_OPERATOR_POINTWISE);
+  const char *name = e->c->op ? e->c->op->name : "";
+  size_t length = strlen(name);
+  bool derives = e->c->what == DIT_VERDICT_GRAD || (length > 9 && strcmp(name + length - 9, "_backward") == 0);
+  return (derives && has_trait(e, DIT_OPERATOR_CANCELS)) || !has_trait(e, DIT_OPERATOR_POINTWISE);
 }
 
 // Terms that an element of the result sums up, at least 1, from the numbers of elements alone. [m, k] x [k, n]: k =

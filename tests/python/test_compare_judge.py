@@ -6,7 +6,8 @@ import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
-from op_tools import OpAutoCompare, judging
+from ditorch import _C
+from op_tools import OpAutoCompare
 from op_tools.comparison import compare_result
 
 INF, NAN = float("inf"), float("nan")
@@ -107,16 +108,23 @@ def test_wrong_indices_are_wrong():
         assert not tool.ok
 
 
-def test_sort_indices_must_be_distinct():
-    from op_tools.judging import point_alike
+def no_run(*_):
+    return "there is none"
 
+
+def is_right(name, values, dim, device, cpu, what="output"):
+    """The verdict of the judge when the CPU has nothing but this."""
+    return _C.judge(name, device, cpu, no_run, inputs=(values,), dim=dim, what=what)["verdict"] == "right"
+
+
+def test_sort_indices_must_be_distinct():
     values = torch.tensor([5.0, 5.0, 1.0])
     cpu = torch.tensor([2, 0, 1])
-    assert point_alike("sort", values, 0, torch.tensor([2, 1, 0]), cpu)
-    assert not point_alike("sort", values, 0, torch.tensor([2, 0, 0]), cpu)
-    assert not point_alike("sort", values, 0, torch.tensor([1, 0, 2]), cpu)
-    assert not point_alike("argmax", values, None, torch.tensor(7), torch.tensor(0))
-    assert point_alike("max", values[None], 1, torch.tensor([1]), torch.tensor([0]))
+    assert is_right("sort", values, 0, torch.tensor([2, 1, 0]), cpu)
+    assert not is_right("sort", values, 0, torch.tensor([2, 0, 0]), cpu)
+    assert not is_right("sort", values, 0, torch.tensor([1, 0, 2]), cpu)
+    assert not is_right("argmax", values, None, torch.tensor(7), torch.tensor(0))
+    assert is_right("max", values[None], 1, torch.tensor([1]), torch.tensor([0]))
 
 
 def test_results_that_are_not_unique_are_left_undecided():
@@ -300,14 +308,25 @@ def test_legacy_and_auto_decide_apart():
     ],
 )
 def test_where_roundings_may_grow(name, gradient, wanted):
-    assert judging.is_pointwise(name, gradient) is wanted
+    traits = (_C.operator_find(name) or {"traits": ()})["traits"]
+    derives = gradient or name.endswith("_backward")
+    assert ("pointwise" in traits and not (derives and "cancels" in traits)) is wanted
 
 
 def test_ties_are_seen_where_the_operator_chooses():
     x = torch.tensor([[1.0, 2.0], [1.0, 3.0]])
-    assert judging.has_ties("msort", x, None) and judging.has_ties("sort", x, 0)
-    assert not judging.has_ties("sort", x, None) and not judging.has_ties("max", x, 1)
-    assert judging.has_ties("max", x, None) and not judging.has_ties("sort", x[:, 1], None)
+
+    def has_ties(name, values, dim):
+        """A gradient that went elsewhere is undecided where values are equal, wrong elsewhere."""
+        gradient = torch.zeros_like(values)
+        gradient.view(-1)[0] = 1.0
+        wide = lambda *_: [gradient.double()]  # noqa: E731
+        answer = _C.judge(name, gradient.flip(0), gradient, wide, inputs=(values,), dim=dim, what="grad")
+        return answer["verdict"] == "unknown"
+
+    assert has_ties("msort", x, None) and has_ties("sort", x, 0)
+    assert not has_ties("sort", x, None) and not has_ties("max", x, 1)
+    assert has_ties("max", x, None) and not has_ties("sort", x[:, 1], None)
 
 
 def test_an_optimizer_in_one_kernel_is_compared_with_what_it_wrote():

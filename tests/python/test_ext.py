@@ -584,9 +584,10 @@ CALLS = {
     "exempt_count": (pair(lambda: _C.exempt_count(True), lambda: _C.exempt_count(False)), []),
     "exempt_counts": (_C.exempt_counts, []),
     "Gate": (lambda: _C.Gate(len, len, "len")([1]), [lambda: _C.Gate(1, 2, "x"), lambda: _C.Gate(len)]),
+    "torch_names": ((50, _C.torch_names), []),
     "shutdown": ((20, pair(_C.shutdown, lambda: _C.init("host"))), []),
 }
-NEED_TORCH = {"alias_install", "alias_second_name", "is_cuda_install"}
+NEED_TORCH = {"alias_install", "alias_second_name", "is_cuda_install", "torch_names"}
 ELSEWHERE = {"redirect_install", "device_show_install"}  # need the tables of ditorch.redirect: its own tests call them
 ANYWHERE = {"memory_alloc"}  # raises another class with torch
 names = {name for name in dir(_C) if callable(getattr(_C, name)) and not name.startswith("__")}

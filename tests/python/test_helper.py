@@ -412,6 +412,39 @@ def test_tensors_without_values_are_refused() -> None:
         _C.tensor_nonfinite(fake)
 
 
+def test_plain_tensors() -> None:
+    x = torch.tensor([1 + 2j, 3 - 1j]).requires_grad_()
+    plain = _C.tensor_plain(x.conj())
+    assert plain.tolist() == [1 - 2j, 3 + 1j] and not plain.is_conj() and not plain.requires_grad
+    assert _C.tensor_plain(x.detach().conj().imag).tolist() == [-2.0, 1.0]
+    assert _C.tensor_plain(torch.eye(2).to_sparse()).tolist() == [[1, 0], [0, 1]]
+    there = torch.ones(2, device="cuda")
+    assert _C.tensor_plain(there).device == there.device and _C.tensor_plain(there, on_cpu=True).device.type == "cpu"
+    assert torch.is_grad_enabled()
+    with pytest.raises(TypeError, match="no values"):
+        _C.tensor_plain(torch.ones(2, device="meta"))
+    assert torch.is_grad_enabled()
+
+
+def test_what_python_has_not_handed_down_is_said(python) -> None:
+    python(
+        """
+        import ditorch, torch
+        from ditorch import _C
+        x = torch.ones(3)
+        assert _C.tensor_stats(x, helper="torch")["mean"] == 1
+        _C.helper_set_answer(None)
+        assert _C.tensor_stats(x)["mean"] == 1  # C reads it by itself
+        try:
+            _C.tensor_stats(x, helper="torch")
+        except RuntimeError as error:
+            assert "ditorch.install()" in str(error), error
+        else:
+            raise AssertionError("did not raise")
+        """
+    )
+
+
 def test_bad_arguments() -> None:
     x = torch.ones(3)
     with pytest.raises(ValueError, match="valid: host, cuda, torch"):

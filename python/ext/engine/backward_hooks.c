@@ -129,7 +129,7 @@ static PyObject *py_hooks_install(PyObject *module, PyObject *unused) {
   if (py_register_original) {
     Py_RETURN_NONE;
   }
-  PyObject *function = backward_function_class_get();
+  PyObject *function = torch_names.py_function_class;
   PyObject *py_original = PyObject_GetAttrString(function, "_register_hook");
   PyObject *py_ours = py_original ? PyCFunction_New(&register_method, NULL) : NULL;
   if (!py_ours || PyObject_SetAttrString(function, "_register_hook", py_ours) < 0) {
@@ -148,7 +148,7 @@ static PyObject *py_hooks_remove(PyObject *module, PyObject *unused) {
   if (!py_register_original) {
     Py_RETURN_NONE;
   }
-  if (PyObject_DelAttrString(backward_function_class_get(), "_register_hook") < 0) {
+  if (PyObject_DelAttrString(torch_names.py_function_class, "_register_hook") < 0) {
     return NULL;
   }
   Py_CLEAR(py_register_original);

@@ -7,93 +7,57 @@
 
 #include <string.h>
 
+#include "py_call.h"
+
 #define TYPE_CACHE 256
 
 // A builtin without arguments.
 struct quick {
-  PyObject *py_function;  // owned
-  PyCFunction direct;     // NULL: call it as an object
+  PyObject *function;  // borrowed from torch_names
+  PyCFunction direct;  // NULL: call it as an object
   PyObject *self;
 };
 
 static struct {
   bool loaded;
   struct quick sequence_nr, task_id, is_grad_enabled;
-  PyObject *py_set_grad_enabled, *py_queue_callback, *py_function_class;
-  PyObject *py_any_autocast;  // NULL where torch has no such function
-  PyObject *py_sequence_nr, *py_register_hook, *py_register_prehook, *py_next_functions, *py_variable;  // names
   struct backward_node_type types[TYPE_CACHE];
 } torch;
 
 // ---- loading
 
-static PyObject *path_get(const char *module, const char *const *names) {
-  PyObject *py_object = PyImport_ImportModule(module);
-  for (; py_object && *names; names++) {
-    PyObject *py_next = PyObject_GetAttrString(py_object, *names);
-    Py_DECREF(py_object);
-    py_object = py_next;
+static struct quick quick_make(PyObject *function) {
+  struct quick quick = {.function = function};
+  if (PyCFunction_CheckExact(function) && PyCFunction_GET_FLAGS(function) == METH_NOARGS) {
+    quick.direct = PyCFunction_GET_FUNCTION(function);
+    quick.self = PyCFunction_GET_SELF(function);
   }
-  return py_object;
-}
-
-#define PATH(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-static int quick_load(struct quick *quick, PyObject *py_function) {
-  quick->py_function = py_function;
-  if (py_function && PyCFunction_CheckExact(py_function) && PyCFunction_GET_FLAGS(py_function) == METH_NOARGS) {
-    quick->direct = PyCFunction_GET_FUNCTION(py_function);
-    quick->self = PyCFunction_GET_SELF(py_function);
-  }
-  return py_function ? 0 : -1;
+  return quick;
 }
 
 static PyObject *quick_call(const struct quick *quick) {
-  return quick->direct ? quick->direct(quick->self, NULL) : PyObject_CallNoArgs(quick->py_function);
-}
-
-static int names_load(void) {
-  torch.py_sequence_nr = PyUnicode_InternFromString("_sequence_nr");
-  torch.py_register_hook = PyUnicode_InternFromString("register_hook");
-  torch.py_register_prehook = PyUnicode_InternFromString("register_prehook");
-  torch.py_next_functions = PyUnicode_InternFromString("next_functions");
-  torch.py_variable = PyUnicode_InternFromString("variable");
-  return torch.py_sequence_nr && torch.py_register_hook && torch.py_register_prehook && torch.py_next_functions &&
-                 torch.py_variable
-             ? 0
-             : -1;
+  return quick->direct ? quick->direct(quick->self, NULL) : PyObject_CallNoArgs(quick->function);
 }
 
 int backward_torch_load(void) {
   if (torch.loaded) {
     return 0;
   }
-  if (engine_torch_load() < 0 || names_load() < 0 ||
-      quick_load(&torch.sequence_nr, path_get("torch", PATH("_C", "_autograd", "_get_sequence_nr"))) < 0 ||
-      quick_load(&torch.task_id, path_get("torch", PATH("_C", "_current_graph_task_id"))) < 0 ||
-      quick_load(&torch.is_grad_enabled, path_get("torch", PATH("is_grad_enabled"))) < 0) {
+  if (engine_torch_load() < 0 || torch_names_load(TORCH_AUTOGRAD) < 0) {
     return -1;
   }
-  torch.py_any_autocast = path_get("torch", PATH("_C", "_is_any_autocast_enabled"));
-  py_error_drop();
-  torch.py_set_grad_enabled = path_get("torch", PATH("_C", "_set_grad_enabled"));
-  torch.py_queue_callback = torch.py_set_grad_enabled
-                                ? path_get("torch.autograd", PATH("Variable", "_execution_engine", "queue_callback"))
-                                : NULL;
-  torch.py_function_class = torch.py_queue_callback ? path_get("torch.autograd", PATH("Function")) : NULL;
-  if (torch.py_function_class && !(engine_torch.output_nr && engine_torch.base)) {
+  if (!engine_torch.output_nr || !engine_torch.base) {
     PyErr_SetString(
         PyExc_NotImplementedError,
         "torch.Tensor has no C getters for output_nr and _base: this PyTorch is not supported by the tools' "
         "backward side");
     return -1;
   }
-  torch.loaded = torch.py_function_class != NULL;
-  return torch.loaded ? 0 : -1;
-}
-
-PyObject *backward_function_class_get(void) {
-  return torch.py_function_class;
+  torch.sequence_nr = quick_make(torch_names.py_sequence_nr);
+  torch.task_id = quick_make(torch_names.py_task_id);
+  torch.is_grad_enabled = quick_make(torch_names.py_grad_is_enabled);
+  torch.loaded = true;
+  return 0;
 }
 
 // ---- node types
@@ -127,13 +91,13 @@ static int type_load(PyTypeObject *type, struct backward_node_type *out) {
   const char *name = dot ? dot + 1 : type->tp_name;
   *out = (struct backward_node_type){
       .type = type,
-      .sequence_nr = method_find(type, torch.py_sequence_nr, METH_NOARGS),
-      .register_hook = method_find(type, torch.py_register_hook, METH_O),
-      .register_prehook = method_find(type, torch.py_register_prehook, METH_O),
-      .next_functions = getter_find(type, torch.py_next_functions),
+      .sequence_nr = method_find(type, torch_names.py_text_sequence_nr, METH_NOARGS),
+      .register_hook = method_find(type, torch_names.py_text_register_hook, METH_O),
+      .register_prehook = method_find(type, torch_names.py_text_register_prehook, METH_O),
+      .next_functions = getter_find(type, torch_names.py_text_next_functions),
   };
   if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && strcmp(name, "AccumulateGrad") == 0) {
-    out->variable = getter_find(type, torch.py_variable);
+    out->variable = getter_find(type, torch_names.py_text_variable);
     out->kind = out->variable ? BACKWARD_NODE_ACCUMULATE : BACKWARD_NODE_PLAIN;
   } else if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) && strcmp(name, "CopySlices") == 0) {
     out->kind = BACKWARD_NODE_COPY_SLICES;
@@ -191,11 +155,11 @@ int backward_grad_is_enabled(void) {
 }
 
 bool backward_autocast_is_enabled(void) {
-  PyObject *py_enabled = torch.py_any_autocast ? PyObject_CallNoArgs(torch.py_any_autocast) : NULL;
-  bool enabled = py_enabled != Py_False;  // not known: a torch without the function
-  Py_XDECREF(py_enabled);
-  py_error_drop();
-  return enabled;
+  if (torch_names_load(TORCH_MODES) < 0) {
+    py_error_drop();
+    return true;
+  }
+  return !torch_names.py_autocast_is_any || py_call_is_true(torch_names.py_autocast_is_any, NULL);
 }
 
 int64_t backward_task_get_id(void) {
@@ -209,7 +173,7 @@ int64_t backward_task_get_id(void) {
 }
 
 int backward_task_add_callback(PyObject *callable) {
-  PyObject *py_done = PyObject_CallOneArg(torch.py_queue_callback, callable);
+  PyObject *py_done = PyObject_CallOneArg(torch_names.py_queue_callback, callable);
   Py_XDECREF(py_done);
   return py_done ? 0 : -1;
 }
@@ -227,11 +191,11 @@ bool engine_backward_is_running(void) {
 
 PyObject *backward_gradients_add(PyObject *left, PyObject *right) {
   PyObject *py_enabled = quick_call(&torch.is_grad_enabled);
-  PyObject *py_off = py_enabled ? PyObject_CallOneArg(torch.py_set_grad_enabled, Py_False) : NULL;
+  PyObject *py_off = py_enabled ? PyObject_CallOneArg(torch_names.py_grad_set, Py_False) : NULL;
   PyObject *py_sum = py_off ? PyNumber_Add(left, right) : NULL;
   PyObject *kind, *value, *traceback;
   PyErr_Fetch(&kind, &value, &traceback);
-  PyObject *py_on = py_off ? PyObject_CallOneArg(torch.py_set_grad_enabled, py_enabled) : NULL;
+  PyObject *py_on = py_off ? PyObject_CallOneArg(torch_names.py_grad_set, py_enabled) : NULL;
   if (py_off && !py_on) {
     Py_CLEAR(py_sum);
     Py_XDECREF(kind);

@@ -45,7 +45,4 @@ DIT_NODISCARD int backward_task_add_callback(PyObject *callable);
 /// left + right without a graph; new reference.
 PyObject *backward_gradients_add(PyObject *left, PyObject *right);
 
-/// torch.autograd.Function: its `_register_hook` is what a node calls when a hook is registered.
-PyObject *backward_function_class_get(void);
-
 #endif

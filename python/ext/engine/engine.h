@@ -1,6 +1,6 @@
 /// The interception engine: one torch-function mode in C that shows every operator call to the tools that want it.
 ///
-/// A call walks one way: mode.c (entry) -> names.c (which operator) -> decide.c (which tools) -> walk.c (arguments,
+/// A call walks one way: mode.c (entry) -> names.c (which operator) -> mode.c (which tools) -> walk.c (arguments,
 /// tensor metadata) -> the tools' `before` -> the operator -> the tools' `after` -> backward.c (autograd nodes of the
 /// call). Everything about one call lives in `struct engine_call` on the stack of that call; what must outlive it (the
 /// backward pass) is the tool's own data, owned by the window that backward.c keeps.
@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 
 #include "dit/tensor.h"
-#include "module.h"
+#include "torch_names.h"
 
 #define ENGINE_MAX_TOOLS 16      ///< active at once in a process
 #define ENGINE_INLINE_LEAVES 24  ///< of one call, before the heap is used
@@ -368,27 +368,28 @@ void engine_guard_lower(int token);
 struct engine_tool *engine_get_tool(int slot);  ///< borrowed; NULL when the slot is free
 uint64_t engine_id_next(void);
 int64_t engine_step_get(void);
-/// torch objects that are looked up once; borrowed.
+/// Of torch.Tensor, looked up once; the objects are in torch_names.h.
 struct engine_torch {
-  PyObject *py_tensor_type, *py_parameter_type, *py_buffer_type;
-  PyObject *py_strided;
-  PyObject *py_resolve_name;
-  PyObject *py_disable;  ///< torch._C.DisableTorchFunction
-  PyObject *py_device_type;
-  // Getters of torch.Tensor, called without a lookup through engine_tensor_get(); NULL on a torch that lacks one.
+  // Getters, called without a lookup through engine_tensor_get(); NULL on a torch that lacks one.
   PyGetSetDef *requires_grad, *version, *grad_fn, *layout, *is_meta, *is_quantized, *is_nested, *base, *output_nr,
       *shape, *dtype, *device;
-  PyObject *py_is_neg, *py_is_conj;        ///< method descriptors
-  PyObject *py_stack_length;               ///< torch._C._len_torch_function_stack
-  PyObject *py_functorch;                  ///< torch._C._are_functorch_transforms_active, or NULL
   const struct engine_exchange *exchange;  ///< DLPack's C exchange API (torch 2.10 and later), or NULL
+  bool loaded;
 };
 extern struct engine_torch engine_torch;
-/// Look everything up; once. 0 or -1.
+/// Look up the getters, and the groups of torch_names.h that the engine and all tools use; once. 0 or -1.
 DIT_NODISCARD int engine_torch_load(void);
 /// Call a getter of the table above: new reference, or NULL with an exception. The guard must be up.
 static inline PyObject *engine_tensor_get(PyObject *tensor, const PyGetSetDef *getter) {
   return getter->get(tensor, getter->closure);
+}
+/// Leaves no exception.
+static inline bool engine_tensor_requires_grad(PyObject *tensor) {
+  PyObject *py_answer = engine_tensor_get(tensor, engine_torch.requires_grad);
+  bool yes = py_answer == Py_True;
+  Py_XDECREF(py_answer);
+  py_error_drop();
+  return yes;
 }
 
 #endif

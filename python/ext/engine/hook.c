@@ -36,14 +36,8 @@ static struct hook *as_hook(PyObject *self) {
 }
 
 static void dispatch_read(struct progress *progress) {
-  static PyObject *py_is_enabled;
-  if (!py_is_enabled) {
-    PyObject *py_torch = PyImport_ImportModule("torch._C");
-    py_is_enabled = py_torch ? PyObject_GetAttrString(py_torch, "_is_torch_function_enabled") : NULL;
-    Py_XDECREF(py_torch);
-  }
-  PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
-  PyObject *py_enabled = py_is_enabled ? PyObject_CallNoArgs(py_is_enabled) : NULL;
+  PyObject *py_length = PyObject_CallNoArgs(torch_names.py_stack_length);
+  PyObject *py_enabled = PyObject_CallNoArgs(torch_names.py_function_is_enabled);
   progress->modes = py_length ? PyLong_AsLong(py_length) : 0;
   progress->enabled = py_enabled != Py_False;
   Py_XDECREF(py_length);
@@ -368,10 +362,7 @@ static PyObject *hook_deepcopy(PyObject *self, PyObject *memo) {
   if (!PyMethod_Check(as_hook(self)->py_func)) {
     return Py_NewRef(self);
   }
-  PyObject *py_copy = PyImport_ImportModule("copy");
-  PyObject *py_result = py_copy ? PyObject_CallMethod(py_copy, "deepcopy", "OO", as_hook(self)->py_func, memo) : NULL;
-  Py_XDECREF(py_copy);
-  return py_result;
+  return PyObject_CallFunctionObjArgs(torch_names.py_copy_deep, as_hook(self)->py_func, memo, NULL);
 }
 
 // What the function's own module holds under its name is this hook: it can be pickled by that name.
@@ -402,10 +393,7 @@ static PyObject *hook_reduce(PyObject *self, PyObject *protocol) {
     return py_name;
   }
   Py_XDECREF(py_name);
-  PyObject *py_copy = PyImport_ImportModule("copy");
-  PyObject *py_function = py_copy ? PyObject_GetAttrString(py_copy, "copy") : NULL;
-  Py_XDECREF(py_copy);
-  return py_function ? Py_BuildValue("N(O)", py_function, func) : NULL;
+  return Py_BuildValue("O(O)", torch_names.py_copy_shallow, func);
 }
 
 static PyObject *hook_get_name(PyObject *self, void *unused) {

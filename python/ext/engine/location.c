@@ -65,11 +65,9 @@ static bool file_is_internal(const char *file) {
 }
 
 static PyObject *source_get(PyObject *py_file, int line) {
-  PyObject *linecache = PyImport_ImportModule("linecache");
-  PyObject *py_line = linecache ? PyObject_CallMethod(linecache, "getline", "Oi", py_file, line) : NULL;
+  PyObject *py_line = PyObject_CallFunction(torch_names.py_source_line, "Oi", py_file, line);
   PyObject *py_text = py_line ? PyObject_CallMethod(py_line, "strip", NULL) : NULL;
   Py_XDECREF(py_line);
-  Py_XDECREF(linecache);
   if (!py_text) {
     py_error_drop();
     py_text = PyUnicode_FromString("");

@@ -69,7 +69,7 @@ static bool leaf_names_device(const struct engine_leaf *leaf) {
   if (leaf->kind == ENGINE_LEAF_STRING) {
     return engine_text_is_device(leaf->value);
   }
-  if (leaf->kind == ENGINE_LEAF_OTHER && Py_IS_TYPE(leaf->value, (PyTypeObject *)engine_torch.py_device_type)) {
+  if (leaf->kind == ENGINE_LEAF_OTHER && Py_IS_TYPE(leaf->value, (PyTypeObject *)torch_names.py_device_type)) {
     int8_t type = dit_device_object_get(leaf->value)->type;
     return type != DIT_C10_CPU && type != DIT_C10_META;
   }

@@ -82,7 +82,7 @@ static PyObject *name_of_overload(PyObject *func) {
 
 // The object that a dotted name means; new reference, NULL (no exception) when there is none.
 static PyObject *dotted_find(const char *name) {
-  PyObject *py_object = PyImport_ImportModule("torch");
+  PyObject *py_object = Py_NewRef(torch_names.py_torch);
   const char *part = strchr(name, '.');
   while (py_object && part) {
     const char *next = strchr(part + 1, '.');
@@ -127,7 +127,7 @@ static PyObject *name_canonical(PyObject *py_name, PyObject *func) {
 }
 
 static PyObject *name_resolve(PyObject *func) {
-  PyObject *py_name = PyObject_CallOneArg(engine_torch.py_resolve_name, func);
+  PyObject *py_name = PyObject_CallOneArg(torch_names.py_resolve_name, func);
   if (py_name && PyUnicode_Check(py_name)) {
     return name_canonical(py_name, func);
   }
@@ -303,12 +303,7 @@ static struct engine_op *op_add(PyObject *func, PyObject *py_name) {
 static const char *const operator_getters[] = {"T", "mT", "H", "mH", "real", "imag", "data", NULL};
 
 static struct engine_op *getter_find(PyObject *func) {
-  static PyObject *py_self_name;
-  if (!py_self_name && !(py_self_name = PyUnicode_InternFromString("__self__"))) {
-    py_error_drop();
-    return NULL;
-  }
-  PyObject *py_descriptor = PyObject_GetAttr(func, py_self_name);
+  PyObject *py_descriptor = PyObject_GetAttr(func, torch_names.py_text_self);
   if (!py_descriptor || !Py_IS_TYPE(py_descriptor, &PyGetSetDescr_Type)) {
     py_error_drop();
     Py_XDECREF(py_descriptor);

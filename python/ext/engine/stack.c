@@ -3,6 +3,7 @@
 
 #include "dit/record.h"
 #include "engine/internal.h"
+#include "py_call.h"
 
 #define MODULE_DEPTH 64
 
@@ -15,26 +16,13 @@ static _Thread_local struct {
 
 static int backward_runs;  // in all threads; under the GIL
 
-static PyObject *torch_call(const char *name, PyObject *argument) {
-  PyObject *torch_c = PyImport_ImportModule("torch._C");
-  PyObject *py_function = torch_c ? PyObject_GetAttrString(torch_c, name) : NULL;
-  PyObject *py_result = NULL;
-  if (py_function) {
-    py_result = argument ? PyObject_CallOneArg(py_function, argument) : PyObject_CallNoArgs(py_function);
-  }
-  Py_XDECREF(py_function);
-  Py_XDECREF(torch_c);
-  return py_result;
-}
-
 static int stack_push(bool aten, PyObject *mode) {
-  PyObject *py_done = torch_call(aten ? "_push_on_torch_dispatch_stack" : "_push_on_torch_function_stack", mode);
-  Py_XDECREF(py_done);
-  return py_done ? 0 : -1;
+  return py_call_none(aten ? torch_names.py_dispatch_push : torch_names.py_function_push, mode);
 }
 
 static PyObject *stack_pop(bool aten) {
-  return aten ? torch_call("_pop_torch_dispatch_stack", Py_None) : torch_call("_pop_torch_function_stack", NULL);
+  return aten ? PyObject_CallOneArg(torch_names.py_dispatch_pop, Py_None)
+              : PyObject_CallNoArgs(torch_names.py_function_pop);
 }
 
 // Take our mode off wherever it is; modes above it (a user's, a device context) go back in their order.
@@ -109,14 +97,12 @@ static PyObject *py_backward_enter(PyObject *module, PyObject *unused) {
   bool wanted = engine_state.active_torch && !engine_guard_is_up() && thread.torch_pushed > 0;
   // Only when the call came through the mode: otherwise it is still on the stack.
   if (wanted) {
-    PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
-    long length = py_length ? PyLong_AsLong(py_length) : -1;
-    Py_XDECREF(py_length);
+    long length = py_call_long(torch_names.py_stack_length);
     py_error_drop();
     PyObject *py_at = NULL;
     for (long i = 0; wanted && i < length; i++) {
       PyObject *py_index = PyLong_FromLong(i);
-      py_at = py_index ? torch_call("_get_function_stack_at", py_index) : NULL;
+      py_at = py_index ? PyObject_CallOneArg(torch_names.py_function_at, py_index) : NULL;
       Py_XDECREF(py_index);
       wanted = !py_at || py_at != engine_mode_get();
       Py_XDECREF(py_at);

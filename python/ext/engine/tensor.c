@@ -32,7 +32,7 @@ static enum family subclass_get_family(PyTypeObject *type) {
     return type_cache[at].family;
   }
   PyObject *py_own = PyObject_GetAttrString((PyObject *)type, "__torch_dispatch__");
-  PyObject *py_base = PyObject_GetAttrString(engine_torch.py_tensor_type, "__torch_dispatch__");
+  PyObject *py_base = PyObject_GetAttrString(torch_names.py_tensor_type, "__torch_dispatch__");
   py_error_drop();
   enum family family = py_own && py_own == py_base ? FAMILY_PLAIN : FAMILY_WRAPPER;
   if (strstr(type->tp_name, "FakeTensor") || strstr(type->tp_name, "FunctionalTensor")) {
@@ -49,14 +49,14 @@ static enum family subclass_get_family(PyTypeObject *type) {
 
 bool engine_is_tensor(PyObject *object) {
   PyTypeObject *type = Py_TYPE(object);
-  return (PyObject *)type == engine_torch.py_tensor_type || (PyObject *)type == engine_torch.py_parameter_type ||
-         PyType_IsSubtype(type, (PyTypeObject *)engine_torch.py_tensor_type);
+  return (PyObject *)type == torch_names.py_tensor_type || (PyObject *)type == torch_names.py_parameter_type ||
+         PyType_IsSubtype(type, (PyTypeObject *)torch_names.py_tensor_type);
 }
 
 static bool type_is_ordinary(PyObject *tensor) {
   PyObject *type = (PyObject *)Py_TYPE(tensor);
-  return type == engine_torch.py_tensor_type || type == engine_torch.py_parameter_type ||
-         type == engine_torch.py_buffer_type;
+  return type == torch_names.py_tensor_type || type == torch_names.py_parameter_type ||
+         type == torch_names.py_buffer_type;
 }
 
 // ---- dtypes
@@ -126,7 +126,7 @@ static uint8_t place_of_exchange(int device_type) {
 
 static void device_read(PyObject *tensor, struct engine_tensor *out) {
   PyObject *py_device = engine_torch.device ? engine_tensor_get(tensor, engine_torch.device) : NULL;
-  if (py_device && Py_IS_TYPE(py_device, (PyTypeObject *)engine_torch.py_device_type)) {
+  if (py_device && Py_IS_TYPE(py_device, (PyTypeObject *)torch_names.py_device_type)) {
     struct dit_c10_device device = *dit_device_object_get(py_device);
     out->device_index = device.index;
     out->place = place_of_type(device.type);
@@ -150,7 +150,7 @@ static bool getter_is_true(PyObject *tensor, const PyGetSetDef *getter) {
 
 static bool memory_is_plain(PyObject *tensor) {
   PyObject *py_layout = engine_tensor_get(tensor, engine_torch.layout);
-  bool strided = py_layout == engine_torch.py_strided;
+  bool strided = py_layout == torch_names.py_strided;
   Py_XDECREF(py_layout);
   py_error_drop();
   return strided && !getter_is_true(tensor, engine_torch.is_meta) &&
@@ -259,8 +259,8 @@ static void slow_read(PyObject *tensor, struct engine_tensor *out, enum family f
   if (out->place != ENGINE_PLACE_CPU && out->place != ENGINE_PLACE_NONE) {
     out->flags |= ENGINE_TENSOR_DEVICE;
   }
-  out->flags |= method_is_true(tensor, engine_torch.py_is_conj) ? ENGINE_TENSOR_CONJ : 0;
-  out->flags |= method_is_true(tensor, engine_torch.py_is_neg) ? ENGINE_TENSOR_NEG : 0;
+  out->flags |= method_is_true(tensor, torch_names.py_is_conj) ? ENGINE_TENSOR_CONJ : 0;
+  out->flags |= method_is_true(tensor, torch_names.py_is_neg) ? ENGINE_TENSOR_NEG : 0;
 }
 
 // ---- the quick way: the tensor's own memory, judged by its key set

@@ -209,9 +209,7 @@ static PyObject *probes_make(PyObject *py_scope) {
 static bool probes_run(void) {
   struct probe probes[MAX_PROBES];
   memset(probes, 0, sizeof probes);
-  PyObject *torch_c = PyImport_ImportModule("torch._C");
-  PyObject *py_keys = torch_c ? PyObject_GetAttrString(torch_c, "_dispatch_keys") : NULL;
-  PyObject *py_scope = py_keys ? PyDict_New() : NULL;
+  PyObject *py_scope = torch_names.py_dispatch_keys ? PyDict_New() : NULL;
   PyObject *list = py_scope ? probes_make(py_scope) : NULL;
   PyObject *fresh = list ? PyDict_GetItemString(py_scope, "fresh") : NULL;
   int count = list && PyList_Check(list) && PyList_GET_SIZE(list) <= MAX_PROBES ? (int)PyList_GET_SIZE(list) : 0;
@@ -219,13 +217,11 @@ static bool probes_run(void) {
   for (int i = 0; ready && i < count; i++) {
     probes[i].py_tensor = PyList_GET_ITEM(list, i);
     probes[i].fresh = i < (int)PyLong_AsLong(fresh);
-    ready = probe_read(&probes[i], py_keys) == 0;
+    ready = probe_read(&probes[i], torch_names.py_dispatch_keys) == 0;
   }
   bool known = ready && layout_find(probes, count);
   py_error_drop();
   Py_XDECREF(py_scope);
-  Py_XDECREF(py_keys);
-  Py_XDECREF(torch_c);
   return known;
 }
 

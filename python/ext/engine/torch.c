@@ -6,6 +6,7 @@
 #include "engine/exchange.h"
 #include "engine/internal.h"
 #include "engine/tensor_layout.h"
+#include "py_call.h"
 
 struct engine_torch engine_torch;
 
@@ -56,64 +57,25 @@ static const struct engine_exchange *exchange_find(PyObject *tensor_type) {
   return usable ? exchange : NULL;
 }
 
-// module.a.b; new reference, or NULL with an exception.
-static PyObject *attribute_walk(PyObject *module, const char *const *names) {
-  PyObject *py_object = Py_NewRef(module);
-  for (; py_object && *names; names++) {
-    PyObject *py_next = PyObject_GetAttrString(py_object, *names);
-    Py_DECREF(py_object);
-    py_object = py_next;
-  }
-  return py_object;
-}
-
-static PyObject *optional_walk(PyObject *module, const char *const *names) {
-  PyObject *py_object = attribute_walk(module, names);
-  py_error_drop();
-  return py_object;
-}
-
-#define PATH(...) ((const char *const[]){__VA_ARGS__, NULL})
-
 int engine_torch_load(void) {
-  if (engine_torch.py_tensor_type) {
+  struct engine_torch *t = &engine_torch;
+  if (t->loaded) {
     return 0;
   }
-  PyObject *torch = PyImport_ImportModule("torch");
-  PyObject *overrides = torch ? PyImport_ImportModule("torch.overrides") : NULL;
-  if (!overrides) {
-    Py_XDECREF(torch);
+  if (torch_names_load(TORCH_ENGINE | TORCH_TENSOR | TORCH_MODES | TORCH_PYTHON) < 0) {
     return -1;
   }
-  struct engine_torch *t = &engine_torch;
-  t->py_parameter_type = attribute_walk(torch, PATH("nn", "Parameter"));
-  t->py_strided = attribute_walk(torch, PATH("strided"));
-  t->py_resolve_name = attribute_walk(overrides, PATH("resolve_name"));
-  t->py_disable = attribute_walk(torch, PATH("_C", "DisableTorchFunction"));
-  t->py_device_type = attribute_walk(torch, PATH("device"));
-  t->py_stack_length = attribute_walk(torch, PATH("_C", "_len_torch_function_stack"));
-  t->py_is_neg = attribute_walk(torch, PATH("_C", "TensorBase", "is_neg"));
-  t->py_is_conj = attribute_walk(torch, PATH("_C", "TensorBase", "is_conj"));
-  PyObject *py_tensor_type = PyErr_Occurred() ? NULL : attribute_walk(torch, PATH("Tensor"));
-  if (py_tensor_type) {
-    t->py_buffer_type = optional_walk(torch, PATH("nn", "Buffer"));
-    t->py_functorch = optional_walk(torch, PATH("_C", "_are_functorch_transforms_active"));
-    getters_find(py_tensor_type);
-    t->exchange = exchange_find(py_tensor_type);
-    t->py_tensor_type = py_tensor_type;
-  }
-  Py_DECREF(overrides);
-  Py_DECREF(torch);
-  if (py_tensor_type && !(t->requires_grad && t->layout && t->is_meta && t->grad_fn && t->version && t->shape)) {
-    Py_CLEAR(t->py_tensor_type);
+  getters_find(torch_names.py_tensor_type);
+  t->exchange = exchange_find(torch_names.py_tensor_type);
+  if (!(t->requires_grad && t->layout && t->is_meta && t->grad_fn && t->version && t->shape)) {
     PyErr_SetString(PyExc_NotImplementedError,
                     "torch.Tensor has no C getters for requires_grad, layout, is_meta, grad_fn, "
                     "_version or shape: this PyTorch is not supported by the tools");
+    return -1;
   }
-  if (t->py_tensor_type) {
-    engine_layout_load();
-  }
-  return t->py_tensor_type ? 0 : -1;
+  t->loaded = true;
+  engine_layout_load();
+  return 0;
 }
 
 // ---- guard
@@ -131,19 +93,13 @@ bool engine_guard_is_up(void) {
 }
 
 bool engine_guard_has_functorch(void) {
-  PyObject *py_active = engine_torch.py_functorch ? PyObject_CallNoArgs(engine_torch.py_functorch) : NULL;
-  bool active = py_active == Py_True;
-  Py_XDECREF(py_active);
-  py_error_drop();
-  return active;
+  return py_call_is_true(torch_names.py_functorch, NULL);
 }
 
 static bool modes_are_left(void) {
-  PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
-  bool some = !py_length || PyLong_AsLong(py_length) > 0;
-  Py_XDECREF(py_length);
+  long length = py_call_long(torch_names.py_stack_length);
   py_error_drop();
-  return some;
+  return length != 0;
 }
 
 // __enter__ and __exit__ of DisableTorchFunction, called without a lookup: every hook of a backward pass needs them.
@@ -156,7 +112,7 @@ static PyObject *disable_call(PyObject *context, const char *name, PyCFunction *
   if (*known) {
     return (*known)(context, exit ? py_nothing : NULL);
   }
-  PyObject *py_method = PyObject_GetAttrString(engine_torch.py_disable, name);
+  PyObject *py_method = PyObject_GetAttrString(torch_names.py_disable, name);
   if (py_method && Py_IS_TYPE(py_method, &PyMethodDescr_Type)) {
     const PyMethodDef *method = ((PyMethodDescrObject *)(void *)py_method)->d_method;
     bool plain = method->ml_flags == METH_VARARGS || (method->ml_flags == METH_NOARGS && !exit);
@@ -170,7 +126,7 @@ static PyObject *disable_call(PyObject *context, const char *name, PyCFunction *
 
 PyObject *engine_dispatch_disable(void) {
   static PyCFunction enter;
-  PyObject *py_context = PyObject_CallNoArgs(engine_torch.py_disable);
+  PyObject *py_context = PyObject_CallNoArgs(torch_names.py_disable);
   PyObject *py_entered = py_context ? disable_call(py_context, "__enter__", &enter) : NULL;
   if (!py_entered) {
     py_error_drop();

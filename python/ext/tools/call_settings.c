@@ -6,49 +6,16 @@
 
 #include <string.h>
 
-static struct {
-  bool looked_up;
-  PyObject *py_autocast_enabled, *py_autocast_dtype, *py_deterministic, *py_rng_state, *py_device;
-} torch;
-
-static PyObject *attribute_find(const char *module, const char *name) {
-  PyObject *py_module = PyImport_ImportModule(module);
-  PyObject *py_value = py_module ? PyObject_GetAttrString(py_module, name) : NULL;
-  Py_XDECREF(py_module);
-  py_error_drop();
-  return py_value;
-}
-
-static void torch_load(void) {
-  if (!torch.looked_up) {
-    torch.looked_up = true;
-    torch.py_autocast_enabled = attribute_find("torch", "is_autocast_enabled");
-    torch.py_autocast_dtype = attribute_find("torch", "get_autocast_dtype");
-    torch.py_deterministic = attribute_find("torch._C", "_get_deterministic_algorithms");
-    torch.py_rng_state = attribute_find("torch.cuda", "get_rng_state");
-    torch.py_device = PyUnicode_InternFromString("cuda");
-  }
-}
-
-static bool is_true(PyObject *py_answer) {
-  bool yes = py_answer == Py_True;
-  Py_XDECREF(py_answer);
-  py_error_drop();
-  return yes;
-}
-
-static PyObject *call_one(PyObject *py_function, PyObject *argument) {
-  return py_function ? PyObject_CallOneArg(py_function, argument) : NULL;
-}
+#include "py_call.h"
 
 // {"cuda": {"enabled": True, "dtype": "bfloat16"}}
 static PyObject *autocast_describe(void) {
-  PyObject *py_dtype = call_one(torch.py_autocast_dtype, torch.py_device);
+  PyObject *py_dtype = PyObject_CallOneArg(torch_names.py_autocast_dtype_get, torch_names.py_text_cuda);
   PyObject *py_text = py_dtype ? PyObject_Str(py_dtype) : NULL;
   const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
   const char *name = text && strncmp(text, "torch.", 6) == 0 ? text + 6 : text;
   PyObject *py_answer =
-      name ? Py_BuildValue("{O:{s:O,s:s}}", torch.py_device, "enabled", Py_True, "dtype", name) : NULL;
+      name ? Py_BuildValue("{O:{s:O,s:s}}", torch_names.py_text_cuda, "enabled", Py_True, "dtype", name) : NULL;
   Py_XDECREF(py_text);
   Py_XDECREF(py_dtype);
   return py_answer;
@@ -56,12 +23,11 @@ static PyObject *autocast_describe(void) {
 
 // {"cuda:0": base64 of the generator's state}
 static PyObject *random_describe(int device) {
-  PyObject *py_index = PyLong_FromLong(device);
-  PyObject *py_state = py_index ? call_one(torch.py_rng_state, py_index) : NULL;
+  PyObject *py_cuda = PyObject_GetAttr(torch_names.py_torch, torch_names.py_text_cuda);
+  PyObject *py_state = py_cuda ? PyObject_CallMethod(py_cuda, "get_rng_state", "i", device) : NULL;
   PyObject *py_list = py_state ? PyObject_CallMethod(py_state, "tolist", NULL) : NULL;
   PyObject *py_bytes = py_list ? PyObject_CallOneArg((PyObject *)&PyBytes_Type, py_list) : NULL;
-  PyObject *py_binascii = py_bytes ? PyImport_ImportModule("binascii") : NULL;
-  PyObject *py_text = py_binascii ? PyObject_CallMethod(py_binascii, "b2a_base64", "O", py_bytes) : NULL;
+  PyObject *py_text = py_bytes ? PyObject_CallOneArg(torch_names.py_base64, py_bytes) : NULL;
   PyObject *py_answer = NULL;
   if (py_text && PyBytes_GET_SIZE(py_text) > 0) {
     PyObject *py_key = PyUnicode_FromFormat("cuda:%d", device);
@@ -71,11 +37,10 @@ static PyObject *random_describe(int device) {
     Py_XDECREF(py_plain);
   }
   Py_XDECREF(py_text);
-  Py_XDECREF(py_binascii);
   Py_XDECREF(py_bytes);
   Py_XDECREF(py_list);
   Py_XDECREF(py_state);
-  Py_XDECREF(py_index);
+  Py_XDECREF(py_cuda);
   return py_answer;
 }
 
@@ -93,11 +58,12 @@ static void settings_add(PyObject **py_settings, const char *key, PyObject *py_v
 
 PyObject *call_settings_get(const struct engine_call *call) {
   PyObject *py_settings = NULL;
-  torch_load();
-  if (is_true(call_one(torch.py_autocast_enabled, torch.py_device))) {
+  bool has_autocast = torch_names_load(TORCH_AUTOCAST) == 0;
+  py_error_drop();
+  if (has_autocast && py_call_is_true(torch_names.py_autocast_is_enabled, torch_names.py_text_cuda)) {
     settings_add(&py_settings, "autocast", autocast_describe());
   }
-  if (torch.py_deterministic && is_true(PyObject_CallNoArgs(torch.py_deterministic))) {
+  if (py_call_is_true(torch_names.py_is_deterministic, NULL)) {
     settings_add(&py_settings, "deterministic", Py_NewRef(Py_True));
   }
   if (call->op->flags & ENGINE_OP_RANDOM) {

@@ -183,14 +183,10 @@ size_t tools_sources_get_created(const struct tools_sources *sources) {
 // ---- torch.Event
 
 static PyObject *torch_event_create(const struct tools_source *source) {
-  PyObject *py_torch = PyImport_ImportModule("torch");
-  PyObject *py_class = py_torch ? PyObject_GetAttrString(py_torch, "Event") : NULL;
+  PyObject *class = torch_names.py_event_type;
   PyObject *py_arguments = PyTuple_Pack(1, source->py_device);
   PyObject *py_options = Py_BuildValue("{s:O}", "enable_timing", Py_True);
-  PyObject *py_event =
-      py_class && py_arguments && py_options ? PyObject_Call(py_class, py_arguments, py_options) : NULL;
-  Py_XDECREF(py_torch);
-  Py_XDECREF(py_class);
+  PyObject *py_event = class && py_arguments && py_options ? PyObject_Call(class, py_arguments, py_options) : NULL;
   Py_XDECREF(py_arguments);
   Py_XDECREF(py_options);
   return py_event;

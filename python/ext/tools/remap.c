@@ -28,7 +28,7 @@ static PyObject *value_walk(const struct walker *walker, PyObject *value, enum p
 // ---- devices
 
 static bool value_names_device(PyObject *value, enum position position) {
-  if (Py_IS_TYPE(value, (PyTypeObject *)engine_torch.py_device_type)) {
+  if (Py_IS_TYPE(value, (PyTypeObject *)torch_names.py_device_type)) {
     int8_t type = dit_device_object_get(value)->type;
     return type != DIT_C10_CPU && type != DIT_C10_META;
   }
@@ -92,16 +92,6 @@ static PyObject *items_pack(PyObject **py_items, Py_ssize_t count, bool list) {
   return py_packed;
 }
 
-static PyObject *object_copy(PyObject *object) {
-  static PyObject *py_copy;
-  if (!py_copy) {
-    PyObject *py_module = PyImport_ImportModule("copy");
-    py_copy = py_module ? PyObject_GetAttrString(py_module, "copy") : NULL;
-    Py_XDECREF(py_module);
-  }
-  return py_copy ? PyObject_CallOneArg(py_copy, object) : NULL;
-}
-
 // The attributes that an instance of a subclass carries besides its items.
 static int attributes_copy(PyObject *from, PyObject *to) {
   PyObject *py_from = PyObject_GetAttrString(from, "__dict__");
@@ -159,7 +149,7 @@ static PyObject *list_walk(const struct walker *walker, PyObject *list, int dept
   if (!py_plain || PyList_CheckExact(list)) {
     return py_plain;
   }
-  PyObject *py_copy = object_copy(list);
+  PyObject *py_copy = PyObject_CallOneArg(torch_names.py_copy_shallow, list);
   if (py_copy && (!PyList_Check(py_copy) || PyList_SetSlice(py_copy, 0, PyList_GET_SIZE(py_copy), py_plain) < 0)) {
     Py_CLEAR(py_copy);
   }
@@ -194,7 +184,7 @@ static PyObject *dict_walk(const struct walker *walker, PyObject *dict, int dept
     int status = py_value ? 0 : -1;
     if (py_value && py_value != value) {
       if (!py_copy) {
-        py_copy = PyDict_CheckExact(dict) ? PyDict_Copy(dict) : object_copy(dict);
+        py_copy = PyDict_CheckExact(dict) ? PyDict_Copy(dict) : PyObject_CallOneArg(torch_names.py_copy_shallow, dict);
       }
       status = py_copy ? PyObject_SetItem(py_copy, key, py_value) : -1;
     }
@@ -225,7 +215,7 @@ static PyObject *dataclass_walk(const struct walker *walker, PyObject *object, P
     PyObject *py_new = value_walk(walker, py_old, POSITION_NESTED, depth + 1);
     int status = py_new ? 0 : -1;
     if (py_new && py_new != py_old) {
-      py_copy = py_copy ? py_copy : object_copy(object);
+      py_copy = py_copy ? py_copy : PyObject_CallOneArg(torch_names.py_copy_shallow, object);
       status = py_copy ? field_set(py_copy, key, py_new) : -1;
     }
     Py_XDECREF(py_new);

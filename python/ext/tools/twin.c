@@ -3,7 +3,7 @@
 // Most tensors are dense and alone: torch's own .cpu() gives the twin. A tensor with gaps gets memory of the same
 // strides. Tensors that share elements, overlap with themselves (expanded) or carry the conjugate or negative bit get
 // views of one copy of the bytes that they cover; their gradients flow through a .cpu() whose data is then replaced by
-// that view. Depends on the engine's metadata and on torch's public methods, looked up once.
+// that view. Depends on the engine's metadata and on torch_names.h.
 #include "tools/twin.h"
 
 #include <string.h>
@@ -11,57 +11,7 @@
 #include "engine/internal.h"
 #include "tools/remap.h"
 #include "tools/twin_plan.h"
-
-// ---- torch
-
-static struct {
-  PyObject *py_cpu, *py_to, *py_clone, *py_detach, *py_requires_grad, *py_copy, *py_set, *py_storage, *py_offset,
-      *py_subclass,
-      *py_conj;                                         // methods
-  PyObject *py_empty, *py_empty_strided, *py_neg_view;  // functions
-  PyObject *py_uint8, *py_host;                         // torch.uint8, torch.device("cpu")
-  PyObject *py_options;                                 // ("dtype", "device")
-  bool loaded;
-} names;
-
-static int names_load(void) {
-  const struct {
-    PyObject **slot;
-    const char *name;
-  } methods[] = {
-      {&names.py_cpu, "cpu"},
-      {&names.py_to, "to"},
-      {&names.py_clone, "clone"},
-      {&names.py_detach, "detach"},
-      {&names.py_requires_grad, "requires_grad_"},
-      {&names.py_copy, "copy_"},
-      {&names.py_set, "set_"},
-      {&names.py_storage, "untyped_storage"},
-      {&names.py_offset, "storage_offset"},
-      {&names.py_subclass, "as_subclass"},
-      {&names.py_conj, "conj"},
-  };
-  for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
-    if (!*methods[i].slot &&
-        !(*methods[i].slot = PyObject_GetAttrString(engine_torch.py_tensor_type, methods[i].name))) {
-      return -1;
-    }
-  }
-  PyObject *py_torch = PyImport_ImportModule("torch");
-  if (!py_torch) {
-    return -1;
-  }
-  names.py_empty = PyObject_GetAttrString(py_torch, "empty");
-  names.py_empty_strided = PyObject_GetAttrString(py_torch, "empty_strided");
-  names.py_neg_view = PyObject_GetAttrString(py_torch, "_neg_view");
-  names.py_uint8 = PyObject_GetAttrString(py_torch, "uint8");
-  names.py_host = PyObject_CallFunction(engine_torch.py_device_type, "s", "cpu");
-  names.py_options = Py_BuildValue("(ss)", "dtype", "device");
-  Py_DECREF(py_torch);
-  names.loaded = names.py_empty && names.py_empty_strided && names.py_neg_view && names.py_uint8 && names.py_host &&
-                 names.py_options;
-  return names.loaded ? 0 : -1;
-}
+#include "torch_tensor.h"
 
 // ---- copies
 
@@ -69,9 +19,9 @@ static int names_load(void) {
 static PyObject *tensor_move(const struct twin_plan *plan, PyObject *tensor, bool on_cpu) {
   if (plan->target) {
     PyObject *arguments[] = {tensor, plan->target};
-    return PyObject_Vectorcall(names.py_to, arguments, 2, NULL);
+    return PyObject_Vectorcall(torch_names.py_to, arguments, 2, NULL);
   }
-  return PyObject_CallOneArg(on_cpu ? names.py_clone : names.py_cpu, tensor);
+  return PyObject_CallOneArg(on_cpu ? torch_names.py_clone : torch_names.py_cpu, tensor);
 }
 
 static PyObject *tensor_require_grad(PyObject *py_twin, bool wanted) {
@@ -79,13 +29,13 @@ static PyObject *tensor_require_grad(PyObject *py_twin, bool wanted) {
     return py_twin;
   }
   PyObject *arguments[] = {py_twin, Py_True};
-  PyObject *py_done = PyObject_Vectorcall(names.py_requires_grad, arguments, 2, NULL);
+  PyObject *py_done = PyObject_Vectorcall(torch_names.py_requires_grad, arguments, 2, NULL);
   Py_DECREF(py_twin);
   return py_done;
 }
 
 static PyObject *tensor_detach(const struct engine_tensor *tensor) {
-  return tensor->flags & ENGINE_TENSOR_GRAD ? PyObject_CallOneArg(names.py_detach, tensor->py_tensor)
+  return tensor->flags & ENGINE_TENSOR_GRAD ? PyObject_CallOneArg(torch_names.py_detach, tensor->py_tensor)
                                             : Py_NewRef(tensor->py_tensor);
 }
 
@@ -100,20 +50,15 @@ static PyObject *twin_move(const struct twin_plan *plan, const struct engine_ten
 }
 
 static PyObject *plan_get_target(const struct twin_plan *plan) {
-  return plan->target ? plan->target : names.py_host;
+  return plan->target ? plan->target : torch_names.py_host;
 }
 
 static PyObject *strided_create(const struct twin_plan *plan, const struct engine_tensor *tensor) {
-  PyObject *py_sizes = py_numbers_pack(tensor->sizes, tensor->ndim);
-  PyObject *py_strides = py_numbers_pack(tensor->strides, tensor->ndim);
-  PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype), *py_made = NULL;
-  if (py_sizes && py_strides && py_dtype) {
-    PyObject *arguments[] = {py_sizes, py_strides, py_dtype, plan_get_target(plan)};
-    py_made = PyObject_Vectorcall(names.py_empty_strided, arguments, 2, names.py_options);
-  }
+  PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype);
+  PyObject *py_made =
+      py_dtype ? torch_strided_make(tensor->sizes, tensor->strides, tensor->ndim, py_dtype, plan_get_target(plan))
+               : NULL;
   Py_XDECREF(py_dtype);
-  Py_XDECREF(py_strides);
-  Py_XDECREF(py_sizes);
   return py_made;
 }
 
@@ -124,7 +69,7 @@ static PyObject *twin_make_strided(const struct twin_plan *plan, const struct en
   PyObject *py_made = py_source ? strided_create(plan, tensor) : NULL, *py_twin = NULL;
   if (py_made) {
     PyObject *arguments[] = {py_made, py_source};
-    py_twin = PyObject_Vectorcall(names.py_copy, arguments, 2, NULL);
+    py_twin = PyObject_Vectorcall(torch_names.py_copy, arguments, 2, NULL);
   }
   Py_XDECREF(py_made);
   Py_XDECREF(py_source);
@@ -136,26 +81,22 @@ static PyObject *twin_make_strided(const struct twin_plan *plan, const struct en
 // torch.empty(0, dtype, device).set_(storage, offset, sizes, strides): a tensor that autograd does not take for a view.
 static PyObject *view_make(PyObject *dtype, PyObject *device, PyObject *storage, int64_t offset, PyObject *sizes,
                            PyObject *strides) {
-  PyObject *py_zero = PyLong_FromLong(0), *py_offset = PyLong_FromLongLong(offset), *py_empty = NULL, *py_view = NULL;
-  if (py_zero && py_offset) {
-    PyObject *arguments[] = {py_zero, dtype, device};
-    py_empty = PyObject_Vectorcall(names.py_empty, arguments, 1, names.py_options);
-  }
+  PyObject *py_offset = PyLong_FromLongLong(offset), *py_view = NULL;
+  PyObject *py_empty = py_offset ? torch_empty_make(dtype, device) : NULL;
   if (py_empty) {
     PyObject *arguments[] = {py_empty, storage, py_offset, sizes, strides};
-    py_view = PyObject_Vectorcall(names.py_set, arguments, 5, NULL);
+    py_view = PyObject_Vectorcall(torch_names.py_set, arguments, 5, NULL);
   }
   Py_XDECREF(py_empty);
   Py_XDECREF(py_offset);
-  Py_XDECREF(py_zero);
   return py_view;
 }
 
 // The storage of a tensor, its size, and where the tensor's first element is in it. NULL with an exception.
 static PyObject *storage_find(const struct engine_tensor *tensor, int64_t *bytes, int64_t *offset) {
-  PyObject *py_storage = PyObject_CallOneArg(names.py_storage, tensor->py_tensor);
+  PyObject *py_storage = PyObject_CallOneArg(torch_names.py_storage, tensor->py_tensor);
   PyObject *py_bytes = py_storage ? PyObject_CallMethod(py_storage, "nbytes", NULL) : NULL;
-  PyObject *py_offset = py_bytes ? PyObject_CallOneArg(names.py_offset, tensor->py_tensor) : NULL;
+  PyObject *py_offset = py_bytes ? PyObject_CallOneArg(torch_names.py_offset, tensor->py_tensor) : NULL;
   if (py_offset) {
     *bytes = PyLong_AsLongLong(py_bytes);
     *offset = PyLong_AsLongLong(py_offset) * twin_plan_get_item_size(tensor);
@@ -182,14 +123,14 @@ static PyObject *bytes_copy(const struct twin_plan *plan, const struct engine_te
     PyObject *py_device = engine_tensor_get(tensor->py_tensor, engine_torch.device);
     PyObject *py_size = py_numbers_pack(&size, 1), *py_stride = py_numbers_pack(&one, 1), *py_flat = NULL;
     if (py_device && py_size && py_stride) {
-      py_flat = view_make(names.py_uint8, py_device, py_storage, offset, py_size, py_stride);
+      py_flat = view_make(torch_names.py_dtypes[DIT_DTYPE_U8], py_device, py_storage, offset, py_size, py_stride);
     }
     py_copy = py_flat ? tensor_move(plan, py_flat, tensor->place == ENGINE_PLACE_CPU) : NULL;
     Py_XDECREF(py_flat);
     Py_XDECREF(py_stride);
     Py_XDECREF(py_size);
     Py_XDECREF(py_device);
-    py_result = py_copy ? PyObject_CallOneArg(names.py_storage, py_copy) : NULL;
+    py_result = py_copy ? PyObject_CallOneArg(torch_names.py_storage, py_copy) : NULL;
   }
   Py_XDECREF(py_copy);
   Py_DECREF(py_storage);
@@ -209,8 +150,8 @@ static PyObject *bytes_view(const struct twin_plan *plan, const struct engine_te
   Py_XDECREF(py_strides);
   Py_XDECREF(py_sizes);
   Py_XDECREF(py_dtype);
-  PyObject *const bits[] = {tensor->flags & ENGINE_TENSOR_CONJ ? names.py_conj : NULL,
-                            tensor->flags & ENGINE_TENSOR_NEG ? names.py_neg_view : NULL};
+  PyObject *const bits[] = {tensor->flags & ENGINE_TENSOR_CONJ ? torch_names.py_conj : NULL,
+                            tensor->flags & ENGINE_TENSOR_NEG ? torch_names.py_neg_view : NULL};
   bool has_bits = bits[0] || bits[1];
   for (int i = 0; py_twin && i < 2; i++) {
     if (bits[i]) {
@@ -303,7 +244,7 @@ static PyObject *twin_convert(const struct engine_tensor *tensor, PyObject *py_t
   }
   if (Py_TYPE(py_twin) != Py_TYPE(tensor->py_tensor)) {
     PyObject *arguments[] = {py_twin, (PyObject *)Py_TYPE(tensor->py_tensor)};
-    Py_SETREF(py_twin, PyObject_Vectorcall(names.py_subclass, arguments, 2, NULL));
+    Py_SETREF(py_twin, PyObject_Vectorcall(torch_names.py_as_subclass, arguments, 2, NULL));
   }
   PyObject *py_from = py_twin ? PyObject_GetAttrString(tensor->py_tensor, "__dict__") : NULL;
   PyObject *py_to = py_from ? PyObject_GetAttrString(py_twin, "__dict__") : NULL;
@@ -336,7 +277,7 @@ static bool tensor_is_on_cpu(const struct engine_tensor *tensor) {
                             ? engine_tensor_get(tensor->py_tensor, engine_torch.device)
                             : NULL;
   py_error_drop();
-  PyObject *py_equal = py_device ? PyObject_RichCompare(py_device, names.py_host, Py_EQ) : NULL;
+  PyObject *py_equal = py_device ? PyObject_RichCompare(py_device, torch_names.py_host, Py_EQ) : NULL;
   bool yes = py_equal == Py_True;
   py_error_drop();
   Py_XDECREF(py_equal);
@@ -446,9 +387,6 @@ static int plan_start(struct twin_plan *plan) {
   int inline_group[TWIN_INLINE];
   bool subclasses = false;
   memset(plan->twins, 0, sizeof *plan->twins * (size_t)plan->count);
-  if (!names.loaded && names_load() < 0) {
-    return -1;
-  }
   plan->group = plan->count > TWIN_INLINE ? PyMem_Malloc(sizeof(int) * (size_t)plan->count) : inline_group;
   if (!plan->group) {
     PyErr_NoMemory();
@@ -508,7 +446,7 @@ static PyObject *py_tools_twin(PyObject *module, PyObject *args, PyObject *kwarg
       PyErr_NoMemory();
     } else if (twin_make(call.in.tensor, call.in.tensor_count, attached ? TWIN_ATTACHED : TWIN_DETACHED, copy_cpu,
                          twins) == 0) {
-      int status = remap_call(&call, twins, names.py_host, &py_args, &py_kwargs);
+      int status = remap_call(&call, twins, torch_names.py_host, &py_args, &py_kwargs);
       (void)status;  // py_args is NULL then
       twin_release(twins, call.in.tensor_count);
     }

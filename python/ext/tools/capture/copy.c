@@ -6,9 +6,11 @@
 #include <string.h>
 
 #include "dit/runtime.h"
+#include "py_call.h"
 #include "tools/capture/blob.h"
 #include "tools/capture/memory.h"
 #include "tools/capture/reuse.h"
+#include "torch_tensor.h"
 
 #define COPY_WITHOUT_GIL (256 << 10)  // bytes from which a copy lets other threads run
 
@@ -146,21 +148,7 @@ static int host_copy(struct capture_blobs *blobs, int begin, int end) {
 
 // A copy inside a CUDA graph's capture would become part of the graph and write to memory that is long gone.
 static int graph_check(void) {
-  static PyObject *py_capturing;
-  if (!py_capturing) {
-    PyObject *py_torch = PyImport_ImportModule("torch._C");
-    py_capturing = py_torch ? PyObject_GetAttrString(py_torch, "_cuda_isCurrentStreamCapturing") : NULL;
-    Py_XDECREF(py_torch);
-    if (!py_capturing) {
-      py_error_drop();
-      return 0;
-    }
-  }
-  PyObject *py_answer = PyObject_CallNoArgs(py_capturing);
-  bool capturing = py_answer == Py_True;
-  Py_XDECREF(py_answer);
-  py_error_drop();
-  if (capturing) {
+  if (py_call_is_true(torch_names.py_capturing, NULL)) {
     PyErr_SetString(PyExc_RuntimeError, "the stream is recording a CUDA graph: its tensors have no values yet");
     return -1;
   }
@@ -218,18 +206,13 @@ static int cuda_copy(struct capture_blobs *blobs, int begin, int end, const stru
 // uint8 tensor over the bytes of the storage: torch.empty(0, dtype=uint8, device).set_(storage, offset, (size,), (1,)).
 static PyObject *bytes_view(const struct capture_group *group) {
   const struct engine_tensor *tensor = group->tensor;
-  PyObject *py_offset = PyObject_CallMethod(tensor->py_tensor, "storage_offset", NULL);
+  PyObject *py_offset = PyObject_CallOneArg(torch_names.py_offset, tensor->py_tensor);
   long long offset = py_offset ? PyLong_AsLongLong(py_offset) : -1;
   Py_XDECREF(py_offset);
-  PyObject *py_torch = PyErr_Occurred() ? NULL : PyImport_ImportModule("torch");
-  PyObject *py_type = py_torch ? PyObject_GetAttrString(py_torch, "uint8") : NULL;
-  PyObject *py_plain = py_type ? PyObject_CallMethod(tensor->py_tensor, "detach", NULL) : NULL;
-  PyObject *py_storage = py_plain ? PyObject_CallMethod(py_plain, "untyped_storage", NULL) : NULL;
-  PyObject *py_device = py_storage ? PyObject_GetAttrString(tensor->py_tensor, "device") : NULL;
-  PyObject *py_empty = py_device ? PyObject_GetAttrString(py_torch, "empty") : NULL;
-  PyObject *py_args = py_empty ? Py_BuildValue("(i)", 0) : NULL;
-  PyObject *py_options = py_args ? Py_BuildValue("{s:O,s:O}", "dtype", py_type, "device", py_device) : NULL;
-  PyObject *py_bytes = py_options ? PyObject_Call(py_empty, py_args, py_options) : NULL;
+  PyObject *py_plain = PyErr_Occurred() ? NULL : PyObject_CallOneArg(torch_names.py_detach, tensor->py_tensor);
+  PyObject *py_storage = py_plain ? PyObject_CallOneArg(torch_names.py_storage, py_plain) : NULL;
+  PyObject *py_device = py_storage ? PyObject_GetAttr(tensor->py_tensor, torch_names.py_text_device) : NULL;
+  PyObject *py_bytes = py_device ? torch_empty_make(torch_names.py_dtypes[DIT_DTYPE_U8], py_device) : NULL;
   PyObject *py_view = NULL;
   if (py_bytes) {
     int16_t dtype = capture_dtype_find(tensor);
@@ -237,10 +220,10 @@ static PyObject *bytes_view(const struct capture_group *group) {
     py_view =
         PyObject_CallMethod(py_bytes, "set_", "OL(n)(i)", py_storage, begin, (Py_ssize_t)(group->high - group->low), 1);
   }
-  PyObject *owned[] = {py_torch, py_type, py_plain, py_storage, py_device, py_empty, py_args, py_options, py_bytes};
-  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
-    Py_XDECREF(owned[i]);
-  }
+  Py_XDECREF(py_bytes);
+  Py_XDECREF(py_device);
+  Py_XDECREF(py_storage);
+  Py_XDECREF(py_plain);
   return py_view;
 }
 

@@ -10,7 +10,7 @@
 static struct capture_item *free_items;
 
 struct capture_item *capture_item_take(void) {
-  if (engine_torch_load() < 0 || pickle_types_load() < 0) {
+  if (engine_torch_load() < 0 || torch_names_load(TORCH_CAPTURE | TORCH_RANDOM) < 0) {
     return NULL;
   }
   struct capture_item *item = free_items;

@@ -5,47 +5,6 @@
 
 #include <string.h>
 
-struct pickle_types pickle_types;
-
-// ---- types of torch
-
-int pickle_types_load(void) {
-  if (pickle_types.size) {
-    return 0;
-  }
-  const struct {
-    const char *module, *name;
-    PyTypeObject **slot;
-  } wanted[] = {
-      {"torch", "dtype", &pickle_types.dtype},
-      {"torch", "device", &pickle_types.device},
-      {"torch", "layout", &pickle_types.layout},
-      {"torch", "memory_format", &pickle_types.memory_format},
-      {"torch", "Generator", &pickle_types.generator},
-      {"torch", "qscheme", &pickle_types.qscheme},
-      {"torch", "UntypedStorage", &pickle_types.untyped_storage},
-      {"torch.storage", "TypedStorage", &pickle_types.typed_storage},
-      {"enum", "Enum", &pickle_types.enumeration},
-      {"torch", "Size", &pickle_types.size},
-  };
-  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-    PyObject *py_module = PyImport_ImportModule(wanted[i].module);
-    PyObject *py_type = py_module ? PyObject_GetAttrString(py_module, wanted[i].name) : NULL;
-    Py_XDECREF(py_module);
-    if (!py_type) {
-      return -1;
-    }
-    if (!PyType_Check(py_type)) {
-      PyErr_Format(PyExc_TypeError, "%s.%s is not a type: this PyTorch is not supported by OpCapture", wanted[i].module,
-                   wanted[i].name);
-      Py_DECREF(py_type);
-      return -1;
-    }
-    *wanted[i].slot = (PyTypeObject *)py_type;  // kept
-  }
-  return 0;
-}
-
 // ---- opcodes
 
 void pickle_opcode(struct pickle *p, char opcode) {
@@ -402,7 +361,7 @@ static bool key_is_plain(PyObject *key) {
   }
   bool text = PyUnicode_CheckExact(key);
   return (text && PyUnicode_CompareWithASCIIString(key, PICKLE_TAG) != 0) || key == Py_None || PyBool_Check(key) ||
-         PyFloat_CheckExact(key) || Py_IS_TYPE(key, pickle_types.dtype) ||
+         PyFloat_CheckExact(key) || torch_is(key, torch_names.py_dtype_type) ||
          (PyLong_CheckExact(key) && integer_is_small(key));
 }
 
@@ -453,7 +412,7 @@ int pickle_value(struct pickle *p, PyObject *value) {
     PyErr_SetString(PyExc_MemoryError, "the description of the call does not fit into memory");
     return -1;
   }
-  if ((PyObject *)type == engine_torch.py_tensor_type || (PyObject *)type == engine_torch.py_parameter_type) {
+  if ((PyObject *)type == torch_names.py_tensor_type || (PyObject *)type == torch_names.py_parameter_type) {
     return pickle_tensor(p, value);
   }
   if (value == Py_None) {

@@ -110,14 +110,6 @@ const char *pickle_device_text(const struct engine_tensor *tensor);
 /// Whether the negative bit is set (torch only sets it on views such as x.conj().imag).
 bool pickle_tensor_is_negated(PyObject *tensor);
 
-/// torch's types that are recognised; looked up once.
-struct pickle_types {
-  PyTypeObject *size, *dtype, *device, *layout, *memory_format, *generator, *qscheme, *untyped_storage, *typed_storage,
-      *enumeration;
-};
-extern struct pickle_types pickle_types;
-DIT_NODISCARD int pickle_types_load(void);
-
 // ---- .pth.json
 
 /// The companion text, byte for byte json.dumps(mapping, indent=4) of the description of the arguments. 0 or -1.

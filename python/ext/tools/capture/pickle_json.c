@@ -361,7 +361,7 @@ static int value_write(struct json *j, PyObject *value) {
     return 0;
   }
   bool container = PyTuple_Check(value) || PyList_Check(value) || PyDict_Check(value);
-  if (container && !Py_IS_TYPE(value, pickle_types.size)) {
+  if (container && !torch_is(value, torch_names.py_size_type)) {
     return container_write(j, value);
   }
   return text_write(j, value);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/capture/pickle.h"
+#include "torch_tensor.h"
 
 // ---- helpers
 
@@ -69,7 +70,7 @@ static int torch_name_write(struct pickle *p, PyObject *value) {
   const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
   int done = text && strncmp(text, "torch.", 6) == 0 && !strchr(text, '\n') ? 0 : -1;
   if (done == 0) {
-    int dtype = Py_IS_TYPE(value, pickle_types.dtype) ? dit_dtype_find(text) : -1;
+    int dtype = torch_is(value, torch_names.py_dtype_type) ? dit_dtype_find(text) : -1;
     if (dtype >= 0) {
       pickle_global(p, PICKLE_DTYPE + dtype);
     } else {
@@ -141,8 +142,8 @@ static int set_write(struct pickle *p, PyObject *value) {
   for (Py_ssize_t i = 0; py_list && plain && i < PyList_GET_SIZE(py_list); i++) {
     PyObject *item = PyList_GET_ITEM(py_list, i);
     plain = item == Py_None || PyBool_Check(item) || PyLong_CheckExact(item) || PyFloat_CheckExact(item) ||
-            PyUnicode_CheckExact(item) || Py_IS_TYPE(item, pickle_types.dtype) ||
-            (PyObject *)Py_TYPE(item) == engine_torch.py_tensor_type;
+            PyUnicode_CheckExact(item) || torch_is(item, torch_names.py_dtype_type) ||
+            (PyObject *)Py_TYPE(item) == torch_names.py_tensor_type;
   }
   int done = -1;
   if (py_list && plain) {
@@ -223,15 +224,10 @@ static int generator_write(struct pickle *p, PyObject *value) {
 
 // The bytes of a storage object as a tensor of bytes.
 static int storage_object_write(struct pickle *p, PyObject *value) {
-  bool untyped = PyObject_TypeCheck(value, pickle_types.untyped_storage);
+  bool untyped = torch_is_instance(value, torch_names.py_untyped_storage_type);
   PyObject *py_untyped = untyped ? Py_NewRef(value) : PyObject_CallMethod(value, "untyped", NULL);
-  PyObject *py_torch = py_untyped ? PyImport_ImportModule("torch") : NULL;
-  PyObject *py_device = py_torch ? PyObject_GetAttrString(py_untyped, "device") : NULL;
-  PyObject *py_type = py_device ? PyObject_GetAttrString(py_torch, "uint8") : NULL;
-  PyObject *py_empty = py_type ? PyObject_GetAttrString(py_torch, "empty") : NULL;
-  PyObject *py_args = py_empty ? Py_BuildValue("(i)", 0) : NULL;
-  PyObject *py_options = py_args ? Py_BuildValue("{s:O,s:O}", "dtype", py_type, "device", py_device) : NULL;
-  PyObject *py_bytes = py_options ? PyObject_Call(py_empty, py_args, py_options) : NULL;
+  PyObject *py_device = py_untyped ? PyObject_GetAttr(py_untyped, torch_names.py_text_device) : NULL;
+  PyObject *py_bytes = py_device ? torch_empty_make(torch_names.py_dtypes[DIT_DTYPE_U8], py_device) : NULL;
   PyObject *py_tensor = py_bytes ? PyObject_CallMethod(py_bytes, "set_", "O", py_untyped) : NULL;
   int done = -1;
   if (py_tensor) {
@@ -244,28 +240,27 @@ static int storage_object_write(struct pickle *p, PyObject *value) {
     done = done == 0 ? pickle_tensor(p, py_tensor) : -1;
     pickle_tag_end(p);
   }
-  PyObject *owned[] = {py_untyped, py_torch, py_device, py_type, py_empty, py_args, py_options, py_bytes, py_tensor};
-  for (size_t i = 0; i < sizeof owned / sizeof *owned; i++) {
-    Py_XDECREF(owned[i]);
-  }
+  Py_XDECREF(py_tensor);
+  Py_XDECREF(py_bytes);
+  Py_XDECREF(py_device);
+  Py_XDECREF(py_untyped);
   return done;
 }
 
 static int torch_type_write(struct pickle *p, PyObject *value) {
-  PyTypeObject *type = Py_TYPE(value);
   int done;
-  if (type == pickle_types.dtype || type == pickle_types.qscheme) {
+  if (torch_is(value, torch_names.py_dtype_type) || torch_is(value, torch_names.py_qscheme_type)) {
     done = torch_name_write(p, value);
-  } else if (type == pickle_types.device) {
+  } else if (torch_is(value, torch_names.py_device_type)) {
     done = reduce_text_write(p, PICKLE_DEVICE, value);
-  } else if (type == pickle_types.layout) {
+  } else if (torch_is(value, torch_names.py_layout_type)) {
     done = reduce_text_write(p, PICKLE_LAYOUT, value);
-  } else if (type == pickle_types.memory_format) {
+  } else if (torch_is(value, torch_names.py_memory_format_type)) {
     done = memory_format_write(p, value);
-  } else if (PyObject_TypeCheck(value, pickle_types.generator)) {
+  } else if (torch_is_instance(value, torch_names.py_generator_type)) {
     done = generator_write(p, value);
-  } else if (PyObject_TypeCheck(value, pickle_types.untyped_storage) ||
-             PyObject_TypeCheck(value, pickle_types.typed_storage)) {
+  } else if (torch_is_instance(value, torch_names.py_untyped_storage_type) ||
+             torch_is_instance(value, torch_names.py_typed_storage_type)) {
     done = storage_object_write(p, value);
   } else {
     return 0;
@@ -289,7 +284,7 @@ static int plain_tuple_write(struct pickle *p, PyObject *value) {
 }
 
 static int tuple_type_write(struct pickle *p, PyObject *value) {
-  if (Py_IS_TYPE(value, pickle_types.size)) {
+  if (torch_is(value, torch_names.py_size_type)) {
     pickle_global(p, PICKLE_SIZE);
     int done = plain_tuple_write(p, value);
     CAPTURE_TEXT_LITERAL(p->out, "\x85R");
@@ -434,7 +429,7 @@ static int object_kind_write(struct pickle *p, PyObject *value) {
       type == &PyWrapperDescr_Type) {
     return named_write(p, value, "function");
   }
-  if (PyObject_TypeCheck(value, pickle_types.enumeration)) {
+  if (torch_is_instance(value, torch_names.py_enumeration_type)) {
     return enum_write(p, value);
   }
   PyObject *py_fields = PyObject_GetAttrString((PyObject *)type, "__dataclass_fields__");
@@ -468,7 +463,7 @@ static int special_write(struct pickle *p, PyObject *value) {
   if (PyList_Check(value) || PyDict_Check(value)) {
     return copied_write(p, value);
   }
-  if (PyObject_TypeCheck(value, pickle_types.enumeration) && !PyLong_Check(value)) {
+  if (torch_is_instance(value, torch_names.py_enumeration_type) && !PyLong_Check(value)) {
     return enum_write(p, value);
   }
   if (PyLong_Check(value)) {

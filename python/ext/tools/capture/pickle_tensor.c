@@ -59,7 +59,7 @@ const char *pickle_device_text(const struct engine_tensor *tensor) {
 }
 
 bool pickle_tensor_is_negated(PyObject *tensor) {
-  PyObject *py_answer = PyObject_CallOneArg(engine_torch.py_is_neg, tensor);
+  PyObject *py_answer = PyObject_CallOneArg(torch_names.py_is_neg, tensor);
   bool negated = py_answer == Py_True;
   Py_XDECREF(py_answer);
   py_error_drop();
@@ -175,7 +175,7 @@ int pickle_tensor(struct pickle *p, PyObject *tensor) {
     }
   } else {
     bool grad = span->tensor->flags & ENGINE_TENSOR_GRAD;
-    bool parameter = (PyObject *)Py_TYPE(tensor) == engine_torch.py_parameter_type;
+    bool parameter = (PyObject *)Py_TYPE(tensor) == torch_names.py_parameter_type;
     if (parameter) {
       pickle_global(p, PICKLE_REBUILD_PARAMETER);
     }

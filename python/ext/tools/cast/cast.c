@@ -27,7 +27,7 @@ static void op_forget_map(struct cast_op *op) {
 }
 
 static int pair_add(struct cast_op *op, PyObject *from, PyObject *to) {
-  int source = cast_dtype_find(from), target = cast_dtype_find(to);
+  int source = torch_dtype_find(from), target = torch_dtype_find(to);
   if (source < 0 || target < 0 || op->pair_count == CAST_MOST_PAIRS) {
     PyErr_Format(PyExc_ValueError, "%R->%R: at most %d pairs of torch dtypes make a map", from, to, CAST_MOST_PAIRS);
     return -1;
@@ -35,7 +35,7 @@ static int pair_add(struct cast_op *op, PyObject *from, PyObject *to) {
   if (source != target) {
     op->pair[op->pair_count++] = (struct cast_pair){.from = (int16_t)source,
                                                     .to = (int16_t)target,
-                                                    .py_to = cast_dtype_get_object(target),
+                                                    .py_to = torch_dtype_get(target),
                                                     .py_convert = cast_convert_find(target)};
   }
   return 0;
@@ -89,7 +89,7 @@ static const struct cast_pair *pair_find(const struct cast_op *op, int16_t dtype
 // ---- is this call cast?
 
 static bool leaf_is_dtype(const struct engine_leaf *leaf) {
-  return leaf->kind == ENGINE_LEAF_OTHER && Py_TYPE(leaf->value) == Py_TYPE(cast_dtype_get_object(DIT_DTYPE_F32));
+  return leaf->kind == ENGINE_LEAF_OTHER && torch_is(leaf->value, torch_names.py_dtype_type);
 }
 
 static bool call_names_dtype(const struct engine_call *call) {

@@ -4,29 +4,20 @@
 // In inference mode tensors have no version counter, by which a change is seen: copies are made outside of it.
 #include <string.h>
 
-#include "dit/dtype.h"
+#include "py_call.h"
 #include "tools/cast/cast.h"
 #include "tools/cast/torch.h"
+#include "torch_tensor.h"
 
 // ---- on the way in
 
 // Outside inference mode, so that the copy has a version counter; without autograd, as inside.
 static PyObject *copy_make_counted(PyObject *tensor, const struct cast_pair *pair) {
-  PyObject *py_guard = PyObject_CallOneArg(cast_torch.py_inference, Py_False);
-  PyObject *py_entered = py_guard ? PyObject_CallMethod(py_guard, "__enter__", NULL) : NULL;
-  PyObject *py_grad = py_entered ? cast_grad_switch(Py_False) : NULL;
+  PyObject *py_guard = py_context_enter(PyObject_CallOneArg(torch_names.py_inference, Py_False));
+  PyObject *py_grad = py_guard ? torch_grad_switch(Py_False) : NULL;
   PyObject *py_copy = py_grad ? cast_tensor_convert(tensor, pair->py_convert, pair->py_to) : NULL;
-  if (py_grad) {
-    cast_grad_restore(py_grad);
-  }
-  if (py_entered) {
-    PyObject *kind, *value, *traceback;
-    PyErr_Fetch(&kind, &value, &traceback);
-    Py_XDECREF(PyObject_CallMethod(py_guard, "__exit__", "OOO", Py_None, Py_None, Py_None));
-    PyErr_Restore(kind, value, traceback);
-  }
-  Py_XDECREF(py_entered);
-  Py_XDECREF(py_guard);
+  torch_grad_restore(py_grad);
+  py_context_leave(py_guard);
   return py_copy;
 }
 
@@ -83,10 +74,11 @@ static int tensor_reshape_like(PyObject *original, const struct engine_tensor *c
   }
   PyObject *py_reach = PyLong_FromLongLong(copy->numel ? reach : 0);  // strides may leave gaps
   PyObject *py_done =
-      py_strides && py_reach ? PyObject_CallFunctionObjArgs(cast_torch.py_resize, original, py_reach, NULL) : NULL;
+      py_strides && py_reach ? PyObject_CallFunctionObjArgs(torch_names.py_resize, original, py_reach, NULL) : NULL;
   Py_XDECREF(py_reach);
   if (py_done) {
-    Py_SETREF(py_done, PyObject_CallFunctionObjArgs(cast_torch.py_as_strided, original, py_sizes, py_strides, NULL));
+    Py_SETREF(py_done,
+              PyObject_CallFunctionObjArgs(torch_names.py_as_strided_inplace, original, py_sizes, py_strides, NULL));
   }
   int status = py_done ? 0 : -1;
   Py_XDECREF(py_done);
@@ -103,7 +95,7 @@ static bool shapes_agree(const struct engine_tensor *a, const struct engine_tens
 static bool change_is_recorded(PyObject *copy) {
   PyObject *py_node = engine_tensor_get(copy, engine_torch.grad_fn);
   py_error_drop();
-  bool recorded = py_node && py_node != Py_None && Py_TYPE(py_node) != cast_torch.cast_node;
+  bool recorded = py_node && py_node != Py_None && !cast_node_is(py_node);
   Py_XDECREF(py_node);
   return recorded;
 }
@@ -113,7 +105,7 @@ static int item_write_back(struct cast_job *job, int index) {
   struct engine_tensor now;
   engine_tensor_read(copy, &now);
   bool recorded = change_is_recorded(copy);
-  PyObject *py_grad = recorded ? NULL : cast_grad_switch(Py_False);
+  PyObject *py_grad = recorded ? NULL : torch_grad_switch(Py_False);
   int status = recorded || py_grad ? 0 : -1;
   if (status == 0 && !shapes_agree(&job->call->in.tensor[index], &now)) {
     status = tensor_reshape_like(original, &now);
@@ -121,14 +113,12 @@ static int item_write_back(struct cast_job *job, int index) {
   if (status == 0) {
     PyObject *py_target =
         job->item[index].silent && !recorded ? PyObject_GetAttrString(original, "data") : Py_NewRef(original);
-    PyObject *py_done = py_target ? PyObject_CallFunctionObjArgs(cast_torch.py_copy, py_target, copy, NULL) : NULL;
+    PyObject *py_done = py_target ? PyObject_CallFunctionObjArgs(torch_names.py_copy, py_target, copy, NULL) : NULL;
     Py_XDECREF(py_target);
     status = py_done ? 0 : -1;
     Py_XDECREF(py_done);
   }
-  if (py_grad) {
-    cast_grad_restore(py_grad);
-  }
+  torch_grad_restore(py_grad);
   job->written++;
   job->bytes += (uint64_t)now.numel * dit_dtype_get_size(job->item[index].pair->from);
   engine_tensor_reset(&now);

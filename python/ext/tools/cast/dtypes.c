@@ -9,8 +9,10 @@
 
 #include "dit/dtype.h"
 #include "dit/record.h"
+#include "py_call.h"
 #include "tools/cast/torch.h"
 #include "tools/remap.h"
+#include "torch_tensor.h"
 
 #define TABLE_SIZE 8192  // a power of two
 #define TABLE_MOST 6144
@@ -42,32 +44,7 @@ bool cast_call_may_repeat(const struct engine_call *call) {
   return false;
 }
 
-// ---- dtypes as objects
-
-PyObject *cast_dtype_get_object(int dtype) {
-  static PyObject *objects[DIT_DTYPE_COUNT];
-  static bool looked[DIT_DTYPE_COUNT];
-  if (!dit_dtype_is_valid(dtype)) {
-    return NULL;
-  }
-  if (!looked[dtype]) {
-    PyObject *py_torch = PyImport_ImportModule("torch");
-    objects[dtype] = py_torch ? PyObject_GetAttrString(py_torch, dit_dtype_get_name(dtype)) : NULL;
-    Py_XDECREF(py_torch);
-    py_error_drop();
-    looked[dtype] = true;
-  }
-  return objects[dtype];
-}
-
-int cast_dtype_find(PyObject *dtype) {
-  for (int i = 0; i < DIT_DTYPE_COUNT; i++) {
-    if (cast_dtype_get_object(i) == dtype) {
-      return i;
-    }
-  }
-  return -1;
-}
+// ---- dtypes
 
 static bool dtype_is_real(int dtype) {
   return dtype >= 0 && dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_FLOAT;
@@ -108,11 +85,6 @@ static uint64_t text_mix(uint64_t hash, PyObject *text) {
   return hash;
 }
 
-static bool is_dtype(PyObject *value) {
-  PyObject *known = cast_dtype_get_object(DIT_DTYPE_F32);
-  return known && Py_TYPE(value) == Py_TYPE(known);
-}
-
 static uint64_t call_hash(const struct engine_call *call) {
   uint64_t hash = mix((uintptr_t)call->func, (uint64_t)call->in.leaf_count);
   for (int i = 0; i < call->in.leaf_count; i++) {
@@ -126,7 +98,7 @@ static uint64_t call_hash(const struct engine_call *call) {
       hash = mix(hash, leaf->value == Py_True);
     } else if (leaf->kind == ENGINE_LEAF_STRING) {
       hash = text_mix(hash, leaf->value);
-    } else if (leaf->kind == ENGINE_LEAF_OTHER && is_dtype(leaf->value)) {
+    } else if (leaf->kind == ENGINE_LEAF_OTHER && torch_is(leaf->value, torch_names.py_dtype_type)) {
       hash = mix(hash, (uintptr_t)leaf->value);
     } else if (leaf->kind == ENGINE_LEAF_OTHER) {
       hash = mix(hash, (uintptr_t)Py_TYPE(leaf->value));
@@ -162,41 +134,21 @@ static const int16_t *entry_get_dtypes(const struct entry *entry) {
 
 // ---- the run on meta tensors
 
-// torch.device("meta"): borrowed for ever; NULL with an exception.
-static PyObject *meta_get_device(void) {
-  static PyObject *py_device;
-  if (!py_device && cast_torch_load() == 0) {
-    py_device = PyObject_CallFunction(engine_torch.py_device_type, "s", "meta");
-  }
-  return py_device;
-}
-
 // A tensor like this one without memory; NULL with an exception.
 static PyObject *meta_make(const struct engine_tensor *tensor) {
-  PyObject *dtype = cast_dtype_get_object(tensor->dtype);
+  PyObject *dtype = torch_dtype_get(tensor->dtype);
   if (!dtype || !(tensor->flags & ENGINE_TENSOR_STRIDED)) {
     PyErr_SetString(PyExc_TypeError, "a tensor without strides has no meta tensor");
     return NULL;
   }
-  PyObject *py_sizes = py_numbers_pack(tensor->sizes, tensor->ndim);
-  PyObject *py_strides = py_sizes ? py_numbers_pack(tensor->strides, tensor->ndim) : NULL;
-  PyObject *py_args = py_strides ? PyTuple_Pack(2, py_sizes, py_strides) : NULL;
-  PyObject *py_kwargs = py_args ? Py_BuildValue("{s:O,s:O}", "dtype", dtype, "device", meta_get_device()) : NULL;
-  PyObject *py_tensor = py_kwargs ? PyObject_Call(cast_torch.py_empty_strided, py_args, py_kwargs) : NULL;
-  Py_XDECREF(py_kwargs);
-  Py_XDECREF(py_args);
-  Py_XDECREF(py_strides);
-  Py_XDECREF(py_sizes);
-  return py_tensor;
+  return torch_strided_make(tensor->sizes, tensor->strides, tensor->ndim, dtype, torch_names.py_meta);
 }
 
 // The call's function with other arguments and no autograd; NULL with an exception.
 static PyObject *gradless_call(const struct engine_call *call, PyObject *args, PyObject *kwargs) {
-  PyObject *py_grad = cast_grad_switch(Py_False);
+  PyObject *py_grad = torch_grad_switch(Py_False);
   PyObject *py_result = py_grad ? PyObject_Call(call->func, args, kwargs) : NULL;
-  if (py_grad) {
-    cast_grad_restore(py_grad);
-  }
+  torch_grad_restore(py_grad);
   return py_result;
 }
 
@@ -281,50 +233,25 @@ static bool entry_is_doubtful(const struct entry *entry, const struct engine_cal
 // The device itself with copies of the arguments; generators are put back. NULL, with or without an exception: it could
 // not be asked.
 static PyObject *device_run(const struct engine_call *call) {
-  PyObject *py_random = PyImport_ImportModule("torch.random");
-  PyObject *py_fork = py_random ? PyObject_GetAttrString(py_random, "fork_rng") : NULL;
-  PyObject *py_args = Py_BuildValue("([i])", engine_call_get_device(call) < 0 ? 0 : engine_call_get_device(call));
-  PyObject *py_context = py_fork && py_args ? PyObject_Call(py_fork, py_args, NULL) : NULL;
-  PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
-  PyObject *py_result = py_entered ? stand_in_run(call, clone_make, NULL) : NULL;
+  int device = engine_call_get_device(call);
+  PyObject *py_context = torch_names_load(TORCH_RANDOM) == 0
+                             ? PyObject_CallFunction(torch_names.py_fork, "([i])", device < 0 ? 0 : device)
+                             : NULL;
+  py_context = py_context_enter(py_context);
+  PyObject *py_result = py_context ? stand_in_run(call, clone_make, NULL) : NULL;
   py_error_drop();
-  if (py_entered) {
-    Py_XDECREF(PyObject_CallMethod(py_context, "__exit__", "OOO", Py_None, Py_None, Py_None));
-  }
-  Py_XDECREF(py_entered);
-  Py_XDECREF(py_context);
-  Py_XDECREF(py_args);
-  Py_XDECREF(py_fork);
-  Py_XDECREF(py_random);
+  py_context_leave(py_context);
   return py_result;
 }
 
-// The program's own call will warn; this one does not. New reference for warnings_allow, or NULL (no exception).
+// The program's own call will warn; this one does not. New reference for py_context_leave, or NULL (no exception).
 static PyObject *warnings_ignore(void) {
-  PyObject *py_module = PyImport_ImportModule("warnings");
-  PyObject *py_context = py_module ? PyObject_CallMethod(py_module, "catch_warnings", NULL) : NULL;
-  PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
-  if (py_entered) {
-    Py_XDECREF(PyObject_CallMethod(py_module, "simplefilter", "s", "ignore"));
-  } else {
-    Py_CLEAR(py_context);
+  PyObject *py_context = py_context_enter(PyObject_CallNoArgs(torch_names.py_catch_warnings));
+  if (py_context) {
+    Py_XDECREF(PyObject_CallFunction(torch_names.py_filter_warnings, "s", "ignore"));
   }
   py_error_drop();
-  Py_XDECREF(py_entered);
-  Py_XDECREF(py_module);
   return py_context;
-}
-
-// Takes the reference. Keeps a pending exception.
-static void warnings_allow(PyObject *py_context) {
-  PyObject *kind, *value, *traceback;
-  PyErr_Fetch(&kind, &value, &traceback);
-  if (py_context) {
-    Py_XDECREF(PyObject_CallMethod(py_context, "__exit__", "OOO", Py_None, Py_None, Py_None));
-    Py_DECREF(py_context);
-    py_error_drop();
-  }
-  PyErr_Restore(kind, value, traceback);
 }
 
 // Meta tensors, then, in doubt, the device itself with copies of the arguments: its values do not count. A failure of
@@ -334,8 +261,7 @@ static int entry_fill(struct entry *entry, const struct engine_call *call) {
   int status = 0;
   entry->count = -1;
   PyObject *py_quiet = warnings_ignore();
-  PyObject *py_result =
-      cast_call_may_repeat(call) && meta_get_device() ? stand_in_run(call, meta_make, meta_get_device()) : NULL;
+  PyObject *py_result = cast_call_may_repeat(call) ? stand_in_run(call, meta_make, torch_names.py_meta) : NULL;
   py_error_drop();
   if (py_result) {
     status = entry_take(entry, py_result);
@@ -346,7 +272,7 @@ static int entry_fill(struct entry *entry, const struct engine_call *call) {
     }
   }
   Py_XDECREF(py_result);
-  warnings_allow(py_quiet);
+  py_context_leave(py_quiet);
   spent_ns += dit_record_get_time() - begin;
   return status;
 }

@@ -22,9 +22,4 @@ bool cast_call_may_repeat(const struct engine_call *call);
 /// Nanoseconds spent on meta tensors so far, in this process; the first run loads a part of PyTorch (seconds).
 int64_t cast_dtypes_get_spent(void);
 
-/// torch.float32 of DIT_DTYPE_F32: borrowed for the life of the process; NULL (no exception) when torch has none.
-PyObject *cast_dtype_get_object(int dtype);
-/// The number of a torch.dtype; -1 for others.
-int cast_dtype_find(PyObject *dtype);
-
 #endif

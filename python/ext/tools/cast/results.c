@@ -5,6 +5,7 @@
 #include "tools/cast/dtypes.h"
 #include "tools/cast/torch.h"
 #include "tools/remap.h"
+#include "torch_tensor.h"
 
 // Fills its memory without gaps or repetition: a cast keeps the strides of such a tensor.
 static bool tensor_is_dense(const struct engine_tensor *tensor) {
@@ -20,7 +21,7 @@ static PyObject *tensor_narrow(const struct engine_tensor *tensor) {
   PyObject *py_tensor = Py_NewRef(tensor->py_tensor);
   for (int i = 0; py_tensor && i < tensor->ndim; i++) {
     if (tensor->strides[i] == 0 && tensor->sizes[i] > 1) {
-      PyObject *py_narrow = PyObject_CallFunction(cast_torch.py_narrow, "Oiii", py_tensor, i, 0, 1);
+      PyObject *py_narrow = PyObject_CallFunction(torch_names.py_narrow, "Oiii", py_tensor, i, 0, 1);
       Py_SETREF(py_tensor, py_narrow);
     }
   }
@@ -35,34 +36,27 @@ static PyObject *tensor_cast_strided(const struct engine_tensor *tensor, PyObjec
     return NULL;
   }
   engine_tensor_read(py_narrow, &narrow);
-  PyObject *py_sizes = py_numbers_pack(narrow.sizes, narrow.ndim),
-           *py_strides = py_numbers_pack(narrow.strides, narrow.ndim);
   PyObject *py_device = engine_tensor_get(py_narrow, engine_torch.device);
-  PyObject *py_args = py_sizes && py_strides ? PyTuple_Pack(2, py_sizes, py_strides) : NULL;
-  PyObject *py_kwargs = py_device ? Py_BuildValue("{s:O,s:O}", "dtype", dtype, "device", py_device) : NULL;
-  PyObject *py_empty = py_args && py_kwargs ? PyObject_Call(cast_torch.py_empty_strided, py_args, py_kwargs) : NULL;
-  PyObject *py_full = py_empty ? PyObject_CallFunctionObjArgs(cast_torch.py_copy, py_empty, py_narrow, NULL) : NULL;
+  PyObject *py_empty =
+      py_device ? torch_strided_make(narrow.sizes, narrow.strides, narrow.ndim, dtype, py_device) : NULL;
+  PyObject *py_full = py_empty ? PyObject_CallFunctionObjArgs(torch_names.py_copy, py_empty, py_narrow, NULL) : NULL;
   PyObject *py_shape = py_full ? py_numbers_pack(tensor->sizes, tensor->ndim) : NULL;
   if (py_shape) {
     py_result = py_narrow == tensor->py_tensor
                     ? Py_NewRef(py_full)
-                    : PyObject_CallFunctionObjArgs(cast_torch.py_expand, py_full, py_shape, NULL);
+                    : PyObject_CallFunctionObjArgs(torch_names.py_expand, py_full, py_shape, NULL);
   }
   Py_XDECREF(py_shape);
   Py_XDECREF(py_full);
   Py_XDECREF(py_empty);
-  Py_XDECREF(py_kwargs);
-  Py_XDECREF(py_args);
   Py_XDECREF(py_device);
-  Py_XDECREF(py_strides);
-  Py_XDECREF(py_sizes);
   engine_tensor_reset(&narrow);
   Py_DECREF(py_narrow);
   return py_result;
 }
 
 static PyObject *tensor_cast_plain(const struct engine_tensor *tensor, int16_t dtype) {
-  PyObject *to = cast_dtype_get_object(dtype);
+  PyObject *to = torch_dtype_get(dtype);
   if ((tensor->flags & ENGINE_TENSOR_STRIDED) && !tensor_is_dense(tensor)) {
     return tensor_cast_strided(tensor, to);
   }
@@ -75,7 +69,7 @@ static PyObject *tensor_cast_flagged(const struct engine_tensor *tensor, int16_t
   const struct {
     unsigned flag;
     PyObject *py_toggle;
-  } bits[] = {{ENGINE_TENSOR_CONJ, cast_torch.py_conj}, {ENGINE_TENSOR_NEG, cast_torch.py_neg_view}};
+  } bits[] = {{ENGINE_TENSOR_CONJ, torch_names.py_conj}, {ENGINE_TENSOR_NEG, torch_names.py_neg_view}};
   for (int pass = 0; py_result && pass < 2; pass++) {
     for (int i = 0; py_result && i < 2; i++) {
       if (tensor->flags & bits[i].flag) {

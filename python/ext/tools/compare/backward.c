@@ -7,10 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dit/judge.h"
 #include "dit/random.h"
-#include "tools/compare/judge.h"
+#include "dit/verdict.h"
+#include "py_call.h"
 #include "tools/compare/state.h"
+#include "torch_tensor.h"
 
 // One differentiable run: borrowed from the case or from `own`.
 struct graph {
@@ -48,14 +49,6 @@ static void graph_close(struct graph *graph, struct compare_case *c) {
   compare_run_reset(&graph->own);
 }
 
-static bool tensor_requires_grad(PyObject *tensor) {
-  PyObject *py_answer = engine_tensor_get(tensor, engine_torch.requires_grad);
-  bool yes = py_answer == Py_True;
-  Py_XDECREF(py_answer);
-  py_error_drop();
-  return yes;
-}
-
 static bool list_has(PyObject *py_list, const PyObject *object) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(py_list); i++) {
     if (PyList_GET_ITEM(py_list, i) == object) {
@@ -67,25 +60,86 @@ static bool list_has(PyObject *py_list, const PyObject *object) {
 
 // ---- views that were written to
 
+// (index, sizes and strides of the base, sizes, strides and offset of the view in it); NULL with an exception.
+static PyObject *view_describe(PyObject *tensor, PyObject *base, int index) {
+  PyObject *py_offset = PyObject_CallOneArg(torch_names.py_offset, tensor);
+  PyObject *py_base_offset = py_offset ? PyObject_CallOneArg(torch_names.py_offset, base) : NULL;
+  PyObject *py_difference = py_base_offset ? PyNumber_Subtract(py_offset, py_base_offset) : NULL;
+  Py_XDECREF(py_base_offset);
+  Py_XDECREF(py_offset);
+  if (!py_difference) {
+    return NULL;
+  }
+  return Py_BuildValue("(iNNNNN)", index, PyObject_CallMethod(base, "size", NULL),
+                       PyObject_CallMethod(base, "stride", NULL), PyObject_CallMethod(tensor, "size", NULL),
+                       PyObject_CallMethod(tensor, "stride", NULL), py_difference);
+}
+
 // One changed input that is a view, and one base: its gradients can be taken apart.
 void compare_backward_note(struct compare_case *c, const struct engine_call *call) {
   int view = -1, views = 0;
+  PyObject *py_base = NULL;
   for (int i = 0; i < c->twin_count; i++) {
-    PyObject *py_base = c->changed[i] ? engine_tensor_get(call->in.tensor[i].py_tensor, engine_torch.base) : NULL;
-    if (py_base && py_base != Py_None) {
+    PyObject *py_found = c->changed[i] ? engine_tensor_get(call->in.tensor[i].py_tensor, engine_torch.base) : NULL;
+    if (py_found && py_found != Py_None) {
       view = i;
       views++;
+      Py_XSETREF(py_base, Py_NewRef(py_found));
     }
-    Py_XDECREF(py_base);
+    Py_XDECREF(py_found);
   }
-  PyObject *py_view =
-      views == 1 ? judge_helper_call("describe_view", "Oi", call->in.tensor[view].py_tensor, view) : NULL;
+  c->py_view = views == 1 ? view_describe(call->in.tensor[view].py_tensor, py_base, view) : NULL;
+  Py_XDECREF(py_base);
   py_error_drop();
-  if (py_view && PyTuple_Check(py_view)) {
-    c->py_view = py_view;
-  } else {
-    Py_XDECREF(py_view);
+}
+
+// A copy of the gradient of the base in this dtype, laid out as the base is, and the view's part of it in *py_part. New
+// references; NULL with an exception. Grad mode is off.
+static PyObject *base_copy(const struct compare_case *c, PyObject *gradient, PyObject *dtype, PyObject **py_part) {
+  PyObject *const *view = &PyTuple_GET_ITEM(c->py_view, 0);
+  PyObject *const words[] = {view[1], view[2], dtype, torch_names.py_host};
+  PyObject *py_whole = PyObject_Vectorcall(torch_names.py_empty_strided, words, 2, torch_names.py_dtype_device);
+  if (py_whole && py_call_pair(torch_names.py_copy, py_whole, gradient) < 0) {
+    Py_CLEAR(py_whole);
   }
+  *py_part = py_whole
+                 ? PyObject_CallFunctionObjArgs(torch_names.py_as_strided, py_whole, view[3], view[4], view[5], NULL)
+                 : NULL;
+  if (!*py_part) {
+    Py_CLEAR(py_whole);
+  }
+  return py_whole;
+}
+
+// The view's part of its base's gradient; new reference or NULL.
+static PyObject *part_take(const struct compare_case *c, PyObject *gradient) {
+  PyObject *py_grad = torch_grad_switch(Py_False), *py_part = NULL;
+  PyObject *py_dtype = py_grad ? engine_tensor_get(gradient, engine_torch.dtype) : NULL;
+  PyObject *py_whole = py_dtype ? base_copy(c, gradient, py_dtype, &py_part) : NULL;
+  py_part = py_call_take(torch_names.py_clone, py_part);
+  Py_XDECREF(py_whole);
+  Py_XDECREF(py_dtype);
+  torch_grad_restore(py_grad);
+  return py_part;
+}
+
+// The gradient of the base before the call: that after it, but for the view's part (None: 0). New reference or NULL.
+static PyObject *part_put(const struct compare_case *c, PyObject *gradient, PyObject *part) {
+  PyObject *py_grad = torch_grad_switch(Py_False), *py_part = NULL;
+  PyObject *py_dtype = py_grad ? engine_tensor_get(part == Py_None ? gradient : part, engine_torch.dtype) : NULL;
+  PyObject *py_whole = py_dtype ? base_copy(c, gradient, py_dtype, &py_part) : NULL;
+  if (py_whole) {
+    PyObject *py_done = part == Py_None ? PyObject_CallMethod(py_part, "zero_", NULL)
+                                        : PyObject_CallFunctionObjArgs(torch_names.py_copy, py_part, part, NULL);
+    if (!py_done) {
+      Py_CLEAR(py_whole);
+    }
+    Py_XDECREF(py_done);
+  }
+  Py_XDECREF(py_part);
+  Py_XDECREF(py_dtype);
+  torch_grad_restore(py_grad);
+  return py_whole;
 }
 
 // The gradient of the base, when this call has one and it is the only entry after the `known` outputs; else NULL.
@@ -109,7 +163,7 @@ static PyObject *outputs_list(const struct compare_case *c, const struct graph *
     status = PyList_Append(py_outputs, leaves.tensor[i].py_tensor);
   }
   for (int i = 0; i < c->twin_count && status == 0; i++) {
-    if (c->changed[i] && tensor_requires_grad(graph->left[i]) && !list_has(py_outputs, graph->left[i])) {
+    if (c->changed[i] && engine_tensor_requires_grad(graph->left[i]) && !list_has(py_outputs, graph->left[i])) {
       status = PyList_Append(py_outputs, graph->left[i]);
     }
   }
@@ -151,7 +205,7 @@ static PyObject *gradient_move(const struct compare_case *c, enum compare_precis
   if (c->narrow) {
     dtype = is_complex ? DIT_DTYPE_C64 : DIT_DTYPE_F32;
   }
-  PyObject *wide = compare_dtype_object(is_complex ? DIT_DTYPE_C128 : DIT_DTYPE_F64);
+  PyObject *wide = torch_dtype_get(is_complex ? DIT_DTYPE_C128 : DIT_DTYPE_F64);
   PyObject *py_copy = wide ? PyObject_CallMethod(gradient, "clone", NULL) : NULL;
   PyObject *py_wide = py_copy ? tensor_to(py_copy, wide) : NULL;
   Py_XDECREF(py_copy);
@@ -162,7 +216,7 @@ static PyObject *gradient_move(const struct compare_case *c, enum compare_precis
   if (precision == COMPARE_SHAKEN) {
     return py_wide;
   }
-  PyObject *own = compare_dtype_object(dtype);
+  PyObject *own = torch_dtype_get(dtype);
   PyObject *py_own = own ? tensor_to(py_wide, own) : NULL;
   Py_DECREF(py_wide);
   return py_own;
@@ -186,10 +240,10 @@ static PyObject *gradient_cast(const struct compare_case *c, enum compare_precis
 // The view has its part of the base's gradient.
 static int base_match(const struct compare_case *c, enum compare_precision precision, PyObject *base, PyObject *view,
                       int index, PyObject *py_outputs, PyObject *py_gradients) {
-  if (!tensor_requires_grad(view)) {
+  if (!engine_tensor_requires_grad(view)) {
     return 0;
   }
-  PyObject *py_part = judge_helper_call("take_part", "OO", base, c->py_view);
+  PyObject *py_part = part_take(c, base);
   PyObject *py_gradient = py_part ? gradient_cast(c, precision, py_part, view, index) : NULL;
   int status =
       py_gradient && PyList_Append(py_outputs, view) == 0 && PyList_Append(py_gradients, py_gradient) == 0 ? 0 : -1;
@@ -221,7 +275,7 @@ static int outputs_match(const struct compare_case *c, enum compare_precision pr
       status = base_match(c, precision, base, view, i, py_outputs, py_gradients);
     } else if (!output) {
       (void)snprintf(reason, 256, "it wrote to a view: the gradients of several bases cannot be taken apart");
-    } else if (!tensor_requires_grad(output)) {
+    } else if (!engine_tensor_requires_grad(output)) {
       (void)snprintf(reason, 256, "output %d has a gradient on the device and none on the CPU", i);
     } else {
       PyObject *py_gradient = gradient_cast(c, precision, grad_outputs[i], output, i);
@@ -240,7 +294,7 @@ static PyObject *inputs_list(const struct compare_case *c, const struct graph *g
   PyObject *py_inputs = PyList_New(0);
   for (int i = 0; i < c->twin_count && py_inputs; i++) {
     PyObject *leaf = graph->leaves[i];
-    if (leaf && tensor_requires_grad(leaf) && !list_has(py_inputs, leaf) && PyList_Append(py_inputs, leaf) < 0) {
+    if (leaf && engine_tensor_requires_grad(leaf) && !list_has(py_inputs, leaf) && PyList_Append(py_inputs, leaf) < 0) {
       Py_CLEAR(py_inputs);
     }
   }
@@ -264,7 +318,7 @@ static PyObject *grads_align(const struct compare_case *c, const struct graph *g
 static int grads_add_base(const struct compare_case *c, PyObject *base, PyObject *py_grads) {
   int view = view_get_index(c);
   PyObject *part = PyList_GET_ITEM(py_grads, view);
-  PyObject *py_whole = judge_helper_call("put_part", "OOO", base, c->py_view, part);
+  PyObject *py_whole = part_put(c, base, part);
   int status = py_whole ? PyList_Append(py_grads, py_whole) : -1;
   Py_XDECREF(py_whole);
   return status < 0 ? -1 : PyList_SetItem(py_grads, view, Py_NewRef(Py_None));
@@ -272,60 +326,18 @@ static int grads_add_base(const struct compare_case *c, PyObject *base, PyObject
 
 // ---- the call of autograd
 
-// Dispatch modes of the program must not see it. New reference (entered), NULL for none; an exception is pending when
-// it failed.
-static PyObject *dispatch_disable(void) {
-  static PyObject *py_count, *py_disable;
-  static bool asked;
-  if (!asked) {
-    asked = true;
-    PyObject *py_module = PyImport_ImportModule("torch._C");
-    py_count = py_module ? PyObject_GetAttrString(py_module, "_len_torch_dispatch_stack") : NULL;
-    py_disable = py_count ? PyObject_GetAttrString(py_module, "_DisableTorchDispatch") : NULL;
-    Py_XDECREF(py_module);
-    py_error_drop();
-  }
-  PyObject *py_number = py_disable ? PyObject_CallNoArgs(py_count) : NULL;
-  long number = py_number ? PyLong_AsLong(py_number) : 0;
-  Py_XDECREF(py_number);
-  PyObject *py_off = number > 0 ? PyObject_CallNoArgs(py_disable) : NULL;
-  PyObject *py_entered = py_off ? PyObject_CallMethod(py_off, "__enter__", NULL) : NULL;
-  if (py_off && !py_entered) {
-    Py_CLEAR(py_off);
-  }
-  Py_XDECREF(py_entered);
-  return py_off;
-}
-
-static void dispatch_enable(PyObject *py_off) {
-  if (py_off) {
-    PyObject *kind, *value, *traceback;
-    PyErr_Fetch(&kind, &value, &traceback);
-    PyObject *py_left = PyObject_CallMethod(py_off, "__exit__", "OOO", Py_None, Py_None, Py_None);
-    Py_XDECREF(py_left);
-    Py_DECREF(py_off);
-    PyErr_Restore(kind, value, traceback);
-  }
-}
-
 // Tuple of gradients; NULL with an exception.
 static PyObject *autograd_call(PyObject *py_outputs, PyObject *py_inputs, PyObject *py_gradients) {
-  static PyObject *py_grad;
-  if (!py_grad) {
-    PyObject *py_module = PyImport_ImportModule("torch.autograd");
-    py_grad = py_module ? PyObject_GetAttrString(py_module, "grad") : NULL;
-    Py_XDECREF(py_module);
-    if (!py_grad) {
-      return NULL;
-    }
+  if (torch_names_load(TORCH_AUTOGRAD) < 0) {
+    return NULL;
   }
-  PyObject *py_off = dispatch_disable();
+  PyObject *py_off = compare_dispatch_disable();
   PyObject *py_args = PyErr_Occurred() ? NULL : PyTuple_Pack(3, py_outputs, py_inputs, py_gradients);
   PyObject *py_kwargs = py_args ? Py_BuildValue("{s:O}", "allow_unused", Py_True) : NULL;
-  PyObject *py_found = py_kwargs ? PyObject_Call(py_grad, py_args, py_kwargs) : NULL;
+  PyObject *py_found = py_kwargs ? PyObject_Call(torch_names.py_differentiate, py_args, py_kwargs) : NULL;
   Py_XDECREF(py_kwargs);
   Py_XDECREF(py_args);
-  dispatch_enable(py_off);
+  py_context_leave(py_off);
   if (py_found && !PyTuple_Check(py_found)) {
     Py_SETREF(py_found, PySequence_Tuple(py_found));
   }

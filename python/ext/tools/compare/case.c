@@ -5,61 +5,32 @@
 #include <string.h>
 #include <time.h>
 
+#include "py_call.h"
 #include "tools/call_settings.h"
 #include "tools/capture/pickle.h"
 #include "tools/compare/state.h"
 #include "tools/remap.h"
 #include "tools/twin.h"
 
-// torch.device("cpu"), once.
-static PyObject *device_cpu(void) {
-  static PyObject *py_cpu;
-  if (!py_cpu) {
-    py_cpu = PyObject_CallFunction(engine_torch.py_device_type, "s", "cpu");
-  }
-  return py_cpu;
-}
-
 // ---- what is switched on around the call
-
-static PyObject *torch_c_get(const char *name) {
-  PyObject *torch_c = PyImport_ImportModule("torch._C");
-  PyObject *py_function = torch_c ? PyObject_GetAttrString(torch_c, name) : NULL;
-  Py_XDECREF(torch_c);
-  py_error_drop();
-  return py_function;
-}
 
 // Autocast of the device of the call's tensors. Any autocast first: nearly always there is none.
 static void autocast_find(struct compare_case *c, const struct engine_call *call) {
-  static PyObject *py_any, *py_enabled, *py_dtype;
-  static bool asked;
-  if (!asked) {
-    asked = true;
-    py_any = torch_c_get("_is_any_autocast_enabled");
-    py_enabled = torch_c_get("is_autocast_enabled");
-    py_dtype = torch_c_get("get_autocast_dtype");
-  }
-  PyObject *py_yes = py_any ? PyObject_CallNoArgs(py_any) : NULL;
-  bool some = !py_any || py_yes == Py_True;
-  Py_XDECREF(py_yes);
-  for (int i = 0; some && py_enabled && py_dtype && i < call->in.tensor_count; i++) {
+  bool some = !torch_names.py_autocast_is_any || py_call_is_true(torch_names.py_autocast_is_any, NULL);
+  some = some && torch_names_load(TORCH_AUTOCAST) == 0;
+  for (int i = 0; some && i < call->in.tensor_count; i++) {
     const struct engine_tensor *tensor = &call->in.tensor[i];
     if (!(tensor->flags & ENGINE_TENSOR_DEVICE)) {
       continue;
     }
     PyObject *py_device = engine_tensor_get(tensor->py_tensor, engine_torch.device);
     PyObject *py_type = py_device ? PyObject_GetAttrString(py_device, "type") : NULL;
-    PyObject *py_on = py_type ? PyObject_CallOneArg(py_enabled, py_type) : NULL;
-    PyObject *py_found = py_on == Py_True ? PyObject_CallOneArg(py_dtype, py_type) : NULL;
-    PyObject *py_text = py_found ? PyObject_Str(py_found) : NULL;
-    const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
-    int dtype = text ? dit_dtype_find(text) : -1;
+    bool on = py_type && py_call_is_true(torch_names.py_autocast_is_enabled, py_type);
+    PyObject *py_found = on ? PyObject_CallOneArg(torch_names.py_autocast_dtype_get, py_type) : NULL;
+    int dtype = py_found ? torch_dtype_find(py_found) : -1;
     c->has_autocast = dtype >= 0;
     c->autocast = (int16_t)dtype;
-    Py_XDECREF(py_text);
     Py_XDECREF(py_found);
-    Py_XDECREF(py_on);
     Py_XDECREF(py_type);
     Py_XDECREF(py_device);
     break;
@@ -122,7 +93,7 @@ static int case_fill(struct compare_case *c, const struct compare_op *info, cons
     return -1;
   }
   c->twin_count = count;
-  PyObject *cpu = device_cpu();
+  PyObject *cpu = torch_names.py_host;
   if (!cpu || remap_call(call, c->twins, info->moves ? NULL : cpu, &c->py_args, &c->py_kwargs) < 0) {
     return -1;
   }

@@ -5,25 +5,16 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "py_call.h"
 #include "tools/compare/state.h"
 #include "tools/device.h"
 #include "tools/twin.h"
 
 bool compare_graph_is_kept(void) {
-  static PyObject *py_ask;
-  static bool asked;
-  if (!asked) {
-    asked = true;
-    PyObject *module = PyImport_ImportModule("torch._C._autograd");
-    py_ask = module ? PyObject_GetAttrString(module, "_get_current_graph_task_keep_graph") : NULL;
-    Py_XDECREF(module);
-    py_error_drop();
-  }
-  PyObject *py_answer = py_ask ? PyObject_CallNoArgs(py_ask) : NULL;
-  bool kept = !py_answer || py_answer == Py_True;
-  Py_XDECREF(py_answer);
+  PyObject *ask = torch_names_load(TORCH_AUTOGRAD) == 0 ? torch_names.py_graph_is_kept : NULL;
+  int kept = ask ? py_call_bool(ask, NULL) : 1;
   py_error_drop();
-  return kept;
+  return kept != 0;
 }
 
 /// Gradients of one side as the CPU can read them.

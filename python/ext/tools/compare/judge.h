@@ -65,7 +65,4 @@ DIT_NODISCARD int judge_legacy_tensor(struct compare_case *c, const struct judge
                                       const struct judge_tensor *reference, struct compare_judgement *out,
                                       struct dit_compare_result *compared);
 
-/// Call a function of op_tools/judging.py; arguments as for Py_BuildValue. New reference or NULL.
-PyObject *judge_helper_call(const char *function, const char *format, ...);
-
 #endif

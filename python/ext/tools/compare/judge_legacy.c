@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "tools/compare/judge.h"
+#include "torch_tensor.h"
 
 int judge_tensor_open(struct judge_tensor *out, PyObject *tensor) {
   *out = (struct judge_tensor){.py_tensor = Py_NewRef(tensor)};
@@ -15,9 +16,7 @@ int judge_tensor_open(struct judge_tensor *out, PyObject *tensor) {
     return 0;
   }
   engine_tensor_reset(&out->info);
-  PyObject *py_helper = PyImport_ImportModule("ditorch.helper_torch");
-  PyObject *py_plain = py_helper ? PyObject_CallMethod(py_helper, "make_plain", "OO", tensor, Py_True) : NULL;
-  Py_XDECREF(py_helper);
+  PyObject *py_plain = torch_plain_make(tensor, true);
   if (!py_plain) {
     Py_CLEAR(out->py_tensor);
     return -1;

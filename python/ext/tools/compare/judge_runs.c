@@ -2,11 +2,11 @@
 //
 // Each run is made when it is first asked for; shaken and jittered ones each time. Values are borrowed from what the
 // struct owns until judge_runs_reset.
-#include <stdarg.h>
 #include <string.h>
 
 #include "tools/compare/judge.h"
 #include "tools/compare/state.h"
+#include "torch_names.h"
 
 static int values_take_leaves(struct judge_values *values, PyObject *result) {
   values->leaves = PyMem_Malloc(sizeof *values->leaves);
@@ -132,33 +132,11 @@ void judge_runs_reset(struct judge_runs *runs) {
   values_reset(&runs->jittered);
 }
 
-// ---- helpers in Python
-
-PyObject *judge_helper_call(const char *function, const char *format, ...) {
-  static PyObject *py_module;
-  if (!py_module && !(py_module = PyImport_ImportModule("op_tools.judging"))) {
-    return NULL;
-  }
-  va_list arguments;
-  va_start(arguments, format);
-  PyObject *py_args = Py_VaBuildValue(format, arguments);
-  va_end(arguments);
-  if (py_args && !PyTuple_Check(py_args)) {
-    PyObject *py_one = PyTuple_Pack(1, py_args);
-    Py_SETREF(py_args, py_one);
-  }
-  PyObject *py_function = py_args ? PyObject_GetAttrString(py_module, function) : NULL;
-  PyObject *py_result = py_function ? PyObject_CallObject(py_function, py_args) : NULL;
-  Py_XDECREF(py_function);
-  Py_XDECREF(py_args);
-  return py_result;
-}
-
 // ---- precision of the device
 
 // A setting of torch._C by its getter; -1 when this torch has none, or the program uses the newer settings alone.
 static int setting_get(const char *getter) {
-  PyObject *py_module = PyImport_ImportModule("torch._C");
+  PyObject *py_module = PyObject_GetAttrString(torch_names.py_torch, "_C");
   PyObject *py_value = py_module ? PyObject_CallMethod(py_module, getter, NULL) : NULL;
   int answer = py_value ? PyObject_IsTrue(py_value) : -1;
   Py_XDECREF(py_value);
@@ -168,11 +146,11 @@ static int setting_get(const char *getter) {
 }
 
 // The newer setting: torch.backends.cuda.matmul.fp32_precision.
-static int precision_is_tf32(const char *operator) {
-  PyObject *py_module = PyImport_ImportModule("torch._C");
+static bool precision_is_tf32(const char *operator) {
+  PyObject *py_module = PyObject_GetAttrString(torch_names.py_torch, "_C");
   PyObject *py_text =
       py_module ? PyObject_CallMethod(py_module, "_get_fp32_precision_getter", "ss", "cuda", operator) : NULL;
-  int answer = py_text && PyUnicode_Check(py_text) && PyUnicode_CompareWithASCIIString(py_text, "tf32") == 0;
+  bool answer = py_text && PyUnicode_Check(py_text) && PyUnicode_CompareWithASCIIString(py_text, "tf32") == 0;
   Py_XDECREF(py_text);
   Py_XDECREF(py_module);
   py_error_drop();
@@ -186,6 +164,8 @@ double judge_input_roundoff(const char *word) {
   if (is_cudnn && reduced > 0) {
     reduced = setting_get("_get_cudnn_enabled");
   }
-  reduced = reduced < 0 ? precision_is_tf32(is_cudnn ? "conv" : "matmul") : reduced;
+  if (reduced < 0) {
+    reduced = precision_is_tf32(is_cudnn ? "conv" : "matmul");
+  }
   return reduced > 0 ? 0x1p-11 : 0;
 }

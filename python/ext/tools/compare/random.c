@@ -13,9 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "py_call.h"
 #include "tools/compare/judge.h"
 #include "tools/compare/random_stats.h"
 #include "tools/compare/state.h"
+#include "torch_tensor.h"
 
 #define RANDOM_SAMPLE 65536  ///< elements that a distribution is judged by
 #define RANDOM_SAME 16       ///< elements from which equality of half of them is no accident
@@ -110,13 +112,6 @@ static const struct random_entry *entry_find(const struct compare_case *c) {
 
 // ---- generators
 
-static PyObject *torch_get(const char *module, const char *name) {
-  PyObject *py_module = PyImport_ImportModule(module);
-  PyObject *py_object = py_module ? PyObject_GetAttrString(py_module, name) : NULL;
-  Py_XDECREF(py_module);
-  return py_object;
-}
-
 // The generator that the call will draw from; NULL (an exception is cleared): not known.
 static PyObject *generator_find(const struct engine_call *call, PyObject *given) {
   if (given) {
@@ -124,16 +119,16 @@ static PyObject *generator_find(const struct engine_call *call, PyObject *given)
   }
   int tensor = engine_call_get_device(call);
   int index = tensor >= 0 ? call->in.tensor[tensor].device_index : -1;
-  PyObject *py_all = torch_get("torch.cuda", "default_generators");
+  PyObject *py_cuda = PyObject_GetAttr(torch_names.py_torch, torch_names.py_text_cuda);
+  PyObject *py_all = py_cuda ? PyObject_GetAttrString(py_cuda, "default_generators") : NULL;
   if (py_all && index < 0) {
-    PyObject *py_current = torch_get("torch.cuda", "current_device");
-    PyObject *py_index = py_current ? PyObject_CallNoArgs(py_current) : NULL;
+    PyObject *py_index = PyObject_CallMethod(py_cuda, "current_device", NULL);
     index = py_index ? (int)PyLong_AsLong(py_index) : 0;
     Py_XDECREF(py_index);
-    Py_XDECREF(py_current);
   }
   PyObject *py_generator = py_all && !PyErr_Occurred() ? PySequence_GetItem(py_all, index) : NULL;
   Py_XDECREF(py_all);
+  Py_XDECREF(py_cuda);
   py_error_drop();
   return py_generator;
 }
@@ -158,9 +153,7 @@ static PyObject *seed_make(PyObject *generator) {
 
 // A generator of the CPU in the place of the call's own.
 static int generator_replace(struct compare_case *c, PyObject **py_own) {
-  PyObject *py_type = torch_get("torch", "Generator");
-  *py_own = py_type ? PyObject_CallNoArgs(py_type) : NULL;
-  Py_XDECREF(py_type);
+  *py_own = torch_names_load(TORCH_RANDOM) == 0 ? PyObject_CallNoArgs(torch_names.py_generator_type) : NULL;
   PyObject *py_kwargs = *py_own ? PyDict_Copy(c->py_kwargs) : NULL;
   if (!py_kwargs || PyDict_SetItemString(py_kwargs, "generator", *py_own) < 0) {
     Py_XDECREF(py_kwargs);
@@ -208,11 +201,8 @@ int compare_random_enter(const struct compare_case *c, PyObject **py_saved) {
   if (own != Py_None) {
     return generator_seed(own, seed);
   }
-  PyObject *py_default = torch_get("torch", "default_generator");
-  *py_saved = py_default ? PyObject_CallMethod(py_default, "get_state", NULL) : NULL;
-  int status = *py_saved ? generator_seed(py_default, seed) : -1;
-  Py_XDECREF(py_default);
-  return status;
+  *py_saved = PyObject_CallNoArgs(torch_names.py_state_get);
+  return *py_saved ? generator_seed(torch_names.py_generator, seed) : -1;
 }
 
 int compare_random_leave(const struct compare_case *c, PyObject *py_saved) {
@@ -222,11 +212,7 @@ int compare_random_leave(const struct compare_case *c, PyObject *py_saved) {
   }
   PyObject *kind, *value, *traceback;
   PyErr_Fetch(&kind, &value, &traceback);
-  PyObject *py_default = torch_get("torch", "default_generator");
-  PyObject *py_done = py_default ? PyObject_CallMethod(py_default, "set_state", "O", py_saved) : NULL;
-  int status = py_done ? 0 : -1;
-  Py_XDECREF(py_done);
-  Py_XDECREF(py_default);
+  int status = py_call_none(torch_names.py_state_set, py_saved);
   Py_DECREF(py_saved);
   if (kind) {
     py_error_drop();
@@ -243,10 +229,55 @@ struct doubles {
   int64_t count;
 };
 
+static int64_t tensor_get_numel(PyObject *tensor) {
+  struct engine_tensor info;
+  engine_tensor_read(tensor, &info);
+  int64_t numel = info.numel;
+  engine_tensor_reset(&info);
+  return numel;
+}
+
+// Values without history on the CPU; new reference or NULL.
+static PyObject *tensor_fetch(PyObject *tensor) {
+  return py_call_take(torch_names.py_cpu, PyObject_CallOneArg(torch_names.py_detach, tensor));
+}
+
+// Every `step`-th element as packed float64, never the tensor's own memory. New reference or NULL.
+static PyObject *flat_make(PyObject *tensor, int64_t step) {
+  const int64_t one = 1;
+  PyObject *py_values = tensor_fetch(tensor);
+  PyObject *py_flat = py_values ? PyObject_CallFunction(torch_names.py_reshape, "Oi", py_values, -1) : NULL;
+  PyObject *py_step = py_flat ? PyLong_FromLongLong(step) : NULL;
+  PyObject *py_slice = py_step ? PySlice_New(NULL, NULL, py_step) : NULL;
+  PyObject *py_picked = py_slice ? PyObject_GetItem(py_flat, py_slice) : NULL, *py_made = NULL;
+  if (py_picked) {
+    int64_t count = tensor_get_numel(py_picked);
+    py_made = torch_strided_make(&count, &one, 1, torch_names.py_dtypes[DIT_DTYPE_F64], torch_names.py_host);
+    if (py_made && py_call_pair(torch_names.py_copy, py_made, py_picked) < 0) {
+      Py_CLEAR(py_made);
+    }
+  }
+  Py_XDECREF(py_picked);
+  Py_XDECREF(py_slice);
+  Py_XDECREF(py_step);
+  Py_XDECREF(py_flat);
+  Py_XDECREF(py_values);
+  return py_made;
+}
+
+// tensor == 0 or tensor != 0 (Py_EQ, Py_NE) on the CPU; new reference or NULL.
+static PyObject *zero_compare(PyObject *tensor, int operation) {
+  PyObject *py_values = tensor_fetch(tensor), *py_zero = PyLong_FromLong(0);
+  PyObject *py_answer = py_values && py_zero ? PyObject_RichCompare(py_values, py_zero, operation) : NULL;
+  Py_XDECREF(py_zero);
+  Py_XDECREF(py_values);
+  return py_answer;
+}
+
 // A copy in packed float64; every `step`-th element of the flat tensor. 0 or -1.
 static int doubles_open(struct doubles *out, PyObject *tensor, int64_t step) {
   *out = (struct doubles){0};
-  PyObject *py_flat = judge_helper_call("make_flat", "OL", tensor, (long long)step);
+  PyObject *py_flat = flat_make(tensor, step);
   int status = py_flat ? judge_tensor_open(&out->tensor, py_flat) : -1;
   Py_XDECREF(py_flat);
   if (status == 0) {
@@ -258,14 +289,6 @@ static int doubles_open(struct doubles *out, PyObject *tensor, int64_t step) {
 
 static void doubles_close(struct doubles *doubles) {
   judge_tensor_close(&doubles->tensor);
-}
-
-static int64_t tensor_get_numel(PyObject *tensor) {
-  struct engine_tensor info;
-  engine_tensor_read(tensor, &info);
-  int64_t numel = info.numel;
-  engine_tensor_reset(&info);
-  return numel;
 }
 
 // ---- verdicts
@@ -352,7 +375,7 @@ static void dropout_check(const struct compare_case *c, const struct random_entr
 
 // What was kept, for the gradients.
 static int dropout_remember(struct compare_case *c, PyObject *device) {
-  PyObject *py_kept = judge_helper_call("find_kept", "O", device);
+  PyObject *py_kept = zero_compare(device, Py_NE);
   if (!py_kept) {
     return -1;
   }
@@ -599,13 +622,41 @@ static int tensor_judge(struct judge_runs *runs, int index, PyObject *device, Py
 
 // ---- gradients
 
+// Where the gradient of a dropout passed. Where x is 0 the result does not tell what was kept; there the device may
+// have either. New reference or NULL.
+static PyObject *dropout_find_passed(PyObject *device, PyObject *x, PyObject *kept) {
+  PyObject *py_zero = zero_compare(x, Py_EQ), *py_nothing = py_zero ? zero_compare(device, Py_EQ) : NULL;
+  PyObject *py_may = py_nothing ? PyNumber_Or(kept, py_zero) : NULL;
+  PyObject *py_unknown = py_may ? PyNumber_And(py_zero, py_nothing) : NULL;
+  PyObject *py_known = py_unknown ? PyNumber_Invert(py_unknown) : NULL;
+  PyObject *py_passed = py_known ? PyNumber_And(py_may, py_known) : NULL;
+  Py_XDECREF(py_known);
+  Py_XDECREF(py_unknown);
+  Py_XDECREF(py_may);
+  Py_XDECREF(py_nothing);
+  Py_XDECREF(py_zero);
+  return py_passed;
+}
+
+static PyObject *dropout_make_gradient(PyObject *gradient, PyObject *passed, double scale) {
+  PyObject *py_wide = py_call_take(torch_names.py_to_double, tensor_fetch(gradient));
+  PyObject *py_scale = py_wide ? PyFloat_FromDouble(scale) : NULL;
+  PyObject *py_through = py_scale ? PyNumber_Multiply(py_wide, py_scale) : NULL;
+  PyObject *py_made = py_through ? PyObject_CallFunction(torch_names.py_where, "OOd", passed, py_through, 0.0) : NULL;
+  Py_XDECREF(py_through);
+  Py_XDECREF(py_scale);
+  Py_XDECREF(py_wide);
+  return py_made;
+}
+
 // Of a dropout: what the device kept lets the gradient through, scaled.
 static int dropout_judge_gradient(struct compare_case *c, PyObject *device, struct compare_judgement *out) {
   double p = 0.5;
   argument_read(c, 1, "p", &p);
   PyObject *gradient = c->grad_output_count > 0 && c->grad_outputs[0] ? c->grad_outputs[0] : Py_None;
-  PyObject *py_reference = judge_helper_call("make_dropout_gradient", "OOOOd", device, gradient, c->twins[0],
-                                             random_item(c, RANDOM_KEPT), p < 1 ? 1 / (1 - p) : 0.0);
+  PyObject *py_passed = dropout_find_passed(device, c->twins[0], random_item(c, RANDOM_KEPT));
+  PyObject *py_reference = py_passed ? dropout_make_gradient(gradient, py_passed, p < 1 ? 1 / (1 - p) : 0.0) : NULL;
+  Py_XDECREF(py_passed);
   struct judge_tensor a = {0};
   struct dit_compare_result compared;
   struct judge_tensor b = {0};

@@ -9,95 +9,10 @@
 #include <string.h>
 
 #include "dit/verdict.h"
+#include "py_call.h"
 #include "tools/compare/state.h"
 #include "tools/remap.h"
 #include "tools/twin.h"
-
-// ---- torch's functions, looked up once
-
-static struct {
-  PyObject *py_to, *py_clone, *py_detach, *py_requires_grad, *py_as_strided;  // of torch._C.TensorBase
-  PyObject *py_grad_enabled, *py_set_grad;
-  PyObject *py_autocast, *py_set_autocast, *py_autocast_dtype, *py_set_autocast_dtype, *py_cache, *py_set_cache;
-  PyObject *py_any_autocast;
-  PyObject *py_tracing;         // of saved tensor hooks; may be NULL
-  PyObject *py_dispatch_count;  // of dispatch modes
-  PyObject *py_no_dispatch;     // class
-  PyObject *py_generator;       // the CPU's default
-  PyObject *py_get_state, *py_set_state, *py_cpu;
-  PyObject *py_dtypes[DIT_DTYPE_COUNT];
-  bool ready;
-} torch;
-
-static PyObject *walk(const char *path) {
-  char text[96];
-  snprintf(text, sizeof text, "%s", path);
-  PyObject *py_object = PyImport_ImportModule("torch");
-  for (char *at = text, *next; py_object && at; at = next) {
-    next = strchr(at, '.');
-    if (next) {
-      *next++ = 0;
-    }
-    PyObject *py_next = PyObject_GetAttrString(py_object, at);
-    Py_DECREF(py_object);
-    py_object = py_next;
-  }
-  return py_object;
-}
-
-static int torch_load(void) {
-  if (torch.ready) {
-    return 0;
-  }
-  const struct {
-    PyObject **slot;
-    const char *path;
-    bool optional;
-  } wanted[] = {
-      {&torch.py_to, "_C.TensorBase.to", false},
-      {&torch.py_clone, "_C.TensorBase.clone", false},
-      {&torch.py_detach, "_C.TensorBase.detach", false},
-      {&torch.py_requires_grad, "_C.TensorBase.requires_grad_", false},
-      {&torch.py_as_strided, "_C.TensorBase.as_strided", false},
-      {&torch.py_grad_enabled, "is_grad_enabled", false},
-      {&torch.py_set_grad, "_C._set_grad_enabled", false},
-      {&torch.py_autocast, "is_autocast_enabled", false},
-      {&torch.py_set_autocast, "set_autocast_enabled", false},
-      {&torch.py_autocast_dtype, "get_autocast_dtype", false},
-      {&torch.py_set_autocast_dtype, "set_autocast_dtype", false},
-      {&torch.py_cache, "is_autocast_cache_enabled", false},
-      {&torch.py_set_cache, "set_autocast_cache_enabled", false},
-      {&torch.py_any_autocast, "_C._is_any_autocast_enabled", true},
-      {&torch.py_tracing, "_C._autograd._saved_tensors_hooks_set_tracing", true},
-      {&torch.py_dispatch_count, "_C._len_torch_dispatch_stack", true},
-      {&torch.py_no_dispatch, "_C._DisableTorchDispatch", true},
-      {&torch.py_generator, "default_generator", false},
-      {&torch.py_get_state, "default_generator.get_state", false},
-      {&torch.py_set_state, "default_generator.set_state", false},
-  };
-  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-    if (!*wanted[i].slot && !(*wanted[i].slot = walk(wanted[i].path))) {
-      if (!wanted[i].optional) {
-        return -1;
-      }
-      py_error_drop();
-    }
-  }
-  torch.py_cpu = torch.py_cpu ? torch.py_cpu : PyUnicode_InternFromString("cpu");
-  torch.ready = torch.py_cpu != NULL;
-  return torch.ready ? 0 : -1;
-}
-
-PyObject *compare_dtype_object(int dtype) {
-  if (dtype < 0 || dtype >= DIT_DTYPE_COUNT) {
-    PyErr_Format(PyExc_ValueError, "dtype %d is unknown", dtype);
-    return NULL;
-  }
-  if (!torch.py_dtypes[dtype]) {
-    torch.py_dtypes[dtype] = walk(dit_dtype_get_name(dtype));
-  }
-  return torch.py_dtypes[dtype];
-}
 
 // ---- errors as text
 
@@ -106,23 +21,15 @@ bool compare_error_is_foreign(void) {
 }
 
 void compare_error_take(char *text, size_t size) {
-  PyObject *kind, *value, *traceback;
-  PyErr_Fetch(&kind, &value, &traceback);
-  PyErr_NormalizeException(&kind, &value, &traceback);
-  PyObject *py_text = value ? PyObject_Str(value) : NULL;
-  const char *words = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
-  py_error_drop();
-  const char *name = value ? Py_TYPE(value)->tp_name : "unknown error";
-  size_t line = words ? strcspn(words, "\n") : 0;
-  const char *sentence = words ? strstr(words, ". ") : NULL;  // torch explains at length
+  char words[512];
+  const char *name;
+  py_error_take(words, sizeof words, &name);
+  size_t line = strcspn(words, "\n");
+  const char *sentence = strstr(words, ". ");  // torch explains at length
   if (sentence && (size_t)(sentence - words) < line) {
     line = (size_t)(sentence - words);
   }
-  snprintf(text, size, "%s: %.*s", name, (int)(line < 400 ? line : 400), words ? words : "");
-  Py_XDECREF(py_text);
-  Py_XDECREF(kind);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
+  snprintf(text, size, "%s: %.*s", name, (int)(line < 400 ? line : 400), words);
 }
 
 // ---- surroundings
@@ -141,35 +48,15 @@ struct surroundings {
   bool guests;  // the run is under the device's autocast instead of the CPU's
 };
 
-static int call_bool(PyObject *function, PyObject *argument) {
-  PyObject *py_answer = argument ? PyObject_CallOneArg(function, argument) : PyObject_CallNoArgs(function);
-  int yes = py_answer ? PyObject_IsTrue(py_answer) : -1;
-  Py_XDECREF(py_answer);
-  return yes;
-}
-
-static int call_none(PyObject *function, PyObject *argument) {
-  PyObject *py_answer = PyObject_CallOneArg(function, argument);
-  Py_XDECREF(py_answer);
-  return py_answer ? 0 : -1;
-}
-
-static int call_pair(PyObject *function, PyObject *first, PyObject *second) {
-  PyObject *py_answer = PyObject_CallFunctionObjArgs(function, first, second, NULL);
-  Py_XDECREF(py_answer);
-  return py_answer ? 0 : -1;
-}
-
 static int grad_set(bool on) {
-  return call_none(torch.py_set_grad, on ? Py_True : Py_False);
+  return py_call_none(torch_names.py_grad_set, on ? Py_True : Py_False);
 }
 
-// Modes of the program that see every operator.
-static int dispatch_count(void) {
-  PyObject *py_count = torch.py_dispatch_count ? PyObject_CallNoArgs(torch.py_dispatch_count) : NULL;
-  int count = py_count ? (int)PyLong_AsLong(py_count) : 0;
-  Py_XDECREF(py_count);
-  return PyErr_Occurred() ? -1 : count;
+// Modes of the program that see every operator; -1: not known.
+static long dispatch_count(void) {
+  long count = torch_names.py_dispatch_length ? py_call_long(torch_names.py_dispatch_length) : 0;
+  py_error_drop();
+  return count;
 }
 
 static bool case_writes(const struct compare_case *c) {
@@ -200,31 +87,33 @@ static bool is_native(enum compare_precision precision) {
 
 // The native run of a call under autocast is under autocast too; all other runs are under none.
 static int autocast_enter(struct surroundings *around, const struct compare_case *c, bool wanted) {
-  if (!wanted && torch.py_any_autocast && call_bool(torch.py_any_autocast, NULL) == 0) {
+  if (!wanted && torch_names.py_autocast_is_any && py_call_bool(torch_names.py_autocast_is_any, NULL) == 0) {
     return 0;
   }
-  int on = call_bool(torch.py_autocast, torch.py_cpu);
+  int on = py_call_bool(torch_names.py_autocast_is_enabled, torch_names.py_text_cpu);
   if (on < 0 || (!on && !wanted)) {
     return on < 0 ? -1 : 0;
   }
-  around->py_old_dtype = PyObject_CallOneArg(torch.py_autocast_dtype, torch.py_cpu);
-  around->py_old_cache = around->py_old_dtype ? PyObject_CallNoArgs(torch.py_cache) : NULL;
-  PyObject *dtype = wanted ? compare_dtype_object(c->autocast) : around->py_old_dtype;
+  around->py_old_dtype = PyObject_CallOneArg(torch_names.py_autocast_dtype_get, torch_names.py_text_cpu);
+  around->py_old_cache = around->py_old_dtype ? PyObject_CallNoArgs(torch_names.py_autocast_cache_is_enabled) : NULL;
+  PyObject *dtype = wanted ? torch_dtype_get(c->autocast) : around->py_old_dtype;
   if (!around->py_old_cache || !dtype) {
     return -1;
   }
   around->py_old_autocast = PyBool_FromLong(on);
   // Its cache would keep twins alive until the outermost autocast of the program ends.
-  if (call_none(torch.py_set_cache, Py_False) < 0 || call_pair(torch.py_set_autocast_dtype, torch.py_cpu, dtype) < 0) {
+  if (py_call_none(torch_names.py_autocast_cache_set, Py_False) < 0 ||
+      py_call_pair(torch_names.py_autocast_dtype_set, torch_names.py_text_cpu, dtype) < 0) {
     return -1;
   }
-  return call_pair(torch.py_set_autocast, torch.py_cpu, wanted ? Py_True : Py_False);
+  return py_call_pair(torch_names.py_autocast_set, torch_names.py_text_cpu, wanted ? Py_True : Py_False);
 }
 
 static void autocast_leave(struct surroundings *around) {
-  if (around->py_old_autocast && (call_pair(torch.py_set_autocast, torch.py_cpu, around->py_old_autocast) < 0 ||
-                                  call_pair(torch.py_set_autocast_dtype, torch.py_cpu, around->py_old_dtype) < 0 ||
-                                  call_none(torch.py_set_cache, around->py_old_cache) < 0)) {
+  if (around->py_old_autocast &&
+      (py_call_pair(torch_names.py_autocast_set, torch_names.py_text_cpu, around->py_old_autocast) < 0 ||
+       py_call_pair(torch_names.py_autocast_dtype_set, torch_names.py_text_cpu, around->py_old_dtype) < 0 ||
+       py_call_none(torch_names.py_autocast_cache_set, around->py_old_cache) < 0)) {
     py_error_drop();
   }
   Py_CLEAR(around->py_old_autocast);
@@ -232,29 +121,28 @@ static void autocast_leave(struct surroundings *around) {
   Py_CLEAR(around->py_old_cache);
 }
 
-// Dispatch modes of the program (flop counters ...) must not see this run. Level aten is itself inside one.
+PyObject *compare_dispatch_disable(void) {
+  long count = torch_names.py_dispatch_length && torch_names.py_dispatch_disable
+                   ? py_call_long(torch_names.py_dispatch_length)
+                   : 0;
+  return count > 0 ? py_context_enter(PyObject_CallNoArgs(torch_names.py_dispatch_disable)) : NULL;
+}
+
+// Level aten is itself inside one.
 static int dispatch_enter(struct surroundings *around) {
-  if (torch.py_no_dispatch && dispatch_count() > 0) {
-    PyObject *py_context = PyObject_CallNoArgs(torch.py_no_dispatch);
-    PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
-    if (!py_entered) {
-      Py_XDECREF(py_context);
-      return -1;
-    }
-    Py_DECREF(py_entered);
-    around->py_no_dispatch = py_context;
-  }
+  around->py_no_dispatch = compare_dispatch_disable();
   return PyErr_Occurred() ? -1 : 0;
 }
 
 static int surroundings_enter(struct surroundings *around, const struct compare_case *c, const struct compare_op *info,
                               enum compare_precision precision) {
   *around = (struct surroundings){.grad = -1, .tracing = -1};
-  around->grad = call_bool(torch.py_grad_enabled, NULL);
+  around->grad = py_call_bool(torch_names.py_grad_is_enabled, NULL);
   if (around->grad < 0 || (around->grad && grad_set(false) < 0) || dispatch_enter(around) < 0) {
     return -1;
   }
-  if (torch.py_tracing && (around->tracing = call_bool(torch.py_tracing, Py_True)) < 0) {
+  if (torch_names.py_hooks_set_tracing &&
+      (around->tracing = py_call_bool(torch_names.py_hooks_set_tracing, Py_True)) < 0) {
     return -1;
   }
   bool own = (is_native(precision) && c->has_autocast && !c->narrow);
@@ -262,7 +150,7 @@ static int surroundings_enter(struct surroundings *around, const struct compare_
   if (autocast_enter(around, c, own && !around->guests) < 0) {
     return -1;
   }
-  if (info->may_draw && !(around->py_state = PyObject_CallNoArgs(torch.py_get_state))) {
+  if (info->may_draw && !(around->py_state = PyObject_CallNoArgs(torch_names.py_state_get))) {
     return -1;
   }
   if (!c->py_random) {
@@ -272,7 +160,7 @@ static int surroundings_enter(struct surroundings *around, const struct compare_
   if (compare_random_enter(c, &around->py_drawn) < 0) {
     return -1;
   }
-  around->py_begin = PyObject_CallNoArgs(torch.py_get_state);
+  around->py_begin = PyObject_CallNoArgs(torch_names.py_state_get);
   return around->py_begin ? 0 : -1;
 }
 
@@ -283,21 +171,17 @@ static void surroundings_leave(struct surroundings *around, const struct compare
   if (around->random && compare_random_leave(c, around->py_drawn) < 0) {
     py_error_drop();
   }
-  if (around->py_state && call_none(torch.py_set_state, around->py_state) < 0) {
+  if (around->py_state && py_call_none(torch_names.py_state_set, around->py_state) < 0) {
     py_error_drop();
   }
   Py_XDECREF(around->py_begin);
   Py_XDECREF(around->py_state);
   autocast_leave(around);
-  if (around->tracing >= 0 && call_bool(torch.py_tracing, around->tracing ? Py_True : Py_False) < 0) {
+  if (around->tracing >= 0 &&
+      py_call_bool(torch_names.py_hooks_set_tracing, around->tracing ? Py_True : Py_False) < 0) {
     py_error_drop();
   }
-  if (around->py_no_dispatch) {
-    PyObject *py_left = PyObject_CallMethod(around->py_no_dispatch, "__exit__", "OOO", Py_None, Py_None, Py_None);
-    Py_XDECREF(py_left);
-    Py_DECREF(around->py_no_dispatch);
-    py_error_drop();
-  }
+  py_context_leave(around->py_no_dispatch);
   if (around->grad >= 0 && grad_set(around->grad > 0) < 0) {
     py_error_drop();
   }
@@ -306,7 +190,7 @@ static void surroundings_leave(struct surroundings *around, const struct compare
 
 // Did the operator draw from the CPU's generator?
 static bool state_has_moved(PyObject *before) {
-  PyObject *py_now = PyObject_CallNoArgs(torch.py_get_state);
+  PyObject *py_now = PyObject_CallNoArgs(torch_names.py_state_get);
   struct engine_tensor a, b;
   struct dit_tensor_view first, second;
   bool moved = false;
@@ -346,14 +230,6 @@ static int dtype_choose(const struct compare_case *c, const struct compare_op *i
   }
 }
 
-static bool tensor_requires_grad(PyObject *tensor) {
-  PyObject *py_answer = engine_tensor_get(tensor, engine_torch.requires_grad);
-  bool yes = py_answer == Py_True;
-  Py_XDECREF(py_answer);
-  py_error_drop();
-  return yes;
-}
-
 static double roundoff_get(int dtype) {
   struct dit_judge_type type;
   return dit_judge_type_get(dtype, &type, NULL) == DIT_OK ? type.roundoff : 0;
@@ -385,12 +261,12 @@ static void tensor_shake(const struct compare_case *c, PyObject *tensor, int i) 
 }
 
 static PyObject *tensor_cast(PyObject *tensor, int dtype) {
-  PyObject *dtype_object = compare_dtype_object(dtype);
+  PyObject *dtype_object = torch_dtype_get(dtype);
   if (!dtype_object) {
     return NULL;
   }
   PyObject *const words[] = {tensor, dtype_object};
-  return PyObject_Vectorcall(torch.py_to, words, 2, NULL);
+  return PyObject_Vectorcall(torch_names.py_to, words, 2, NULL);
 }
 
 // A few units in the last place away, rounded to the program's dtype again; for the wide run wide once more.
@@ -399,7 +275,7 @@ static PyObject *tensor_jitter(const struct compare_case *c, PyObject *twin, boo
   int wide = dit_dtype_get_class(own) == DIT_DTYPE_CLASS_COMPLEX ? DIT_DTYPE_C128 : DIT_DTYPE_F64;
   PyObject *py_wide = tensor_cast(twin, wide);
   if (py_wide == twin) {  // was wide already
-    Py_SETREF(py_wide, PyObject_CallOneArg(torch.py_clone, twin));
+    Py_SETREF(py_wide, PyObject_CallOneArg(torch_names.py_clone, twin));
   }
   if (!py_wide) {
     return NULL;
@@ -424,7 +300,7 @@ static PyObject *input_make(const struct compare_case *c, const struct compare_o
     return Py_NewRef(twin);
   }
   PyObject *py_cast = jittered                ? tensor_jitter(c, twin, precision == COMPARE_JITTER_WIDE, i)
-                      : dtype == c->dtypes[i] ? PyObject_CallOneArg(torch.py_clone, twin)
+                      : dtype == c->dtypes[i] ? PyObject_CallOneArg(torch_names.py_clone, twin)
                                               : tensor_cast(twin, dtype);
   if (!py_cast) {
     return NULL;
@@ -433,7 +309,7 @@ static PyObject *input_make(const struct compare_case *c, const struct compare_o
   if (shaken) {
     tensor_shake(c, py_cast, i);
   }
-  if (grad && tensor_requires_grad(twin) && call_none(torch.py_requires_grad, py_cast) < 0) {
+  if (grad && engine_tensor_requires_grad(twin) && py_call_none(torch_names.py_requires_grad, py_cast) < 0) {
     Py_CLEAR(py_cast);
   }
   return py_cast;
@@ -493,14 +369,14 @@ static int arrays_allocate(const struct compare_case *c, struct compare_run *run
 
 // A copy to write to. Where gradients are wanted it has the leaf as its history; so has a view of it.
 static PyObject *input_copy(PyObject *leaf, bool grad, bool fresh) {
-  bool tracked = grad && tensor_requires_grad(leaf);
+  bool tracked = grad && engine_tensor_requires_grad(leaf);
   if (fresh && !tracked) {
     return Py_NewRef(leaf);
   }
   if (tracked && grad_set(true) < 0) {
     return NULL;
   }
-  PyObject *py_copy = PyObject_CallOneArg(torch.py_clone, leaf);
+  PyObject *py_copy = PyObject_CallOneArg(torch_names.py_clone, leaf);
   if (tracked && grad_set(false) < 0) {
     Py_CLEAR(py_copy);
   }
@@ -575,36 +451,25 @@ static PyObject *swap_find(void *context, PyObject *tensor) {
 
 // In the wide runs an argument dtype=torch.float32 would round what is to be the reference.
 static int kwargs_widen(PyObject **py_kwargs, bool narrow) {
-  static PyObject *py_name;
-  if (!py_name && !(py_name = PyUnicode_InternFromString("dtype"))) {
-    return -1;
-  }
-  PyObject *value = *py_kwargs ? PyDict_GetItemWithError(*py_kwargs, py_name) : NULL;  // borrowed
+  PyObject *value = *py_kwargs ? PyDict_GetItemWithError(*py_kwargs, torch_names.py_text_dtype) : NULL;  // borrowed
   if (!value) {
     return PyErr_Occurred() ? -1 : 0;
   }
-  for (int dtype = 0; dtype < DIT_DTYPE_COUNT; dtype++) {
-    enum dit_dtype_class class = dit_dtype_get_class(dtype);
-    bool wide = class == DIT_DTYPE_CLASS_FLOAT || class == DIT_DTYPE_CLASS_COMPLEX;
-    if (!wide || dtype == DIT_DTYPE_F4_E2M1FN_X2 || torch.py_dtypes[dtype] != value) {
-      PyObject *known = wide && dtype != DIT_DTYPE_F4_E2M1FN_X2 ? compare_dtype_object(dtype) : NULL;
-      py_error_drop();
-      if (!known || known != value) {
-        continue;
-      }
-    }
-    PyObject *py_copy = PyDict_Copy(*py_kwargs);
-    bool is_real = class == DIT_DTYPE_CLASS_FLOAT;
-    PyObject *to = compare_dtype_object(narrow    ? (is_real ? DIT_DTYPE_F32 : DIT_DTYPE_C64)
-                                        : is_real ? DIT_DTYPE_F64
-                                                  : DIT_DTYPE_C128);
-    if (!py_copy || !to || PyDict_SetItem(py_copy, py_name, to) < 0) {
-      Py_XDECREF(py_copy);
-      return -1;
-    }
-    Py_SETREF(*py_kwargs, py_copy);
+  int dtype = torch_dtype_find(value);
+  enum dit_dtype_class class = dtype >= 0 ? dit_dtype_get_class(dtype) : DIT_DTYPE_CLASS_BOOL;
+  bool is_real = class == DIT_DTYPE_CLASS_FLOAT;
+  if (dtype == DIT_DTYPE_F4_E2M1FN_X2 || (!is_real && class != DIT_DTYPE_CLASS_COMPLEX)) {
     return 0;
   }
+  PyObject *py_copy = PyDict_Copy(*py_kwargs);
+  PyObject *to = torch_dtype_get(narrow    ? (is_real ? DIT_DTYPE_F32 : DIT_DTYPE_C64)
+                                 : is_real ? DIT_DTYPE_F64
+                                           : DIT_DTYPE_C128);
+  if (!py_copy || !to || PyDict_SetItem(py_copy, torch_names.py_text_dtype, to) < 0) {
+    Py_XDECREF(py_copy);
+    return -1;
+  }
+  Py_SETREF(*py_kwargs, py_copy);
   return 0;
 }
 
@@ -688,7 +553,7 @@ static int numbers_shake(const struct compare_case *c, PyObject **py_args, PyObj
 
 static PyObject *operator_call_guests(const struct compare_case *c, const struct compare_run *run) {
   const struct compare_state *state = c->tool->state;
-  PyObject *py_args, *py_kwargs, *dtype = compare_dtype_object(c->autocast);
+  PyObject *py_args, *py_kwargs, *dtype = torch_dtype_get(c->autocast);
   if (!dtype || compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0) {
     return NULL;
   }
@@ -760,7 +625,7 @@ int compare_run_forward(const struct compare_case *c, enum compare_precision pre
   struct compare_state *state = c->tool->state;
   *run = (struct compare_run){0};
   const struct compare_op *info = compare_op_find(state, c->op);
-  if (torch_load() < 0 || !info) {
+  if (torch_names_load(TORCH_AUTOCAST | TORCH_RANDOM) < 0 || !info) {
     if (!PyErr_Occurred()) {
       (void)PyErr_NoMemory();
     }

@@ -174,8 +174,9 @@ bool compare_error_is_foreign(void);
 /// The arguments with the run's inputs, as it left them: new references, *py_kwargs may be NULL. 0 or -1.
 DIT_NODISCARD int compare_run_get_arguments(const struct compare_case *c, const struct compare_run *run,
                                             PyObject **py_args, PyObject **py_kwargs);
-/// The torch dtype object of an enum dit_dtype; borrowed, or NULL with an exception.
-PyObject *compare_dtype_object(int dtype);
+/// Dispatch modes of the program (flop counters ...) must not see what follows: an entered context for
+/// py_context_leave, or NULL when there are none; an exception is pending when it failed.
+PyObject *compare_dispatch_disable(void);
 
 // ---- compare/same.c
 

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "py_call.h"
 #include "tools/fallback/fallback.h"
 
 bool fallback_twin_is_copy(const struct fallback_run *run, int index) {
@@ -112,29 +113,19 @@ static PyObject *packet_find(const char *name) {
   if (!last || strncmp(last, ".__", 3) == 0 || !(method || function || strncmp(name, "torch._C._nn.", 13) == 0)) {
     return NULL;
   }
-  PyObject *py_torch = PyImport_ImportModule("torch");
-  PyObject *py_ops = py_torch ? PyObject_GetAttrString(py_torch, "ops") : NULL;
-  PyObject *py_aten = py_ops ? PyObject_GetAttrString(py_ops, "aten") : NULL;
-  PyObject *py_packet = py_aten ? PyObject_GetAttrString(py_aten, last + 1) : NULL;
+  PyObject *py_packet = PyObject_GetAttrString(torch_names.py_aten, last + 1);
   if (py_packet && !PyObject_HasAttrString(py_packet, "overloads")) {
     Py_CLEAR(py_packet);
   }
   py_error_drop();
-  Py_XDECREF(py_aten);
-  Py_XDECREF(py_ops);
-  Py_XDECREF(py_torch);
   return py_packet;
 }
 
 // Not one of TorchScript's list operators (aten::sort of a list), which share the packet.
 static int overload_is_dispatched(PyObject *overload) {
-  PyObject *py_module = PyImport_ImportModule("torch._C");
-  PyObject *py_name = py_module ? PyObject_CallMethod(overload, "name", NULL) : NULL;
-  PyObject *py_known = py_name ? PyObject_CallMethod(py_module, "_dispatch_has_kernel", "O", py_name) : NULL;
-  int known = py_known ? PyObject_IsTrue(py_known) : -1;
-  Py_XDECREF(py_known);
+  PyObject *py_name = PyObject_CallMethod(overload, "name", NULL);
+  int known = py_name ? py_call_bool(torch_names.py_dispatch_has_kernel, py_name) : -1;
   Py_XDECREF(py_name);
-  Py_XDECREF(py_module);
   return known;
 }
 

@@ -121,19 +121,4 @@ DIT_NODISCARD int fallback_random_begin(struct fallback_run *run, struct fallbac
 /// Put the CPU's generator back; advance the device's if numbers were drawn. Keeps a pending exception. 0 or -1.
 DIT_NODISCARD int fallback_random_end(struct fallback_random *random);
 
-// ---- torch, looked up once
-
-struct fallback_torch {
-  PyObject *py_host;  ///< torch.device("cpu")
-  PyObject *py_float, *py_to, *py_copy, *py_resize, *py_as_strided, *py_offset;
-  PyObject *py_set_grad;                       ///< torch._C._set_grad_enabled
-  PyObject *py_inference;                      ///< torch._C._InferenceMode
-  PyObject *py_autocast_is, *py_autocast_set;  ///< torch.is_autocast_enabled, set_autocast_enabled
-  PyObject *py_dtype_get, *py_dtype_set;       ///< torch.get_autocast_dtype, set_autocast_dtype
-  PyObject *py_cpu, *py_type, *py_device, *py_generator, *py_generator_type, *py_default_generator;
-  PyObject *py_device_context;  ///< torch.utils._device.DeviceContext
-};
-extern struct fallback_torch fallback_torch;
-DIT_NODISCARD int fallback_torch_load(void);
-
 #endif

@@ -10,6 +10,7 @@
 
 #include "device_object.h"
 #include "dit/runtime.h"
+#include "py_call.h"
 #include "tools/fallback/fallback.h"
 
 #define STATE_BYTES 16  // seed and offset, of CUDA and of the embedded device
@@ -44,8 +45,7 @@ static void lock_give(void) {
 
 // torch.<type>.default_generators[index] of a device; NULL with an exception.
 static PyObject *generator_find(PyObject *device) {
-  PyObject *py_torch = PyImport_ImportModule("torch");
-  PyObject *py_module = py_torch ? PyObject_CallMethod(py_torch, "get_device_module", "O", device) : NULL;
+  PyObject *py_module = PyObject_CallOneArg(torch_names.py_get_device_module, device);
   PyObject *py_all = py_module ? PyObject_GetAttrString(py_module, "default_generators") : NULL;
   if (py_all && PySequence_Size(py_all) == 0) {  // not initialised yet
     PyObject *py_done = PyObject_CallMethod(py_module, "init", NULL);
@@ -61,7 +61,6 @@ static PyObject *generator_find(PyObject *device) {
   Py_XDECREF(py_index);
   Py_XDECREF(py_all);
   Py_XDECREF(py_module);
-  Py_XDECREF(py_torch);
   return py_generator;
 }
 
@@ -95,15 +94,15 @@ static int seed_find(struct fallback_random *random, uint64_t *seed) {
 
 // Where it is: index of the positional argument, -2 for keyword arguments, -1 for none. Borrowed.
 static PyObject *argument_find(const struct engine_call *call, Py_ssize_t *where) {
-  PyTypeObject *type = (PyTypeObject *)fallback_torch.py_generator_type;
+  PyObject *type = torch_names.py_generator_type;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call->args); i++) {
-    if (PyObject_TypeCheck(PyTuple_GET_ITEM(call->args, i), type)) {
+    if (torch_is_instance(PyTuple_GET_ITEM(call->args, i), type)) {
       *where = i;
       return PyTuple_GET_ITEM(call->args, i);
     }
   }
-  PyObject *found = call->kwargs ? PyDict_GetItemWithError(call->kwargs, fallback_torch.py_generator) : NULL;
-  *where = found && PyObject_TypeCheck(found, type) ? -2 : -1;
+  PyObject *found = call->kwargs ? PyDict_GetItemWithError(call->kwargs, torch_names.py_text_generator) : NULL;
+  *where = found && torch_is_instance(found, type) ? -2 : -1;
   return *where == -2 ? found : NULL;
 }
 
@@ -119,7 +118,7 @@ static int argument_replace(struct fallback_run *run, Py_ssize_t where, PyObject
     return run->py_args ? 0 : -1;
   }
   PyObject *py_copy = PyDict_Copy(run->py_kwargs);
-  if (!py_copy || PyDict_SetItem(py_copy, fallback_torch.py_generator, generator) < 0) {
+  if (!py_copy || PyDict_SetItem(py_copy, torch_names.py_text_generator, generator) < 0) {
     Py_XDECREF(py_copy);
     return -1;
   }
@@ -129,14 +128,14 @@ static int argument_replace(struct fallback_run *run, Py_ssize_t where, PyObject
 
 // 1: it is the CPU's, which the device will refuse in its own words.
 static int generator_is_cpu(PyObject *generator) {
-  PyObject *py_device = PyObject_GetAttr(generator, fallback_torch.py_device);
-  int same = py_device ? PyObject_RichCompareBool(py_device, fallback_torch.py_host, Py_EQ) : -1;
+  PyObject *py_device = PyObject_GetAttr(generator, torch_names.py_text_device);
+  int same = py_device ? PyObject_RichCompareBool(py_device, torch_names.py_host, Py_EQ) : -1;
   Py_XDECREF(py_device);
   return same;
 }
 
 static int generator_pass(struct fallback_run *run, Py_ssize_t where, uint64_t seed) {
-  PyObject *py_made = PyObject_CallNoArgs(fallback_torch.py_generator_type);
+  PyObject *py_made = PyObject_CallNoArgs(torch_names.py_generator_type);
   PyObject *py_done = py_made ? PyObject_CallMethod(py_made, "manual_seed", "K", (unsigned long long)seed) : NULL;
   int status = py_done ? argument_replace(run, where, py_made) : -1;
   Py_XDECREF(py_done);
@@ -147,12 +146,12 @@ static int generator_pass(struct fallback_run *run, Py_ssize_t where, uint64_t s
 // ---- around the run
 
 static int default_borrow(struct fallback_random *random, uint64_t seed) {
-  PyObject *generator = fallback_torch.py_default_generator;
   random->locked = lock_take();
-  random->py_saved = PyObject_CallMethod(generator, "get_state", NULL);
-  PyObject *py_done =
-      random->py_saved ? PyObject_CallMethod(generator, "manual_seed", "K", (unsigned long long)seed) : NULL;
-  random->py_seeded = py_done ? PyObject_CallMethod(generator, "get_state", NULL) : NULL;
+  random->py_saved = PyObject_CallNoArgs(torch_names.py_state_get);
+  PyObject *py_done = random->py_saved
+                          ? PyObject_CallMethod(torch_names.py_generator, "manual_seed", "K", (unsigned long long)seed)
+                          : NULL;
+  random->py_seeded = py_done ? PyObject_CallNoArgs(torch_names.py_state_get) : NULL;
   Py_XDECREF(py_done);
   return random->py_seeded ? 0 : -1;
 }
@@ -193,13 +192,10 @@ static int states_differ(PyObject *before, PyObject *after) {
 }
 
 static int default_return(struct fallback_random *random, bool *drawn) {
-  PyObject *generator = fallback_torch.py_default_generator;
-  PyObject *py_now = random->py_seeded ? PyObject_CallMethod(generator, "get_state", NULL) : NULL;
+  PyObject *py_now = random->py_seeded ? PyObject_CallNoArgs(torch_names.py_state_get) : NULL;
   *drawn = py_now && states_differ(random->py_seeded, py_now);
-  PyObject *py_done = PyObject_CallMethod(generator, "set_state", "O", random->py_saved);
   Py_XDECREF(py_now);
-  Py_XDECREF(py_done);
-  return py_done ? 0 : -1;
+  return py_call_none(torch_names.py_state_set, random->py_saved);
 }
 
 int fallback_random_end(struct fallback_random *random) {

@@ -8,6 +8,7 @@
 #include "dit/dtype.h"
 #include "engine/backward_torch.h"
 #include "engine/internal.h"
+#include "py_call.h"
 #include "tools/cast/dtypes.h"
 #include "tools/fallback/fallback.h"
 #include "tools/remap.h"
@@ -22,7 +23,7 @@ static int argument_resize(PyObject *original, const struct engine_tensor *twin)
   PyObject *py_resized = NULL, *py_done = NULL;
   if (py_sizes && py_strides) {
     PyObject *arguments[] = {original, py_sizes};
-    py_resized = PyObject_Vectorcall(fallback_torch.py_resize, arguments, 2, NULL);
+    py_resized = PyObject_Vectorcall(torch_names.py_resize, arguments, 2, NULL);
     if (py_resized) {
       py_done = PyObject_CallMethod(original, "as_strided_", "OO", py_sizes, py_strides);
     }
@@ -56,16 +57,11 @@ static bool change_is_recorded(const struct fallback_run *run, PyObject *twin) {
 }
 
 static int grad_set(bool on) {
-  PyObject *py_done = PyObject_CallOneArg(fallback_torch.py_set_grad, on ? Py_True : Py_False);
-  Py_XDECREF(py_done);
-  return py_done ? 0 : -1;
+  return py_call_none(torch_names.py_grad_set, on ? Py_True : Py_False);
 }
 
 static int argument_copy(PyObject *original, PyObject *twin) {
-  PyObject *arguments[] = {original, twin};
-  PyObject *py_done = PyObject_Vectorcall(fallback_torch.py_copy, arguments, 2, NULL);
-  Py_XDECREF(py_done);
-  return py_done ? 0 : -1;
+  return py_call_pair(torch_names.py_copy, original, twin);
 }
 
 // A leaf that requires grad and was changed with autograd watching: copy_ raises what the operator would have raised.
@@ -199,7 +195,7 @@ static PyObject *view_make(const struct fallback_run *run, const struct outcome 
   int64_t distance = (int64_t)((uintptr_t)result->data - (uintptr_t)twin.data);
   int64_t shift = distance / (int64_t)dit_dtype_get_size(result->dtype);
   engine_tensor_reset(&twin);
-  PyObject *py_base = PyObject_CallOneArg(fallback_torch.py_offset, original);
+  PyObject *py_base = PyObject_CallOneArg(torch_names.py_offset, original);
   PyObject *py_sizes = py_numbers_pack(result->sizes, result->ndim);
   PyObject *py_strides = py_numbers_pack(result->strides, result->ndim), *py_offset = NULL, *py_view = NULL;
   if (py_base && py_sizes && py_strides) {
@@ -207,7 +203,7 @@ static PyObject *view_make(const struct fallback_run *run, const struct outcome 
   }
   if (py_offset) {
     PyObject *arguments[] = {original, py_sizes, py_strides, py_offset};
-    py_view = PyObject_Vectorcall(fallback_torch.py_as_strided, arguments, 4, NULL);
+    py_view = PyObject_Vectorcall(torch_names.py_as_strided, arguments, 4, NULL);
   }
   Py_XDECREF(py_offset);
   Py_XDECREF(py_strides);
@@ -225,10 +221,9 @@ static int results_cast(const struct fallback_run *run, struct outcome *outcome)
     PyErr_NoMemory();
   }
   for (int i = 0; status == 0 && i < count; i++) {
-    PyObject *dtype = cast_dtype_get_object(dtypes[i]);
-    if (outcome->fates[i] == FATE_SEND && dtype && dtypes[i] != outcome->out.tensor[i].dtype) {
-      PyObject *arguments[] = {outcome->out.tensor[i].py_tensor, dtype};
-      outcome->places[i] = PyObject_Vectorcall(fallback_torch.py_to, arguments, 2, NULL);
+    if (outcome->fates[i] == FATE_SEND && dtypes[i] >= 0 && dtypes[i] != outcome->out.tensor[i].dtype) {
+      PyObject *arguments[] = {outcome->out.tensor[i].py_tensor, torch_dtype_get(dtypes[i])};
+      outcome->places[i] = arguments[1] ? PyObject_Vectorcall(torch_names.py_to, arguments, 2, NULL) : NULL;
       status = outcome->places[i] ? 0 : -1;
     }
   }

@@ -9,63 +9,13 @@
 #include "dit/record.h"
 #include "engine/backward_torch.h"
 #include "engine/internal.h"
+#include "py_call.h"
 #include "tools/fallback/fallback.h"
 #include "tools/remap.h"
 #include "tools/twin.h"
 
-struct fallback_torch fallback_torch;
-
-// ---- torch
-
-static PyObject *path_find(const char *module, const char *name) {
-  PyObject *py_module = PyImport_ImportModule(module);
-  PyObject *py_object = py_module ? PyObject_GetAttrString(py_module, name) : NULL;
-  Py_XDECREF(py_module);
-  return py_object;
-}
-
-int fallback_torch_load(void) {
-  static bool loaded;
-  struct fallback_torch *t = &fallback_torch;
-  const struct {
-    PyObject **slot;
-    const char *module, *name;  // module NULL: a method of torch.Tensor
-  } wanted[] = {
-      {&t->py_to, NULL, "to"},
-      {&t->py_copy, NULL, "copy_"},
-      {&t->py_resize, NULL, "resize_"},
-      {&t->py_as_strided, NULL, "as_strided"},
-      {&t->py_offset, NULL, "storage_offset"},
-      {&t->py_float, "torch", "float32"},
-      {&t->py_set_grad, "torch._C", "_set_grad_enabled"},
-      {&t->py_inference, "torch._C", "_InferenceMode"},
-      {&t->py_autocast_is, "torch", "is_autocast_enabled"},
-      {&t->py_autocast_set, "torch", "set_autocast_enabled"},
-      {&t->py_dtype_get, "torch", "get_autocast_dtype"},
-      {&t->py_dtype_set, "torch", "set_autocast_dtype"},
-      {&t->py_generator_type, "torch", "Generator"},
-      {&t->py_default_generator, "torch", "default_generator"},
-      {&t->py_device_context, "torch.utils._device", "DeviceContext"},
-  };
-  if (loaded) {
-    return 0;
-  }
-  for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-    if (!*wanted[i].slot) {
-      *wanted[i].slot = wanted[i].module ? path_find(wanted[i].module, wanted[i].name)
-                                         : PyObject_GetAttrString(engine_torch.py_tensor_type, wanted[i].name);
-    }
-    if (!*wanted[i].slot) {
-      return -1;
-    }
-  }
-  t->py_host = PyObject_CallFunction(engine_torch.py_device_type, "s", "cpu");
-  t->py_cpu = PyUnicode_InternFromString("cpu");
-  t->py_type = PyUnicode_InternFromString("type");
-  t->py_device = PyUnicode_InternFromString("device");
-  t->py_generator = PyUnicode_InternFromString("generator");
-  loaded = t->py_host && t->py_cpu && t->py_type && t->py_device && t->py_generator && backward_torch_load() == 0;
-  return loaded ? 0 : -1;
+static int torch_load(void) {
+  return torch_names_load(TORCH_AUTOCAST | TORCH_RANDOM | TORCH_FALLBACK) < 0 ? -1 : backward_torch_load();
 }
 
 // ---- where results go
@@ -73,10 +23,10 @@ int fallback_torch_load(void) {
 // The device that the caller named, else that of the first tensor on a device. 0 or -1.
 static int target_find(struct fallback_run *run) {
   const struct engine_call *call = run->call;
-  PyObject *named = call->kwargs ? PyDict_GetItemWithError(call->kwargs, fallback_torch.py_device) : NULL;
+  PyObject *named = call->kwargs ? PyDict_GetItemWithError(call->kwargs, torch_names.py_text_device) : NULL;
   if (named && named != Py_None) {
-    bool made = Py_IS_TYPE(named, (PyTypeObject *)engine_torch.py_device_type);
-    run->py_device = made ? Py_NewRef(named) : PyObject_CallOneArg(engine_torch.py_device_type, named);
+    bool made = Py_IS_TYPE(named, (PyTypeObject *)torch_names.py_device_type);
+    run->py_device = made ? Py_NewRef(named) : PyObject_CallOneArg(torch_names.py_device_type, named);
     int8_t type = run->py_device ? dit_device_object_get(run->py_device)->type : 0;
     run->stays = type == DIT_C10_CPU || type == DIT_C10_META;
     return run->py_device ? 0 : -1;
@@ -89,13 +39,13 @@ static int target_find(struct fallback_run *run) {
   }
   for (int i = 0; i < call->in.leaf_count; i++) {  // a device among the positional arguments
     PyObject *value = call->in.leaf[i].value;
-    if (Py_IS_TYPE(value, (PyTypeObject *)engine_torch.py_device_type)) {
+    if (Py_IS_TYPE(value, (PyTypeObject *)torch_names.py_device_type)) {
       run->py_device = Py_NewRef(value);
       return 0;
     }
   }
   run->stays = true;
-  run->py_device = Py_NewRef(fallback_torch.py_host);
+  run->py_device = Py_NewRef(torch_names.py_host);
   return 0;
 }
 
@@ -128,19 +78,9 @@ static int call_find_device_tensor(const struct engine_call *call) {
 static int twins_make_normal(struct fallback_run *run) {
   const struct engine_leaves *in = &run->call->in;
   twin_release(run->twins, in->tensor_count);
-  PyObject *py_guard = PyObject_CallOneArg(fallback_torch.py_inference, Py_False);
-  PyObject *py_entered = py_guard ? PyObject_CallMethod(py_guard, "__enter__", NULL) : NULL;
-  int status = py_entered ? twin_make(in->tensor, in->tensor_count, TWIN_ATTACHED, false, run->twins) : -1;
-  if (py_entered) {
-    PyObject *kind, *value, *traceback;
-    PyErr_Fetch(&kind, &value, &traceback);
-    PyObject *py_left = PyObject_CallMethod(py_guard, "__exit__", "OOO", Py_None, Py_None, Py_None);
-    Py_XDECREF(py_left);
-    py_error_drop();
-    PyErr_Restore(kind, value, traceback);
-  }
-  Py_XDECREF(py_entered);
-  Py_XDECREF(py_guard);
+  PyObject *py_guard = py_context_enter(PyObject_CallOneArg(torch_names.py_inference, Py_False));
+  int status = py_guard ? twin_make(in->tensor, in->tensor_count, TWIN_ATTACHED, false, run->twins) : -1;
+  py_context_leave(py_guard);
   return status;
 }
 
@@ -171,7 +111,7 @@ static int twins_cast(struct fallback_run *run, bool (*low)(int16_t dtype), PyOb
     }
     if (!py_cast) {
       PyObject *arguments[] = {run->twins[i], dtype};
-      py_cast = PyObject_Vectorcall(fallback_torch.py_to, arguments, 2, NULL);
+      py_cast = PyObject_Vectorcall(torch_names.py_to, arguments, 2, NULL);
     }
     if (!py_cast) {
       return -1;
@@ -206,22 +146,14 @@ struct surroundings {
 };
 
 static int autocast_put(PyObject *enabled, PyObject *dtype) {
-  PyObject *switches[] = {fallback_torch.py_cpu, enabled}, *dtypes[] = {fallback_torch.py_cpu, dtype};
-  PyObject *py_first = PyObject_Vectorcall(fallback_torch.py_autocast_set, switches, 2, NULL);
-  PyObject *py_second = py_first ? PyObject_Vectorcall(fallback_torch.py_dtype_set, dtypes, 2, NULL) : NULL;
-  int status = py_second ? 0 : -1;
-  Py_XDECREF(py_first);
-  Py_XDECREF(py_second);
-  return status;
+  return py_call_pair(torch_names.py_autocast_set, torch_names.py_text_cpu, enabled) < 0
+             ? -1
+             : py_call_pair(torch_names.py_autocast_dtype_set, torch_names.py_text_cpu, dtype);
 }
 
 // Is the device's autocast on? A device without autocast says no.
 static bool autocast_is_on(PyObject *type) {
-  PyObject *py_on = PyObject_CallOneArg(fallback_torch.py_autocast_is, type);
-  bool on = py_on == Py_True;
-  Py_XDECREF(py_on);
-  py_error_drop();
-  return on;
+  return py_call_is_true(torch_names.py_autocast_is_enabled, type);
 }
 
 static bool dtype_is_below_double(int16_t dtype) {
@@ -252,11 +184,11 @@ static int autocast_prepare(struct fallback_run *run, PyObject *type) {
   }
   int status = 0;
   if (traits & FALLBACK_FLOAT) {
-    status = twins_cast(run, dtype_is_low, fallback_torch.py_float);
+    status = twins_cast(run, dtype_is_low, torch_names.py_dtypes[DIT_DTYPE_F32]);
   } else if ((traits & FALLBACK_WIDEST) && call_has_dtype(run->call, DIT_DTYPE_F32)) {
-    status = twins_cast(run, dtype_is_low, fallback_torch.py_float);
+    status = twins_cast(run, dtype_is_low, torch_names.py_dtypes[DIT_DTYPE_F32]);
   } else if (traits & FALLBACK_LOWER) {
-    PyObject *py_dtype = PyObject_CallOneArg(fallback_torch.py_dtype_get, type);
+    PyObject *py_dtype = PyObject_CallOneArg(torch_names.py_autocast_dtype_get, type);
     status = py_dtype ? twins_cast(run, dtype_is_below_double, py_dtype) : -1;
     Py_XDECREF(py_dtype);
   }
@@ -268,16 +200,16 @@ static int autocast_enter(struct fallback_run *run, struct surroundings *around)
   if (run->call->flags & ENGINE_CALL_ATEN) {
     return 0;
   }
-  PyObject *py_type = PyObject_GetAttr(run->py_device, fallback_torch.py_type);
+  PyObject *py_type = PyObject_GetAttr(run->py_device, torch_names.py_text_type);
   if (!py_type) {
     return -1;
   }
-  bool wanted = autocast_is_on(py_type), now = autocast_is_on(fallback_torch.py_cpu);
+  bool wanted = autocast_is_on(py_type), now = autocast_is_on(torch_names.py_text_cpu);
   int prepared = wanted ? autocast_prepare(run, py_type) : 0, status = prepared < 0 ? -1 : 0;
   if (status == 0 && (wanted || now)) {
     around->py_enabled = PyBool_FromLong(now);
-    around->py_dtype = PyObject_CallOneArg(fallback_torch.py_dtype_get, fallback_torch.py_cpu);
-    PyObject *py_dtype = wanted && around->py_dtype ? PyObject_CallOneArg(fallback_torch.py_dtype_get, py_type)
+    around->py_dtype = PyObject_CallOneArg(torch_names.py_autocast_dtype_get, torch_names.py_text_cpu);
+    PyObject *py_dtype = wanted && around->py_dtype ? PyObject_CallOneArg(torch_names.py_autocast_dtype_get, py_type)
                                                     : Py_XNewRef(around->py_dtype);
     status = py_dtype ? autocast_put(wanted && !prepared ? Py_True : Py_False, py_dtype) : -1;
     Py_XDECREF(py_dtype);
@@ -289,39 +221,26 @@ static int autocast_enter(struct fallback_run *run, struct surroundings *around)
 // A default device set by the program (torch.set_default_device, `with torch.device(...)`) would put tensors that the
 // operator makes inside on the device.
 static int context_enter(struct surroundings *around) {
-  PyObject *py_length = PyObject_CallNoArgs(engine_torch.py_stack_length);
-  long length = py_length ? PyLong_AsLong(py_length) : -1;
-  Py_XDECREF(py_length);
+  long length = py_call_long(torch_names.py_stack_length);
   if (length <= 0) {
     return length < 0 ? -1 : 0;
   }
-  PyObject *py_context = PyObject_CallOneArg(fallback_torch.py_device_context, fallback_torch.py_host);
-  PyObject *py_entered = py_context ? PyObject_CallMethod(py_context, "__enter__", NULL) : NULL;
-  if (!py_entered) {
-    Py_XDECREF(py_context);
-    return -1;
-  }
-  Py_DECREF(py_entered);
-  around->py_context = py_context;
-  return 0;
+  around->py_context = py_context_enter(PyObject_CallOneArg(torch_names.py_device_context, torch_names.py_host));
+  return around->py_context ? 0 : -1;
 }
 
 // Keeps a pending exception.
 static void surroundings_leave(struct surroundings *around) {
   PyObject *kind, *value, *traceback;
-  if (!around->py_enabled && !around->py_context) {
+  py_context_leave(around->py_context);
+  if (!around->py_enabled) {
     return;
   }
   PyErr_Fetch(&kind, &value, &traceback);
-  if (around->py_context) {
-    PyObject *py_left = PyObject_CallMethod(around->py_context, "__exit__", "OOO", Py_None, Py_None, Py_None);
-    Py_XDECREF(py_left);
-  }
-  if (around->py_enabled && around->py_dtype) {
+  if (around->py_dtype) {
     (void)!autocast_put(around->py_enabled, around->py_dtype);
   }
   py_error_drop();
-  Py_CLEAR(around->py_context);
   Py_CLEAR(around->py_enabled);
   Py_CLEAR(around->py_dtype);
   PyErr_Restore(kind, value, traceback);
@@ -357,13 +276,13 @@ static int attempt(struct fallback_run *run, bool cast) {
     }
     return valueless ? FALLBACK_VALUELESS : -1;
   }
-  int status = cast ? twins_cast(run, dtype_is_low, fallback_torch.py_float) : 0;
+  int status = cast ? twins_cast(run, dtype_is_low, torch_names.py_dtypes[DIT_DTYPE_F32]) : 0;
   status = status < 0 ? status : autocast_enter(run, &around);
   if (status == 0) {
     versions_read(run);
     Py_CLEAR(run->py_args);
     Py_CLEAR(run->py_kwargs);
-    status = remap_call(run->call, run->twins, fallback_torch.py_host, &run->py_args, &run->py_kwargs);
+    status = remap_call(run->call, run->twins, torch_names.py_host, &run->py_args, &run->py_kwargs);
   }
   run->down_ns += dit_record_get_time() - begin;
   status = status < 0 ? status : context_enter(&around);
@@ -431,7 +350,7 @@ int fallback_run_forward(struct fallback_run *run) {
       return -1;
     }
   }
-  if (fallback_torch_load() < 0 || target_find(run) < 0) {
+  if (torch_load() < 0 || target_find(run) < 0) {
     return -1;
   }
   bytes_count(run);
