@@ -124,13 +124,8 @@ static int entry_compare(const void *key, const void *entry) {
   return strcmp(key, ((const struct judge_list_entry *)entry)->name);
 }
 
-static const char *get_last(const char *name) {
-  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
-}
-
 const struct judge_list_entry *judge_list_find(const char *name) {
-  return bsearch(get_last(name), list, sizeof list / sizeof *list, sizeof *list, entry_compare);
+  return bsearch(engine_name_get_last(name), list, sizeof list / sizeof *list, sizeof *list, entry_compare);
 }
 
 // ---- the length of sums
