@@ -40,7 +40,7 @@ int option_read_choice(PyObject *options, const char *tool, const char *name, co
       return 0;
     }
     PyObject *py_longer =
-        py_words ? PyUnicode_FromFormat("%U, %s", py_words, words[i]) : PyUnicode_FromString(words[i]);
+        py_words ? PyUnicode_FromFormat("%U, '%s'", py_words, words[i]) : PyUnicode_FromFormat("'%s'", words[i]);
     Py_XSETREF(py_words, py_longer);
   }
   if (py_words) {
