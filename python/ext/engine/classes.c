@@ -198,8 +198,7 @@ static const char *word_find(const char *name, char *buffer, size_t size) {
       return buffer;
     }
   }
-  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
+  return engine_name_get_last(name);
 }
 
 unsigned engine_class_find(const char *name) {

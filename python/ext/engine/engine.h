@@ -132,6 +132,9 @@ enum engine_op_flag {
   ENGINE_OP_COLLECTIVE = 1 << 7,     ///< torch.distributed: counts as a device operator whatever its tensors
 };
 
+/// The last part of an operator's name: "mul_" of torch.Tensor.mul_ and of aten::mul_.
+const char *engine_name_get_last(const char *name);
+
 /// One operator; lives as long as the process.
 struct engine_op {
   PyObject *py_name;    ///< owned: "torch.nn.functional.linear", "aten::addmm"

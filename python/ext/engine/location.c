@@ -21,8 +21,6 @@ struct place {
 static struct {
   struct place places[PLACES];
   int used;
-  char *prefixes[4];  // owned: folders whose files are internal
-  int prefix_count;
   // Texts by interned number, so that they can be printed again.
   struct {
     uint32_t key;
@@ -31,33 +29,33 @@ static struct {
   size_t text_count, text_capacity;
 } cache;
 
-static int prefix_add(const char *module) {
-  PyObject *py_module = PyImport_ImportModule(module);
-  PyObject *py_file = py_module ? PyObject_GetAttrString(py_module, "__file__") : NULL;
+// Packages whose files are internal. Their folders are found when they are imported: nothing is imported for it.
+static struct {
+  const char *module;
+  char *folder;  // owned; NULL: not known yet
+} packages[] = {{"torch", NULL}, {"ditorch", NULL}, {"op_tools", NULL}};
+
+static char *folder_find(const char *module) {
+  PyObject *found = PyDict_GetItemString(PyImport_GetModuleDict(), module);  // borrowed
+  PyObject *py_file = found ? PyObject_GetAttrString(found, "__file__") : NULL;
   const char *file = py_file && PyUnicode_Check(py_file) ? PyUnicode_AsUTF8(py_file) : NULL;
   const char *slash = file ? strrchr(file, '/') : NULL;
-  if (slash && cache.prefix_count < 4) {
-    char *folder = PyMem_Malloc((size_t)(slash - file) + 2);
-    if (folder) {
-      memcpy(folder, file, (size_t)(slash - file) + 1);
-      folder[slash - file + 1] = '\0';
-      cache.prefixes[cache.prefix_count++] = folder;
-    }
+  char *folder = slash ? PyMem_Malloc((size_t)(slash - file) + 2) : NULL;
+  if (folder) {
+    memcpy(folder, file, (size_t)(slash - file) + 1);
+    folder[slash - file + 1] = '\0';
   }
   py_error_drop();
   Py_XDECREF(py_file);
-  Py_XDECREF(py_module);
-  return cache.prefix_count;
+  return folder;
 }
 
 static bool file_is_internal(const char *file) {
-  if (!cache.prefix_count) {
-    prefix_add("torch");
-    prefix_add("ditorch");
-    prefix_add("op_tools");
-  }
-  for (int i = 0; i < cache.prefix_count; i++) {
-    if (strncmp(file, cache.prefixes[i], strlen(cache.prefixes[i])) == 0) {
+  for (size_t i = 0; i < sizeof packages / sizeof *packages; i++) {
+    if (!packages[i].folder) {
+      packages[i].folder = folder_find(packages[i].module);
+    }
+    if (packages[i].folder && strncmp(file, packages[i].folder, strlen(packages[i].folder)) == 0) {
       return true;
     }
   }

@@ -339,16 +339,11 @@ static void effects_find(struct engine_call *call, bool versions) {
 
 // An operator that writes to its arguments may have changed their shape, and with it the memory that holds their sizes.
 static void inputs_refresh(struct engine_call *call) {
-  static PyObject *py_out;
   bool inplace = call->op->flags & ENGINE_OP_INPLACE;
   if (!inplace && !call->kwargs) {
     return;
   }
-  if (!py_out && !(py_out = PyUnicode_InternFromString("out"))) {
-    py_error_drop();
-    return;
-  }
-  if (!inplace && !PyDict_GetItemWithError(call->kwargs, py_out)) {
+  if (!inplace && !PyDict_GetItemWithError(call->kwargs, torch_names.py_text_out)) {
     py_error_drop();
     return;
   }

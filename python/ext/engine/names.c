@@ -136,6 +136,11 @@ static PyObject *name_resolve(PyObject *func) {
   return name_assemble(func);
 }
 
+const char *engine_name_get_last(const char *name) {
+  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
+  return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
+}
+
 // ---- what kind
 
 static bool list_has(const char *const *list, const char *name) {

@@ -159,7 +159,7 @@ static PyObject *bytes_view(const struct twin_plan *plan, const struct engine_te
     }
   }
   if (py_twin && has_bits) {  // .data: the same tensor, no longer a view
-    Py_SETREF(py_twin, PyObject_GetAttrString(py_twin, "data"));
+    Py_SETREF(py_twin, PyObject_GetAttr(py_twin, torch_names.py_text_data));
   }
   return py_twin;
 }
@@ -167,7 +167,7 @@ static PyObject *bytes_view(const struct twin_plan *plan, const struct engine_te
 // Let the gradient of a finished twin flow to the original: a .cpu() of it, with the twin's memory. Takes py_twin.
 static PyObject *twin_attach(const struct twin_plan *plan, const struct engine_tensor *tensor, PyObject *py_twin) {
   PyObject *py_moved = tensor_move(plan, tensor->py_tensor, tensor->place == ENGINE_PLACE_CPU);
-  if (py_moved && PyObject_SetAttrString(py_moved, "data", py_twin) < 0) {
+  if (py_moved && PyObject_SetAttr(py_moved, torch_names.py_text_data, py_twin) < 0) {
     Py_CLEAR(py_moved);
   }
   Py_DECREF(py_twin);

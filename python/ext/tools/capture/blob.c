@@ -41,36 +41,16 @@ static int groups_grow(struct capture_blobs *blobs) {
 
 // ---- spans
 
-// By the name of torch's object.
-static int16_t dtype_read(PyObject *dtype) {
-  PyObject *py_text = dtype ? PyObject_Str(dtype) : NULL;
-  const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
-  int16_t number = text ? (int16_t)dit_dtype_find(text) : -1;
-  Py_XDECREF(py_text);
-  py_error_drop();
-  return number;
-}
-
 int16_t capture_dtype_find(const struct engine_tensor *tensor) {
   // The exchange calls torch.int1 to int7 "int8" and their unsigned kin "uint8", and has no name for some others.
-  static PyObject *plain[2];  // torch.int8, torch.uint8: live for ever
-  bool doubtful = tensor->dtype == DIT_DTYPE_I8 || tensor->dtype == DIT_DTYPE_U8;
-  if (tensor->dtype >= 0 && !doubtful) {
+  if (tensor->dtype >= 0 && tensor->dtype != DIT_DTYPE_I8 && tensor->dtype != DIT_DTYPE_U8) {
     return tensor->dtype;
   }
-  PyObject *py_dtype = PyObject_GetAttrString(tensor->py_tensor, "dtype");
-  int slot = tensor->dtype == DIT_DTYPE_U8;
-  int16_t found = tensor->dtype;
-  if (py_dtype && (tensor->dtype < 0 || py_dtype != plain[slot])) {
-    int16_t number = dtype_read(py_dtype);
-    if (doubtful && number == tensor->dtype) {
-      plain[slot] = py_dtype;
-    }
-    found = number >= 0 ? number : found;
-  }
+  PyObject *py_dtype = engine_tensor_get(tensor->py_tensor, engine_torch.dtype);
+  int number = py_dtype ? torch_dtype_find(py_dtype) : -1;
   Py_XDECREF(py_dtype);
   py_error_drop();
-  return found;
+  return number >= 0 ? (int16_t)number : tensor->dtype;
 }
 
 // The whole storage: operators such as as_strided reach beyond the tensor they are given.

@@ -8,58 +8,11 @@
 #include <unistd.h>
 
 #include "tools/capture/text.h"
+#include "tools/option.h"
 
 #define NAME_MAX_BYTES 200  // of an operator's name as a folder
 
 // ---- options
-
-static int option_get(PyObject *options, const char *name, PyObject **value) {
-  *value = PyDict_GetItemString(options, name);
-  return *value && *value != Py_None;
-}
-
-static int flag_read(PyObject *options, const char *name, bool *flag) {
-  PyObject *value;
-  if (!option_get(options, name, &value)) {
-    return 0;
-  }
-  int yes = PyObject_IsTrue(value);
-  *flag = yes > 0;
-  return yes < 0 ? -1 : 0;
-}
-
-static int number_read(PyObject *options, const char *name, int64_t least, int64_t *number) {
-  PyObject *value;
-  if (!option_get(options, name, &value)) {
-    return 0;
-  }
-  long long got = PyLong_AsLongLong(value);
-  if (got == -1 && PyErr_Occurred()) {
-    return -1;
-  }
-  if (got < least) {
-    PyErr_Format(PyExc_ValueError, "option %s of OpCapture is %lld; valid: %lld or more", name, got, (long long)least);
-    return -1;
-  }
-  *number = got;
-  return 0;
-}
-
-// One of two words.
-static int choice_read(PyObject *options, const char *name, const char *const words[2], int *choice) {
-  PyObject *value;
-  if (!option_get(options, name, &value)) {
-    return 0;
-  }
-  for (int i = 0; i < 2; i++) {
-    if (PyUnicode_Check(value) && PyUnicode_CompareWithASCIIString(value, words[i]) == 0) {
-      *choice = i;
-      return 0;
-    }
-  }
-  PyErr_Format(PyExc_ValueError, "option %s of OpCapture is %R; valid: '%s', '%s'", name, value, words[0], words[1]);
-  return -1;
-}
 
 // A small number of the environment; -1 when it is not there.
 static long environ_number(const char *name) {
@@ -74,8 +27,8 @@ static long environ_number(const char *name) {
 // exception.
 static char *folder_read(PyObject *options, const char *name, const char *otherwise, long rank) {
   const char *folder = otherwise;
-  PyObject *value;
-  if (option_get(options, name, &value) && py_optional_text(value, name, &folder) < 0) {
+  PyObject *value = option_get(options, name);
+  if (value && py_optional_text(value, name, &folder) < 0) {
     return NULL;
   }
   size_t size = strlen(folder) + 32;
@@ -124,14 +77,16 @@ struct capture_state *capture_state_create(PyObject *options) {
   int layout = DIT_STORE_FILES, pressure = DIT_RECORD_BLOCK;
   bool staging = true;
   if (root_read(state, options) < 0 ||
-      choice_read(options, "layout", (const char *const[]){"files", "packed"}, &layout) < 0 ||
-      choice_read(options, "pressure", (const char *const[]){"block", "drop"}, &pressure) < 0 ||
-      number_read(options, "cap_bytes", 0, &state->cap_bytes) < 0 ||
-      number_read(options, "cap_calls", 0, &state->cap_calls) < 0 ||
-      number_read(options, "queue_bytes", 65536, &queue) < 0 ||
-      flag_read(options, "write_ahead", &state->write_ahead) < 0 ||
-      flag_read(options, "outputs", &state->outputs) < 0 || flag_read(options, "backward", &state->gradients) < 0 ||
-      flag_read(options, "staging", &staging) < 0) {
+      option_read_choice(options, "OpCapture", "layout", (const char *const[]){"files", "packed", NULL}, &layout) < 0 ||
+      option_read_choice(options, "OpCapture", "pressure", (const char *const[]){"block", "drop", NULL}, &pressure) <
+          0 ||
+      option_read_number(options, "OpCapture", "cap_bytes", 0, &state->cap_bytes) < 0 ||
+      option_read_number(options, "OpCapture", "cap_calls", 0, &state->cap_calls) < 0 ||
+      option_read_number(options, "OpCapture", "queue_bytes", 65536, &queue) < 0 ||
+      option_read_flag(options, "write_ahead", &state->write_ahead) < 0 ||
+      option_read_flag(options, "outputs", &state->outputs) < 0 ||
+      option_read_flag(options, "backward", &state->gradients) < 0 ||
+      option_read_flag(options, "staging", &staging) < 0) {
     capture_state_destroy(state);
     return NULL;
   }

@@ -111,8 +111,8 @@ static int item_write_back(struct cast_job *job, int index) {
     status = tensor_reshape_like(original, &now);
   }
   if (status == 0) {
-    PyObject *py_target =
-        job->item[index].silent && !recorded ? PyObject_GetAttrString(original, "data") : Py_NewRef(original);
+    PyObject *py_target = job->item[index].silent && !recorded ? PyObject_GetAttr(original, torch_names.py_text_data)
+                                                               : Py_NewRef(original);
     PyObject *py_done = py_target ? PyObject_CallFunctionObjArgs(torch_names.py_copy, py_target, copy, NULL) : NULL;
     Py_XDECREF(py_target);
     status = py_done ? 0 : -1;

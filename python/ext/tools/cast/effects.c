@@ -95,8 +95,7 @@ static const struct silent_writer {
 };
 
 static const struct silent_writer *silent_writer_find(const struct engine_call *call) {
-  const char *name = call->op->name, *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  const char *last = dot ? dot + 1 : colon ? colon + 1 : name;
+  const char *last = engine_name_get_last(call->op->name);
   for (size_t i = 0; i < sizeof silent_writers / sizeof *silent_writers; i++) {
     if (strcmp(silent_writers[i].name, last) == 0) {
       return &silent_writers[i];
@@ -144,15 +143,13 @@ static void silent_look(struct cast_job *job) {
 
 // out= is written to, whatever the version counter says: some operators fill it through a view that hides it.
 static void out_look(struct cast_job *job) {
-  static PyObject *py_out;
   const struct engine_call *call = job->call;
-  if (!call->kwargs || (!py_out && !(py_out = PyUnicode_InternFromString("out")))) {
-    py_error_drop();
+  if (!call->kwargs) {
     return;
   }
   PyObject *key, *value;
   Py_ssize_t at = 0, top = PyTuple_GET_SIZE(call->args);
-  while (PyDict_Next(call->kwargs, &at, &key, &value) && PyUnicode_Compare(key, py_out) != 0) {
+  while (PyDict_Next(call->kwargs, &at, &key, &value) && PyUnicode_Compare(key, torch_names.py_text_out) != 0) {
     top++;
   }
   for (int i = 0; i < call->in.leaf_count; i++) {

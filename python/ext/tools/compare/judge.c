@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "dit/random.h"
+#include "py_call.h"
 #include "tools/compare/state.h"
 
 // ---- yardsticks
@@ -256,13 +257,9 @@ int judge_excuse(struct compare_judgement *out) {
       !PyErr_ExceptionMatches(PyExc_ValueError)) {
     return -1;  // NotImplementedError is a RuntimeError
   }
-  PyObject *kind, *py_error, *traceback;
-  PyErr_Fetch(&kind, &py_error, &traceback);
-  PyErr_NormalizeException(&kind, &py_error, &traceback);
-  PyObject *py_text = py_error ? PyObject_Str(py_error) : NULL;
-  const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
-  char reason[160];
-  (void)snprintf(reason, sizeof reason, "not comparable: %.120s", text ? text : "");
+  char text[121], reason[160];
+  py_error_take(text, sizeof text, NULL);
+  (void)snprintf(reason, sizeof reason, "not comparable: %s", text);
   reason[strcspn(reason, "\n")] = 0;
   out_set(out, COMPARE_UNKNOWN, reason);
   if (!out->info[0]) {
@@ -271,11 +268,6 @@ int judge_excuse(struct compare_judgement *out) {
   out->close = false;
   out->cosine = -1;
   out->max_abs_diff = out->max_relative_diff = NAN;
-  Py_XDECREF(py_text);
-  Py_XDECREF(kind);
-  Py_XDECREF(py_error);
-  Py_XDECREF(traceback);
-  py_error_drop();
   return 0;
 }
 

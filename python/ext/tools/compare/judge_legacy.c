@@ -5,6 +5,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "py_call.h"
 #include "tools/compare/judge.h"
 #include "torch_tensor.h"
 
@@ -88,17 +89,9 @@ static int numbers_judge(PyObject *device, PyObject *reference, struct compare_j
 static int objects_judge(PyObject *device, PyObject *reference, struct compare_judgement *out) {
   int equal = PyObject_RichCompareBool(device, reference, Py_EQ);
   if (equal < 0) {  // whatever a foreign __eq__ raises
-    PyObject *kind, *py_error, *traceback;
-    PyErr_Fetch(&kind, &py_error, &traceback);
-    PyErr_NormalizeException(&kind, &py_error, &traceback);
-    PyObject *py_text = py_error ? PyObject_Str(py_error) : NULL;
-    const char *text = py_text ? PyUnicode_AsUTF8(py_text) : NULL;
-    (void)snprintf(out->info, sizeof out->info, "%.100s", text ? text : "");
-    Py_XDECREF(py_text);
-    Py_XDECREF(kind);
-    Py_XDECREF(py_error);
-    Py_XDECREF(traceback);
-    py_error_drop();
+    char text[101];
+    py_error_take(text, sizeof text, NULL);
+    (void)snprintf(out->info, sizeof out->info, "%s", text);
   }
   columns_set(out, equal > 0, equal > 0 ? 0 : NAN, equal > 0 ? 0 : NAN, 0, 0);
   info_add_values(out, "", device, reference);

@@ -2,7 +2,7 @@
 //
 // Python has resolved and checked the texts (src/core/option_list.h); here they become tables, once per start.
 // Variables of one operator are found by the last part of its name in upper case; an in-place operator also finds those
-// of the plain one (MUL for mul_). Depends on compare/state.h alone.
+// of the plain one (MUL for mul_). Depends on compare/state.h and option.h.
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,50 +10,9 @@
 
 #include "dit/dtype.h"
 #include "tools/compare/state.h"
+#include "tools/option.h"
 
 // ---- reading
-
-static PyObject *option_get(PyObject *options, const char *name) {
-  PyObject *value = PyDict_GetItemString(options, name);  // borrowed
-  return value == Py_None ? NULL : value;
-}
-
-static int flag_read(PyObject *options, const char *name, bool *flag) {
-  PyObject *value = option_get(options, name);
-  int yes = value ? PyObject_IsTrue(value) : *flag;
-  *flag = yes > 0;
-  return yes < 0 ? -1 : 0;
-}
-
-static int number_read(PyObject *options, const char *name, int64_t *number) {
-  PyObject *value = option_get(options, name);
-  long long got = value ? PyLong_AsLongLong(value) : *number;
-  if (got == -1 && PyErr_Occurred()) {
-    return -1;
-  }
-  if (got < 0) {
-    PyErr_Format(PyExc_ValueError, "option %s of OpAutoCompare is %lld; valid: 0 or more", name, got);
-    return -1;
-  }
-  *number = got;
-  return 0;
-}
-
-static int choice_read(PyObject *options, const char *name, const char *const *words, int *choice) {
-  PyObject *value = option_get(options, name);
-  if (!value) {
-    return 0;
-  }
-  for (int i = 0; words[i]; i++) {
-    if (PyUnicode_Check(value) && PyUnicode_CompareWithASCIIString(value, words[i]) == 0) {
-      *choice = i;
-      return 0;
-    }
-  }
-  PyErr_Format(PyExc_ValueError, "option %s of OpAutoCompare is %R; valid: %s, %s%s%s", name, value, words[0], words[1],
-               words[2] ? ", " : "", words[2] ? words[2] : "");
-  return -1;
-}
 
 static char *text_copy(const char *text) {
   size_t size = strlen(text) + 1;
@@ -158,14 +117,18 @@ int compare_options_read(struct compare_state *state, PyObject *options) {
   int verdict = 0, rows = 0;
   state->save = state->backward = state->log = true;
   state->max_cache = 100;
-  if (choice_read(options, "verdict", (const char *const[]){"auto", "legacy", NULL}, &verdict) < 0 ||
-      choice_read(options, "rows", (const char *const[]){"all", "wrong", "none", NULL}, &rows) < 0 ||
-      flag_read(options, "save", &state->save) < 0 || flag_read(options, "stop", &state->stop) < 0 ||
-      flag_read(options, "backward", &state->backward) < 0 || flag_read(options, "log", &state->log) < 0 ||
-      number_read(options, "share", &state->share) < 0 || number_read(options, "max_bytes", &state->max_bytes) < 0 ||
-      number_read(options, "max_cache_size", &state->max_cache) < 0 ||
-      number_read(options, "cap_bytes", &state->cap_bytes) < 0 ||
-      number_read(options, "cap_calls", &state->cap_calls) < 0 ||
+  if (option_read_choice(options, "OpAutoCompare", "verdict", (const char *const[]){"auto", "legacy", NULL}, &verdict) <
+          0 ||
+      option_read_choice(options, "OpAutoCompare", "rows", (const char *const[]){"all", "wrong", "none", NULL}, &rows) <
+          0 ||
+      option_read_flag(options, "save", &state->save) < 0 || option_read_flag(options, "stop", &state->stop) < 0 ||
+      option_read_flag(options, "backward", &state->backward) < 0 ||
+      option_read_flag(options, "log", &state->log) < 0 ||
+      option_read_number(options, "OpAutoCompare", "share", 0, &state->share) < 0 ||
+      option_read_number(options, "OpAutoCompare", "max_bytes", 0, &state->max_bytes) < 0 ||
+      option_read_number(options, "OpAutoCompare", "max_cache_size", 0, &state->max_cache) < 0 ||
+      option_read_number(options, "OpAutoCompare", "cap_bytes", 0, &state->cap_bytes) < 0 ||
+      option_read_number(options, "OpAutoCompare", "cap_calls", 0, &state->cap_calls) < 0 ||
       text_read(options, "results", "op_tools_results", &state->results) < 0 ||
       casts_read(state, option_get(options, "casts")) < 0 ||
       tolerances_read(state, option_get(options, "tolerances")) < 0) {
@@ -197,11 +160,6 @@ void compare_options_reset(struct compare_state *state) {
 }
 
 // ---- one operator
-
-const char *compare_name_get_last(const char *name) {
-  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
-}
 
 static bool key_is(const char *key, const char *name, size_t size) {
   if (strlen(key) != size) {
@@ -353,7 +311,7 @@ static bool name_is_torch(const char *name) {
 }
 
 static void op_fill(const struct compare_state *state, struct compare_op *info, struct engine_op *op) {
-  const char *last = compare_name_get_last(op->name);
+  const char *last = engine_name_get_last(op->name);
   info->op = op;
   info->mixes[0] = info->mixes[1] = info->writes = -1;
   // Marks of the profiler compute nothing.

@@ -101,13 +101,9 @@ static int entry_compare(const void *key, const void *entry) {
   return strcmp(key, ((const struct random_entry *)entry)->name);
 }
 
-static const char *name_get_last(const char *name) {
-  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
-}
-
 static const struct random_entry *entry_find(const struct compare_case *c) {
-  return bsearch(name_get_last(c->op->name), entries, sizeof entries / sizeof *entries, sizeof *entries, entry_compare);
+  return bsearch(engine_name_get_last(c->op->name), entries, sizeof entries / sizeof *entries, sizeof *entries,
+                 entry_compare);
 }
 
 // ---- generators

@@ -130,8 +130,6 @@ struct compare_state {
 /// Reads what Python passed. 0 or -1.
 DIT_NODISCARD int compare_options_read(struct compare_state *state, PyObject *options);
 void compare_options_reset(struct compare_state *state);
-/// Last part of the name: "mul_" of torch.Tensor.mul_ and of aten::mul_.
-const char *compare_name_get_last(const char *name);
 /// What is known of the operator, looked up once; NULL when memory is exhausted (no exception).
 struct compare_op *compare_op_find(struct compare_state *state, struct engine_op *op);
 void compare_ops_reset(struct compare_state *state);

@@ -186,11 +186,6 @@ static int text_compare(const void *key, const void *entry) {
 
 #define HAS(list, word) (bsearch(word, list, sizeof list / sizeof *list, sizeof *list, text_compare) != NULL)
 
-static const char *name_get_last(const char *name) {
-  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
-}
-
 static enum fallback_reason reason_find(const struct engine_op *op, const char *last) {
   if (op->flags & ENGINE_OP_COLLECTIVE) {
     return FALLBACK_COLLECTIVE;
@@ -276,7 +271,7 @@ struct fallback_row *fallback_row_find(struct fallback_state *state, struct engi
     PyErr_NoMemory();
     return NULL;
   }
-  const char *last = name_get_last(op->name);
+  const char *last = engine_name_get_last(op->name);
   row->op = op;
   row->reason = reason_find(op, last);
   row->traits = traits_find(op, last);

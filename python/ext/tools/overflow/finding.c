@@ -34,8 +34,7 @@ static const char *const roles[] = {"in", "in", "out", "in"};
 static bool name_is_inplace(const char *name) {
   static const char *const operators[] = {"add", "sub", "mul", "truediv", "floordiv", "mod",   "pow",
                                           "and", "or",  "xor", "lshift",  "rshift",   "matmul"};
-  const char *dot = strrchr(name, '.'), *colon = strrchr(name, ':');
-  const char *last = dot ? dot + 1 : colon ? colon + 1 : name;
+  const char *last = engine_name_get_last(name);
   size_t size = strlen(last);
   if (size > 1 && last[size - 1] == '_' && last[size - 2] != '_') {
     return true;

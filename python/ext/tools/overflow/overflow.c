@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "tools/option.h"
+
 #define DEFAULT_EVERY 4096
 
 // ---- after the call
@@ -136,41 +138,18 @@ static int overflow_configure(struct engine_tool *tool, PyObject *options) {
   state->inf_step = -1;
   state->every = DEFAULT_EVERY;
   state->backward = state->stats = state->log = true;
-  const struct {
-    const char *name;
-    PyObject **object;
-    bool *flag;
-  } slots[] = {{"allow", &state->py_allow, NULL},
-               {"report", &state->py_report, NULL},
-               {"torch_flags", &state->py_flags, NULL},
-               {"torch_stats", &state->py_stats, NULL},
-               {"stats", NULL, &state->stats},
-               {"deferred", NULL, &state->deferred},
-               {"eager", NULL, &state->eager_backward},
-               {"backward", NULL, &state->backward},
-               {"log", NULL, &state->log}};
-  for (size_t i = 0; options && i < sizeof slots / sizeof *slots; i++) {
-    PyObject *value = PyDict_GetItemString(options, slots[i].name);
-    if (!value || value == Py_None) {
-      continue;
-    }
-    if (slots[i].object) {
-      *slots[i].object = Py_NewRef(value);
-    } else {
-      *slots[i].flag = PyObject_IsTrue(value) > 0;
-    }
+  state->py_allow = Py_XNewRef(option_get(options, "allow"));
+  state->py_report = Py_XNewRef(option_get(options, "report"));
+  state->py_flags = Py_XNewRef(option_get(options, "torch_flags"));
+  state->py_stats = Py_XNewRef(option_get(options, "torch_stats"));
+  if (option_read_flag(options, "stats", &state->stats) < 0 ||
+      option_read_flag(options, "deferred", &state->deferred) < 0 ||
+      option_read_flag(options, "eager", &state->eager_backward) < 0 ||
+      option_read_flag(options, "backward", &state->backward) < 0 ||
+      option_read_flag(options, "log", &state->log) < 0) {
+    return -1;
   }
-  PyObject *every = options ? PyDict_GetItemString(options, "read_every") : NULL;
-  if (every && every != Py_None) {
-    state->every = PyLong_AsLongLong(every);
-    if (state->every < 1) {
-      if (!PyErr_Occurred()) {
-        PyErr_Format(PyExc_ValueError, "OpOverflowCheck: read_every is %R; it must be 1 or more", every);
-      }
-      return -1;
-    }
-  }
-  return 0;
+  return option_read_number(options, "OpOverflowCheck", "read_every", 1, &state->every);
 }
 
 static void overflow_destroy(struct engine_tool *tool) {

@@ -6,6 +6,7 @@
 // its device time. With `sync` the stream is synchronised before and after every operator, as the original did.
 // The tool is the innermost one, so other tools' work is outside of what it measures.
 #include "engine/log.h"
+#include "tools/option.h"
 #include "tools/time/entry.h"
 
 #define DEFAULT_PENDING 4096
@@ -214,28 +215,6 @@ static int time_stop(struct engine_tool *tool) {
   return 0;
 }
 
-static int64_t option_int(PyObject *options, const char *name, int64_t fallback, int64_t least) {
-  PyObject *value = options ? PyDict_GetItemString(options, name) : NULL;
-  if (!value || value == Py_None) {
-    return fallback;
-  }
-  long long number = PyLong_AsLongLong(value);
-  if (number == -1 && PyErr_Occurred()) {
-    return -1;
-  }
-  if (number < least) {
-    PyErr_Format(PyExc_ValueError, "OpTimeMeasure: %s is %lld; it must be at least %lld", name, number,
-                 (long long)least);
-    return -1;
-  }
-  return number;
-}
-
-static int option_flag(PyObject *options, const char *name, bool fallback) {
-  PyObject *value = options ? PyDict_GetItemString(options, name) : NULL;
-  return value && value != Py_None ? PyObject_IsTrue(value) : fallback;
-}
-
 static int time_configure(struct engine_tool *tool, PyObject *options) {
   struct time_state *state = PyMem_Calloc(1, sizeof *state);
   if (!state) {
@@ -244,23 +223,19 @@ static int time_configure(struct engine_tool *tool, PyObject *options) {
   }
   tool->state = state;
   state->last = (struct tools_site){.place = ENGINE_PLACE_NONE, .device = -1};
-  int64_t pending = option_int(options, "pending", DEFAULT_PENDING, 2);
-  int64_t rows = pending < 0 ? -1 : option_int(options, "rows", DEFAULT_ROWS, 1);
-  int sync = rows < 0 ? -1 : option_flag(options, "sync", false);
-  int use_torch = sync < 0 ? -1 : option_flag(options, "torch_events", false);
-  int leaves = use_torch < 0 ? -1 : option_flag(options, "leaves", true);
-  int backward = leaves < 0 ? -1 : option_flag(options, "backward", true);
-  int log = backward < 0 ? -1 : option_flag(options, "log", true);
-  if (log < 0) {
+  int64_t rows = DEFAULT_ROWS;
+  state->pending_max = DEFAULT_PENDING;
+  state->leaves = state->backward = state->log = true;
+  if (option_read_number(options, "OpTimeMeasure", "pending", 2, &state->pending_max) < 0 ||
+      option_read_number(options, "OpTimeMeasure", "rows", 1, &rows) < 0 ||
+      option_read_flag(options, "sync", &state->sync) < 0 ||
+      option_read_flag(options, "torch_events", &state->use_torch) < 0 ||
+      option_read_flag(options, "leaves", &state->leaves) < 0 ||
+      option_read_flag(options, "backward", &state->backward) < 0 ||
+      option_read_flag(options, "log", &state->log) < 0) {
     return -1;
   }
-  state->pending_max = pending;
   state->table.row_max = (size_t)rows;
-  state->sync = sync;
-  state->use_torch = use_torch;
-  state->leaves = leaves;
-  state->backward = backward;
-  state->log = log;
   return 0;
 }
 
