@@ -367,3 +367,43 @@ if __name__ == "__main__":
             file.write(read_table()[1])
         with open(f"{GOLDEN}/console/autocompare.txt", "w", encoding="utf-8", newline="") as file:
             file.write(normalise(print_console(patch)))
+
+
+# ---- nothing compared
+
+
+@pytest.mark.parametrize(
+    "run, options, why",
+    [
+        (lambda x: torch.empty_like(x), {}, ["not compared: 1 give memory as it is"]),
+        (lambda x: x.is_contiguous(), {}, ["neither right nor wrong"]),
+        (lambda x: None, {}, ["No operator was called between start() and stop()"]),
+        (
+            lambda x: x.add(1),
+            {"list": ".*sub.*"},
+            ["1 not on the lists", "list is '.*sub.*'", "names that came: torch.Tensor.add"],
+        ),
+        (lambda x: x.add(1), {"numel_min": 1000}, ["1 outside the limits of numel", "numel_min"]),
+    ],
+)
+def test_nothing_compared_is_not_ok(run, options, why):
+    x = torch.ones(3, device="cuda")
+    tool = OpAutoCompare(**options)
+    assert tool.ok is None
+    with tool:
+        run(x)
+    assert tool.ok is None
+    text = tool.summary()
+    assert "nothing was compared: neither right nor wrong" in text and "ok;" not in text
+    for part in why:
+        assert part in text
+
+
+def test_ok_has_three_values():
+    x = torch.ones(3, device="cuda")
+    with OpAutoCompare() as tool:
+        x.add(1)
+    assert tool.ok is True and "ok; compared 1 forward" in tool.summary()
+    with ditorch.fault("value:add,scale=0.1"), OpAutoCompare(save=False) as tool:
+        x.add(1)
+    assert tool.ok is False
