@@ -122,6 +122,11 @@ class OpAutoCompare(Tool):
         text = f"{console.count(len(facts['findings']), 'finding')} ({wrong})" if facts["findings"] else "ok"
         return f"{text}; compared {', '.join(done)}"
 
+    def _tell_end(self, counts: dict[str, int]) -> None:
+        super()._tell_end(counts)
+        if self._console is not None:
+            self._console.show_outcome(f"OpAutoCompare: {self._format_outcome(self.describe())}")
+
     # ---- called by the engine
 
     def _note_unable(self, name: str, reason: str) -> None:

@@ -22,7 +22,7 @@ from op_tools.legacy_compare import CompareConsole
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
 ADDRESS = 20067179823104
-HEADER = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info"
+HEADER = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info,verdict"
 DEVICE = "cuda"
 
 
@@ -357,18 +357,6 @@ def test_summary_and_table(capsys):
     assert "OpAutoCompare: ok; compared 1 forward, 0 backward" in capsys.readouterr().err
 
 
-if __name__ == "__main__":
-    import tempfile
-
-    patch = pytest.MonkeyPatch()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        with open(f"{GOLDEN}/autocompare.csv", "w", encoding="utf-8", newline="") as file:
-            file.write(read_table()[1])
-        with open(f"{GOLDEN}/console/autocompare.txt", "w", encoding="utf-8", newline="") as file:
-            file.write(normalise(print_console(patch)))
-
-
 # ---- nothing compared
 
 
@@ -407,3 +395,44 @@ def test_ok_has_three_values():
     with ditorch.fault("value:add,scale=0.1"), OpAutoCompare(save=False) as tool:
         x.add(1)
     assert tool.ok is False
+
+
+# ---- the column of verdicts
+
+
+def test_every_row_says_what_was_decided():
+    """Close by the tolerances and wrong are different questions."""
+    x = torch.full((4, 4), 0.5, device="cuda")
+    with ditorch.fault("value:exp,scale=0.000001"), OpAutoCompare(save=False, console="off"):
+        torch.exp(x), torch.sin(x)
+    (path,) = glob.glob("op_tools_results/op_autocompare_result/*.csv")
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = {row["name"].strip(): (row["allclose"], row["verdict"]) for row in csv.DictReader(file)}
+    assert rows["torch.exp output"] == ("True", "wrong")
+    assert rows["torch.sin output"] == ("True", "right")
+
+
+@pytest.mark.parametrize(
+    "run, wanted",
+    [
+        (lambda x: torch.exp(x), "OpAutoCompare: ok; compared 1 forward, 0 backward"),
+        (lambda x: None, "OpAutoCompare: nothing was compared: neither right nor wrong"),
+    ],
+)
+def test_the_full_console_ends_with_the_outcome(run, wanted, capsys):
+    x = torch.ones(3, device="cuda")
+    with OpAutoCompare(console="full"):
+        run(x)
+    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith(wanted)
+
+
+if __name__ == "__main__":
+    import tempfile
+
+    patch = pytest.MonkeyPatch()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        with open(f"{GOLDEN}/autocompare.csv", "w", encoding="utf-8", newline="") as file:
+            file.write(read_table()[1])
+        with open(f"{GOLDEN}/console/autocompare.txt", "w", encoding="utf-8", newline="") as file:
+            file.write(normalise(print_console(patch)))
