@@ -80,7 +80,8 @@ static void results_note(const struct overflow_parts *parts, bool carried) {
   struct overflow_unwritten *unwritten = &parts->state->unwritten;
   for (int i = 0; i < parts->call->out.tensor_count; i++) {
     const struct engine_tensor *result = &parts->call->out.tensor[i];
-    if (overflow_result_is_input(parts, i) || overflow_result_is_old(parts, i)) {
+    bool concerns = carried || overflow_unwritten_meets(unwritten, result);
+    if (!concerns || overflow_result_is_input(parts, i) || overflow_result_is_old(parts, i)) {
       continue;
     }
     if (carried) {

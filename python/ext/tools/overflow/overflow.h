@@ -130,6 +130,7 @@ struct overflow_region;
 /// Memory that nobody wrote.
 struct overflow_unwritten {
   struct overflow_region **region;  ///< oldest first
+  struct engine_span *home;         ///< of each: what every call looks through
   int count;
   int64_t dropped;                ///< regions that were forgotten because there were too many
   bool unversioned;               ///< level "aten": counters are raised after the calls that are seen
@@ -242,6 +243,8 @@ void overflow_unwritten_add(struct overflow_unwritten *unwritten, const struct e
 /// The same for what the tensor has from address `low` on.
 void overflow_unwritten_add_tail(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor,
                                  uintptr_t low);
+/// Some followed memory lies where the tensor's does.
+bool overflow_unwritten_meets(const struct overflow_unwritten *unwritten, const struct engine_tensor *tensor);
 /// The tensor was written.
 void overflow_unwritten_remove(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor);
 /// Some of the tensor was written.

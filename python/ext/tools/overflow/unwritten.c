@@ -4,8 +4,8 @@
 // its bytes away, and a region without boxes goes. A box that may have been written, by an index that was not followed
 // or by a call that the tool did not see (the version counter tells), is vague: it answers "partly". Regions hold weak
 // references of their storages, so that memory which was freed and is used again is known for what it is. Invariant: no
-// box of a living region was written by a call that was seen. At most REGIONS regions; the oldest go first and are
-// counted. Only when there is a region does any of this cost more than one test.
+// box of a living region was written by a call that was seen, and `home` repeats the regions' own. At most REGIONS
+// regions; the oldest go first and are counted. Only when there is a region does any of this cost more than one test.
 #include <string.h>
 
 #include "tools/overflow/box.h"
@@ -78,6 +78,8 @@ static void region_drop(struct overflow_unwritten *unwritten, int index) {
   unwritten->count--;
   memmove(&unwritten->region[index], &unwritten->region[index + 1],
           (size_t)(unwritten->count - index) * sizeof *unwritten->region);
+  memmove(&unwritten->home[index], &unwritten->home[index + 1],
+          (size_t)(unwritten->count - index) * sizeof *unwritten->home);
   region_destroy(unwritten, region);
 }
 
@@ -111,19 +113,23 @@ void overflow_unwritten_clear(struct overflow_unwritten *unwritten) {
 void overflow_unwritten_reset(struct overflow_unwritten *unwritten) {
   overflow_unwritten_clear(unwritten);
   PyMem_Free(unwritten->region);
+  PyMem_Free(unwritten->home);
   Py_CLEAR(unwritten->py_free);
   Py_CLEAR(unwritten->py_revive);
   unwritten->region = NULL;
+  unwritten->home = NULL;
 }
 
 // The region's memory may lie where the tensor's does. A region whose storage died goes, and the next one takes its
 // index: false then.
 static bool region_meets(struct overflow_unwritten *unwritten, int index, const struct engine_tensor *tensor,
                          const struct engine_span *span, bool *dropped) {
-  const struct overflow_region *region = unwritten->region[index];
   *dropped = false;
-  if (region->place != tensor->place || region->device != tensor->device_index ||
-      !engine_spans_meet(&region->home, span)) {
+  if (!engine_spans_meet(&unwritten->home[index], span)) {
+    return false;
+  }
+  const struct overflow_region *region = unwritten->region[index];
+  if (region->place != tensor->place || region->device != tensor->device_index) {
     return false;
   }
   *dropped = region_is_dead(unwritten, region);
@@ -179,6 +185,16 @@ uint8_t overflow_unwritten_get(struct overflow_unwritten *unwritten, const struc
   return answer;
 }
 
+bool overflow_unwritten_meets(const struct overflow_unwritten *unwritten, const struct engine_tensor *tensor) {
+  struct engine_span span = engine_tensor_get_span(tensor);
+  for (int i = 0; i < unwritten->count; i++) {
+    if (engine_spans_meet(&unwritten->home[i], &span)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // ---- changes
 
 static PyObject *storage_refer(PyObject *tensor, uintptr_t *base) {
@@ -198,11 +214,14 @@ static void unwritten_add_box(struct overflow_unwritten *unwritten, const struct
   if (!unwritten->region) {
     unwritten->region = PyMem_Calloc(REGIONS, sizeof *unwritten->region);
   }
+  if (!unwritten->home) {
+    unwritten->home = PyMem_Calloc(REGIONS, sizeof *unwritten->home);
+  }
   if (unwritten->count == REGIONS) {
     unwritten_make_room(unwritten);
   }
   uintptr_t base = 0;
-  PyObject *py_weak = unwritten->region ? storage_refer(tensor->py_tensor, &base) : NULL;
+  PyObject *py_weak = unwritten->region && unwritten->home ? storage_refer(tensor->py_tensor, &base) : NULL;
   if (!py_weak) {
     return;
   }
@@ -226,6 +245,7 @@ static void unwritten_add_box(struct overflow_unwritten *unwritten, const struct
                                      .place = tensor->place,
                                      .count = 1,
                                      .piece = piece};
+  unwritten->home[unwritten->count] = region->home;
   unwritten->region[unwritten->count++] = region;
 }
 
@@ -331,6 +351,7 @@ void overflow_unwritten_move(struct overflow_unwritten *unwritten, uintptr_t fro
     region->base = to;
     region->home.low += distance;
     region->home.high += distance;
+    unwritten->home[i] = region->home;
     for (int k = 0; k < region->count; k++) {
       region->piece[k].box.start += distance;
     }
