@@ -249,7 +249,7 @@ _COMPARISON = ("cosine", "max_abs_diff", "max_relative_diff", "atol", "rtol")
 
 def _write_comparisons(records: Iterable[dict], fd: int) -> None:
     """The table of OpAutoCompare, as the tool itself writes it."""
-    header = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info"
+    header = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info,verdict"
     with os.fdopen(os.dup(fd), "w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(header.split(","))
@@ -258,7 +258,8 @@ def _write_comparisons(records: Iterable[dict], fd: int) -> None:
             row = {"close": True, "cosine": 1.0, "max_abs_diff": 0.0, "max_relative_diff": 0.0, **record}
             numbers = [f"{float(row[key]):{'1' if key == 'cosine' else '10'}.9f}" for key in _COMPARISON]
             name = f"{row['name']} {row['what']}{index}"
-            writer.writerow([row["id"], f"{name:<30}", bool(row["close"]), *numbers, row.get("info", "")])
+            words = [row.get("info", ""), row.get("verdict", "unknown")]
+            writer.writerow([row["id"], f"{name:<30}", bool(row["close"]), *numbers, *words])
 
 
 def _export_files(options: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from ditorch.device_autocast import run_under_autocast
 from ditorch.table import Table
 
 from . import console, results
+from .explanation import explain_nothing
 from .overflow_check import _format_location
 from .tool import Tool
 
@@ -70,10 +71,13 @@ class OpAutoCompare(Tool):
     # ---- results
 
     @property
-    def ok(self) -> bool:
-        """No operator was found wrong since the last start."""
+    def ok(self) -> bool | None:
+        """Since the last start: False when an operator was found wrong, True when none was, None when nothing was
+        compared."""
         facts = self.describe()
-        return not facts or not (facts["forward"]["wrong"] or facts["backward"]["wrong"])
+        if not facts or not _count(facts, "compared"):
+            return None
+        return not _count(facts, "wrong")
 
     def findings(self) -> list[dict[str, Any]]:
         """Wrong operators since the last start, first one first: one entry per operator, direction and signature."""
@@ -90,11 +94,12 @@ class OpAutoCompare(Tool):
             return ""
         found = facts["findings"]
         lines = [str(self.table())] if found else []
-        done = [f"{console.count(facts[kind]['compared'])} {kind}" for kind in ("forward", "backward")]
-        wrong = sum(facts[kind]["wrong"] for kind in ("forward", "backward"))
-        text = f"{console.count(len(found), 'finding')} ({console.count(wrong, 'wrong comparison')})" if found else "ok"
-        lines.append(f"OpAutoCompare: {text}; compared {', '.join(done)}")
-        skipped = {name: number for name, number in facts["skipped"].items() if number and name != "metadata"}
+        lines.append(f"OpAutoCompare: {self._format_outcome(facts)}")
+        skipped = {
+            name: number
+            for name, number in facts["skipped"].items()
+            if number and (name != "metadata" or self.ok is None)
+        }
         if skipped:
             words = ", ".join(f"{console.count(number)} {_SKIPS[name]}" for name, number in skipped.items())
             lines.append(f"OpAutoCompare: not compared: {words}")
@@ -108,6 +113,21 @@ class OpAutoCompare(Tool):
         if facts["csv"]:
             lines.append(f"OpAutoCompare: {console.count(facts['rows'], 'row')} in {results.shorten(facts['csv'])}")
         return "\n".join(lines)
+
+    def _format_outcome(self, facts: dict[str, Any]) -> str:
+        """`ok; compared 10 forward, 10 backward`, or why nothing was."""
+        if not _count(facts, "compared") and not facts["findings"]:
+            why = explain_nothing(self, self.counts())
+            return "nothing was compared: neither right nor wrong" + (f". {why}" if why else "")
+        done = [f"{console.count(facts[kind]['compared'])} {kind}" for kind in ("forward", "backward")]
+        wrong = console.count(_count(facts, "wrong"), "wrong comparison")
+        text = f"{console.count(len(facts['findings']), 'finding')} ({wrong})" if facts["findings"] else "ok"
+        return f"{text}; compared {', '.join(done)}"
+
+    def _tell_end(self, counts: dict[str, int]) -> None:
+        super()._tell_end(counts)
+        if self._console is not None:
+            self._console.show_outcome(f"OpAutoCompare: {self._format_outcome(self.describe())}")
 
     # ---- called by the engine
 
@@ -136,7 +156,12 @@ _SKIPS = {
     "share": "beyond the share of the running time",
     "random": "draw random numbers",
     "unable": "cannot be done by the CPU",
+    "metadata": "are questions about a tensor",
 }
+
+
+def _count(facts: dict[str, Any], what: str) -> int:
+    return facts["forward"][what] + facts["backward"][what]
 
 
 # ---- options

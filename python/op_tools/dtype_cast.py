@@ -93,7 +93,14 @@ class OpDtypeCast(Tool):
     def _apply(self, selection: Selection) -> None:
         self._maps = _read_maps(self._options)
         match = selection.match
-        selection.match = lambda name: is_cast(name) and match(name)
+
+        def match_cast(name: str) -> bool:
+            if is_cast(name):
+                return match(name)
+            selection.rejected.add(name)
+            return False
+
+        selection.match = match_cast
         super()._apply(selection)
 
     # ---- results

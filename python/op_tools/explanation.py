@@ -29,13 +29,22 @@ def explain(tool: Tool, counts: dict[str, int]) -> str:
     """`OpObserve: 1,103 calls seen, 1,090 observed; 13 on the CPU`."""
     title, verb = type(tool).__name__, tool.verb
     seen, applied = counts.get("seen", 0), counts.get("applied", 0)
-    first = tool._options.get_value("first")
-    parts = [
-        f"{count(counts[key])} {words.format(first=first)}" for key, words in _REASONS.items() if counts.get(key, 0) > 0
-    ]
+    parts = _list_reasons(tool, counts)
     if applied:
         return "; ".join([f"{title}: {count(seen, 'call')} seen, {count(applied)} {verb}", *parts])
     return f"{title}: nothing was {verb}. {_explain_nothing(tool, counts, parts)}"
+
+
+def explain_nothing(tool: Tool, counts: dict[str, int]) -> str:
+    """Why no call reached the tool; empty when one did."""
+    return "" if counts.get("applied", 0) else _explain_nothing(tool, counts, _list_reasons(tool, counts))
+
+
+def _list_reasons(tool: Tool, counts: dict[str, int]) -> list[str]:
+    first = tool._options.get_value("first")
+    return [
+        f"{count(counts[key])} {words.format(first=first)}" for key, words in _REASONS.items() if counts.get(key, 0) > 0
+    ]
 
 
 def _explain_nothing(tool: Tool, counts: dict[str, int], parts: list[str]) -> str:
@@ -63,23 +72,27 @@ def _explain_nothing(tool: Tool, counts: dict[str, int], parts: list[str]) -> st
     if counts.get("cpu", 0):
         hints.append("cpu=1 takes in calls that touch only the CPU")
     if counts.get("name", 0):
-        hints.append(_explain_names(tool))
+        hints += _explain_names(tool)
     for name in ("numel_min", "numel_max", "modules"):
         if _is_set(tool, name) and counts.get("module" if name == "modules" else "numel", 0):
             hints.append(f"{options[name].origin} is {options[name].text}")
     return "; ".join(hints)
 
 
-def _explain_names(tool: Tool) -> str:
+def _explain_names(tool: Tool) -> list[str]:
+    """The lists that were set, and those of the names that came which are nearest to what they want."""
     chosen, options = tool._selection, tool._options
     lists = [name for name in ("list", "disable_list", "include", "exclude") if _is_set(tool, name)]
     used = [f"{name} is {options[name].text!r}" for name in lists]
     if not chosen.names:
-        return f"the list is empty ({options['list'].origin}), which switches the tool off"
+        return [f"the list is empty ({options['list'].origin}), which switches the tool off"]
+    hints = [", ".join(used) if used else f"they are not among those that {type(tool).__name__} takes without a list"]
     wanted = chosen.include.text or chosen.names.text
     names = sorted(chosen.rejected)
     near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.3) or names[:3]
-    return f"{', '.join(used)}; names that came: {', '.join(near)}" + (" ..." if len(names) > len(near) else "")
+    if near:
+        hints.append(f"names that came: {', '.join(near)}" + (" ..." if len(names) > len(near) else ""))
+    return hints
 
 
 def _is_set(tool: Tool, name: str) -> bool:

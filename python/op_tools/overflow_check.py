@@ -17,14 +17,6 @@ from .tool import Tool
 
 FOLDER = "op_overflow_check_results"
 NAN, INF = 1, 2
-UNINITIALISED = {
-    *("torch.empty", "torch.empty_like", "torch.empty_strided", "torch.empty_permuted", "torch.Tensor.new_empty"),
-    *("torch.Tensor.new_empty_strided", "torch.Tensor.resize_", "torch.Tensor.resize_as_", "torch.Tensor.set_"),
-    *("torch.Tensor.new", "torch.Tensor.new_tensor_uninitialized"),
-    *("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"),
-    *("aten::resize_", "aten::set_", "aten::empty_permuted"),
-}
-"""Operators that hand out memory as it is: whatever is in it."""
 MASKS = {
     *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where", "index_fill"),
     *("index_fill_", "masked_scatter", "masked_scatter_", "fill_diagonal_", "__setitem__"),
@@ -36,9 +28,10 @@ SHOWN_TENSORS = 3
 class OpOverflowCheck(Tool):
     """Find the operator that makes the first NaN or Inf, forward or backward: one line per finding, not per call.
 
-    An operator is named when its result is not finite although its inputs were (producer); those that pass it on are
-    counted. Numbers given as arguments (a mask's -inf) and operators on `allow_list` are intended. `stop=True` raises
-    FloatingPointError at the first finding, `save=True` saves what the operator was given."""
+    An operator is named when its result is not finite although its inputs were (producer), or when it read memory that
+    nobody wrote; those that pass it on are counted. Numbers given as arguments (a mask's -inf) and operators on
+    `allow_list` are intended. `stop=True` raises FloatingPointError at the first finding, `save=True` saves what the
+    operator was given."""
 
     kind = "overflow"
     name = "overflow_check"
@@ -109,6 +102,9 @@ class OpOverflowCheck(Tool):
             )
         if facts["unchecked"]:
             lines.append(f"OpOverflowCheck: {console.count(facts['unchecked'], 'tensor')} could not be read")
+        if facts["unwritten_dropped"]:
+            buffers = console.count(facts["unwritten_dropped"], "uninitialised buffer")
+            lines.append(f"OpOverflowCheck: {buffers} more than are followed at once; what they hold counts as written")
         if facts["dropped"]:
             lines.append(f"OpOverflowCheck: {console.count(facts['dropped'], 'more finding')} than the table holds")
         return "\n".join(lines)
@@ -117,7 +113,7 @@ class OpOverflowCheck(Tool):
 
     def _allow(self, name: str) -> int:
         """Which of NaN and Inf an operator may make."""
-        if name in UNINITIALISED or (self._allowed is not None and self._allowed.match(name)):
+        if self._allowed is not None and self._allowed.match(name):
             return NAN | INF
         return INF if name.replace("::", ".").rpartition(".")[2] in MASKS else 0
 
@@ -188,10 +184,23 @@ def _format_made(finding: dict[str, Any]) -> str:
         "inputs finite": f"{inputs} finite",
         "NaN from Inf": f"{inputs} hold Inf but no NaN",
         "source not watched": f"{inputs} not finite, made by something that is not watched",
+        "uninitialised memory": _format_junk(finding),
     }.get(finding["reason"], finding["reason"])
     if finding["input_values"] == "unknown":
         reason = f"{inputs} that it overwrote were not seen before"
     return f"{what} ({reason})"
+
+
+def _format_junk(finding: dict[str, Any]) -> str:
+    """Which tensors nobody wrote: `in.0 is uninitialised memory: no watched operator wrote it`."""
+    unwritten = [tensor for tensor in finding["in"] + finding["out"] if tensor["written"] != "all"]
+    names = ", ".join(tensor["tensor"] for tensor in unwritten[:SHOWN_TENSORS])
+    names += f" and {len(unwritten) - SHOWN_TENSORS} more" if len(unwritten) > SHOWN_TENSORS else ""
+    part = any(tensor["written"] == "part" for tensor in unwritten)
+    verb = "are" if len(unwritten) > 1 else "is"
+    return (
+        f"{names or 'an input'} {verb} uninitialised memory{' in part' if part else ''}: no watched operator wrote it"
+    )
 
 
 def _format_tensor(tensor: dict[str, Any]) -> str:
@@ -230,6 +239,11 @@ def _advise(finding: dict[str, Any], saves: bool) -> str:
     name = finding["name"]
     if finding["reason"] == "source not watched":
         return "watch more (list, cpu=1, level=aten), or look at the data and the weights that were loaded"
+    if finding["reason"] == "uninitialised memory":
+        return (
+            "fill the buffer before it is read (torch.zeros in place of torch.empty); "
+            f'if a kernel outside of torch writes it: allow_list="{name}"'
+        )
     wishes = ["OpOverflowCheck(stop=True) raises there"]
     if not saves:
         wishes.append("OpOverflowCheck(save=True) saves what it was given")

@@ -100,7 +100,8 @@ def _count_wrong(tools: dict[type, Any]) -> int:
 
 
 def main(words: list[str] | None = None) -> int:
-    """0; 1 when --acc_check found wrong results; 2 for wrong use or no cases; 3 when cases could not be run."""
+    """0; 1 when --acc_check found wrong results; 2 for wrong use or no cases; 3 when cases could not be run, or
+    --acc_check could compare nothing."""
     try:
         options = make_parser().parse_args(words)
     except SystemExit as end:
@@ -138,7 +139,12 @@ def main(words: list[str] | None = None) -> int:
             close_tool(tool)
     if failed:
         _say(f"run_op_from_data: {failed} of {len(refs)} cases could not be run")
-    return 1 if _count_wrong(tools) else 3 if failed else 0
+    if _count_wrong(tools):
+        return 1
+    blind = any(getattr(tool, "ok", True) is None for tool in tools.values())
+    if blind and not failed:
+        _say("run_op_from_data: nothing was compared: neither right nor wrong")
+    return 3 if failed or blind else 0
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from op_tools.reader import load_item
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
 ADDRESS = 20067179823104
-HEADER = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info"
+HEADER = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info,verdict"
 DEVICE = "cuda"
 
 
@@ -356,6 +356,75 @@ def test_summary_and_table(capsys):
     with OpAutoCompare(save=False) as tool:
         torch.exp(x), torch.empty(3, device=DEVICE)
     assert "OpAutoCompare: ok; compared 1 forward, 0 backward" in capsys.readouterr().err
+
+
+# ---- nothing compared
+
+
+@pytest.mark.parametrize(
+    "run, options, why",
+    [
+        (lambda x: torch.empty_like(x), {}, ["not compared: 1 give memory as it is"]),
+        (lambda x: x.is_contiguous(), {}, ["neither right nor wrong"]),
+        (lambda x: None, {}, ["No operator was called between start() and stop()"]),
+        (
+            lambda x: x.add(1),
+            {"list": ".*sub.*"},
+            ["1 not on the lists", "list is '.*sub.*'", "names that came: torch.Tensor.add"],
+        ),
+        (lambda x: x.add(1), {"numel_min": 1000}, ["1 outside the limits of numel", "numel_min"]),
+    ],
+)
+def test_nothing_compared_is_not_ok(run, options, why):
+    x = torch.ones(3, device="cuda")
+    tool = OpAutoCompare(**options)
+    assert tool.ok is None
+    with tool:
+        run(x)
+    assert tool.ok is None
+    text = tool.summary()
+    assert "nothing was compared: neither right nor wrong" in text and "ok;" not in text
+    for part in why:
+        assert part in text
+
+
+def test_ok_has_three_values():
+    x = torch.ones(3, device="cuda")
+    with OpAutoCompare() as tool:
+        x.add(1)
+    assert tool.ok is True and "ok; compared 1 forward" in tool.summary()
+    with ditorch.fault("value:add,scale=0.1"), OpAutoCompare(save=False) as tool:
+        x.add(1)
+    assert tool.ok is False
+
+
+# ---- the column of verdicts
+
+
+def test_every_row_says_what_was_decided():
+    """Close by the tolerances and wrong are different questions."""
+    x = torch.full((4, 4), 0.5, device="cuda")
+    with ditorch.fault("value:exp,scale=0.000001"), OpAutoCompare(save=False, console="off"):
+        torch.exp(x), torch.sin(x)
+    (path,) = glob.glob("op_tools_results/op_autocompare_result/*.csv")
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = {row["name"].strip(): (row["allclose"], row["verdict"]) for row in csv.DictReader(file)}
+    assert rows["torch.exp output"] == ("True", "wrong")
+    assert rows["torch.sin output"] == ("True", "right")
+
+
+@pytest.mark.parametrize(
+    "run, wanted",
+    [
+        (lambda x: torch.exp(x), "OpAutoCompare: ok; compared 1 forward, 0 backward"),
+        (lambda x: None, "OpAutoCompare: nothing was compared: neither right nor wrong"),
+    ],
+)
+def test_the_full_console_ends_with_the_outcome(run, wanted, capsys):
+    x = torch.ones(3, device="cuda")
+    with OpAutoCompare(console="full"):
+        run(x)
+    assert capsys.readouterr().out.rstrip().splitlines()[-1].startswith(wanted)
 
 
 if __name__ == "__main__":

@@ -242,6 +242,17 @@ def test_configuration_and_summary_are_in_the_log(x):
     assert events == [("start", "first=3"), ("summary", "OpObserve: 1 call seen, 1 observed"), ("stop", "")]
 
 
+def test_the_line_about_nothing_has_no_holes(x, capfd):
+    """A tool with a choice of its own, and no list set."""
+    with op_tools.OpDtypeCast():
+        x.view(-1)
+        x.reshape(-1)
+    line = next(line for line in capfd.readouterr().err.splitlines() if "nothing was" in line)
+    parts = [part.strip() for part in line.partition(". ")[2].split(";")]
+    assert all(parts) and not line.rstrip().endswith(":")
+    assert "names that came: torch.Tensor.reshape, torch.Tensor.view" in parts[-1]
+
+
 @pytest.mark.parametrize(
     ("options", "parts"),
     [

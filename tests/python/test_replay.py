@@ -721,6 +721,25 @@ def test_long_tables_show_failures_first():
     assert report.get_exit_status(entries) == 1 and report.summarise(entries)["wrong"] == 2
 
 
+@pytest.mark.parametrize(
+    "verdicts, wanted",
+    [
+        (["skip", "skip"], 3),
+        (["skip", "pass"], 0),
+        (["skip", "wrong"], 1),
+        ([None, None], 0),
+        (["skip", None], 0),
+        ([], 0),
+    ],
+)
+def test_nothing_compared_has_an_exit_status_of_its_own(verdicts, wanted):
+    entries = []
+    for verdict in verdicts:
+        accuracy = [{"against": "fp64", "verdict": verdict, "values": []}] if verdict else None
+        entries.append({"name": "x", "results": {"cuda": {"error": None, "accuracy": accuracy}}})
+    assert replay_report.get_exit_status(entries) == wanted
+
+
 def test_times_are_taken_by_one_worker_alone(captured):
     options = command.parse([str(captured["files"]), "--jobs", "3"])
     batch = command.Batch(options, command.choose_cases(options), None, {})

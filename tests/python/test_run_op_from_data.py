@@ -119,6 +119,18 @@ def test_acc_check_finds_a_broken_operator(captured, capsys):
     }
 
 
+def test_acc_check_that_compares_nothing_is_not_right(tmp_path, capsys):
+    with OpCapture(results=str(tmp_path / "c"), console="off", log=False):
+        torch.empty_like(torch.ones(3, device="cuda"))
+    words = [str(tmp_path / "c"), "--run_times", "1", "--role", "all"]
+    refs = [ref for ref in find_cases(tmp_path / "c") if ref.operator == "torch.empty_like"]
+    assert main([refs[0].path, "--run_times", "1"]) == 0, "nobody asked for a comparison"
+    capsys.readouterr()
+    assert main([refs[0].path, "--run_times", "1", "--acc_check"]) == 3
+    assert "run_op_from_data: nothing was compared: neither right nor wrong" in capsys.readouterr().err
+    assert main([*words, "--acc_check"]) == 0, "torch.ones was compared"
+
+
 def test_r1_a_broken_case_is_one_line_and_the_others_run(captured, tmp_path, capsys):
     folder = tmp_path / "copy"
     shutil.copytree(captured, folder)

@@ -189,7 +189,7 @@ static int text_compare(const void *key, const void *entry) {
 #define HAS(list, word) (bsearch(word, list, sizeof list / sizeof *list, sizeof *list, text_compare) != NULL)
 
 // The word that tells: "view" of torch.Tensor.view, aten::view and aten.view.default (torch.ops.aten.view.default).
-static const char *word_find(const char *name, char *buffer, size_t size) {
+const char *engine_class_find_word(const char *name, char *buffer, size_t size) {
   if (strncmp(name, "aten.", 5) == 0) {
     size_t length = strcspn(name + 5, ".");
     if (length < size) {
@@ -203,7 +203,7 @@ static const char *word_find(const char *name, char *buffer, size_t size) {
 
 unsigned engine_class_find(const char *name) {
   char buffer[64];
-  const char *word = word_find(name, buffer, sizeof buffer);
+  const char *word = engine_class_find_word(name, buffer, sizeof buffer);
   unsigned flags = HAS(views, word) ? ENGINE_OP_VIEW : 0;
   flags |= HAS(transfers, word) ? ENGINE_OP_TRANSFER : 0;
   flags |= HAS(uninitialised, word) ? ENGINE_OP_UNINITIALISED : 0;

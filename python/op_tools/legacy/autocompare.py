@@ -71,6 +71,10 @@ class CompareConsole(Console):
         told = f"op autocompare result saved to {results.shorten(path)}\n" if path else ""
         self._put(f"{table(rows)}\n{told}")
 
+    def show_outcome(self, text: str) -> None:
+        """The verdict of the whole run."""
+        self._put(f"{text}\n")
+
     def _tell_saved(self, folder: str | None, names: tuple[str, ...]) -> str:
         """One line per file, when it is new."""
         text = ""

@@ -46,11 +46,13 @@ def _forward_table(event: dict) -> str:
 
 def tensor_features(tensor: torch.Tensor) -> dict[str, Any]:
     """inf_or_nan, min, max, mean, std, norm of the values in float32 (float64 in its own precision, complex numbers by
-    magnitude); an empty tensor has only a norm, one without memory nothing."""
-    if not is_readable(tensor):
+    magnitude); a nested tensor those of all its parts. An empty tensor has only a norm, one without memory nothing, nor
+    has one of torch.func whose values may not be looked at (vmap)."""
+    if not is_readable(tensor) or torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return {"inf_or_nan": False}
     with torch.no_grad():
         values = tensor.detach()
+        values = values.values() if values.is_nested else values
         values = (values.to_dense() if values.layout != torch.strided else values).cpu()
         features = {"inf_or_nan": is_inf_or_nan(values)}
         values = values.abs() if values.is_complex() else values

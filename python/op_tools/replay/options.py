@@ -16,7 +16,7 @@ WORDS = ("cpu", "fp64", "stored")
 _DEVICE = re.compile(r"[a-z_]+(:\d+)?")
 EPILOG = """\
 exit status: 0 everything right; 1 wrong results; 2 wrong use, or no case found; 3 cases that could not be run (and none
-wrong). What --allow-failed names does not count.
+wrong), or nothing could be compared. What --allow-failed names does not count.
 """
 
 

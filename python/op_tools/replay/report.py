@@ -202,11 +202,12 @@ def summarise(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def get_exit_status(entries: Sequence[dict[str, Any]]) -> int:
-    """0: nothing failed that was not allowed to; 1: wrong results; 3: cases that could not be run."""
+    """0: nothing failed that was not allowed to; 1: wrong results; 3: cases that could not be run, or no result of any
+    case could be compared."""
     statuses = {
         get_status(result) for entry in entries if not entry.get("allowed") for result in entry["results"].values()
     }
-    return 1 if "wrong" in statuses else 3 if "error" in statuses else 0
+    return 1 if "wrong" in statuses else 3 if "error" in statuses or statuses == {"skip"} else 0
 
 
 # ---- files

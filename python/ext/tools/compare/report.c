@@ -101,6 +101,7 @@ static void row_set(struct compare_row *row, const struct compare_event *event, 
       .what = (uint8_t)what,
       .index = index,
       .close = judgement->close,
+      .verdict = (uint8_t)judgement->verdict,
       .cosine = judgement->cosine,
       .max_abs_diff = judgement->max_abs_diff,
       .max_relative_diff = judgement->max_relative_diff,
@@ -199,7 +200,9 @@ static void row_write(FILE *file, const struct compare_row *row) {
   fputc(',', file);
   fputs(tolerance_print(row->rtol), file);
   fputc(',', file);
-  field_write(file, row->info ? row->info : "", "\r\n");
+  field_write(file, row->info ? row->info : "", ",");
+  fputs(verdicts[row->verdict], file);
+  fputs("\r\n", file);
 }
 
 static int folder_make(char *path) {
@@ -240,7 +243,7 @@ static const char *csv_path(struct compare_state *state) {
 
 static bool csv_append(struct compare_state *state, const char *path) {
   static const char header[] =
-      "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info\r\n";
+      "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info,verdict\r\n";
   FILE *file = fopen(path, "ab");
   if (!file && folder_make(state->csv) == 0) {
     file = fopen(path, "ab");
@@ -273,10 +276,10 @@ static PyObject *row_describe(const struct compare_row *row) {
   for (int i = 0; i < 4; i++) {
     number_print(numbers[i], values[i], 10);
   }
-  return Py_BuildValue("{s:K,s:s,s:O,s:s,s:s,s:s,s:s,s:s,s:s}", "forward_id", (unsigned long long)row->id, "name", name,
-                       "allclose", row->close ? Py_True : Py_False, "cosine_similarity", cosine, "max_abs_diff",
+  return Py_BuildValue("{s:K,s:s,s:O,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "forward_id", (unsigned long long)row->id, "name",
+                       name, "allclose", row->close ? Py_True : Py_False, "cosine_similarity", cosine, "max_abs_diff",
                        numbers[0], "max_relative_diff", numbers[1], "atol", numbers[2], "rtol", numbers[3],
-                       "error_info", row->info ? row->info : "");
+                       "error_info", row->info ? row->info : "", "verdict", verdicts[row->verdict]);
 }
 
 PyObject *compare_rows_describe(const struct compare_row *rows, int64_t count) {

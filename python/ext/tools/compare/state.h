@@ -44,9 +44,10 @@ struct compare_op {
 struct compare_row {
   const struct engine_op *op;
   uint64_t id;
-  uint8_t what;   ///< enum compare_what
-  int32_t index;  ///< -1: the only one
-  bool close;
+  uint8_t what;     ///< enum compare_what
+  int32_t index;    ///< -1: the only one
+  bool close;       ///< by the tolerances
+  uint8_t verdict;  ///< enum compare_verdict: what decides
   double cosine, max_abs_diff, max_relative_diff, atol, rtol;
   char *info;  ///< owned (PyMem); NULL for none
 };

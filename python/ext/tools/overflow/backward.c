@@ -36,17 +36,23 @@ void overflow_release(struct engine_tool *tool, void *data) {
 
 // ---- reading
 
-static uint8_t gradients_scan(struct overflow_state *state, PyObject *const *gradients, int count) {
-  uint8_t flags = 0;
+static uint8_t gradient_get_coverage(struct overflow_state *state, const struct engine_tensor *tensor) {
+  return state->unwritten.count ? overflow_unwritten_get(&state->unwritten, tensor) : OVERFLOW_WRITTEN;
+}
+
+static void gradients_scan(struct overflow_state *state, PyObject *const *gradients, int count, bool output,
+                           struct overflow_event *event) {
   for (int i = 0; i < count; i++) {
     struct engine_tensor tensor;
     if (gradients[i] && engine_is_tensor(gradients[i])) {
       engine_tensor_read(gradients[i], &tensor);
-      flags |= overflow_tensor_scan(state, &tensor);
+      uint8_t flags = overflow_tensor_scan(state, &tensor);
+      if (flags) {
+        overflow_event_add(event, output, flags, gradient_get_coverage(state, &tensor));
+      }
       engine_tensor_reset(&tensor);
     }
   }
-  return flags;
 }
 
 /// For backward_fill.
@@ -62,7 +68,8 @@ static int gradients_fill(struct fill *fill, PyObject *const *gradients, int cou
     struct engine_tensor tensor;
     if (gradients[i] && engine_is_tensor(gradients[i])) {
       engine_tensor_read(gradients[i], &tensor);
-      overflow_tensor_fill(fill->state, &out[filled++], &tensor, role, i);
+      overflow_tensor_fill(fill->state, &out[filled], &tensor, role, i);
+      out[filled++].meta.coverage = gradient_get_coverage(fill->state, &tensor);
       engine_tensor_reset(&tensor);
     }
   }
@@ -103,15 +110,14 @@ static void backward_event_set(struct overflow_event *event, const struct engine
 static int backward_check_now(struct engine_tool *tool, const struct engine_backward *backward) {
   struct overflow_state *state = tool->state;
   const struct overflow_kept *kept = backward->data;
-  uint8_t flags = gradients_scan(state, backward->grad_inputs, backward->grad_input_count);
-  if (!(flags & OVERFLOW_BAD)) {
+  struct overflow_event event;
+  backward_event_set(&event, backward);
+  gradients_scan(state, backward->grad_inputs, backward->grad_input_count, true, &event);
+  if (!(event.out_flags & OVERFLOW_BAD)) {
     return 0;
   }
-  struct overflow_event event;
   struct fill fill = {.state = state, .backward = backward};
-  backward_event_set(&event, backward);
-  event.out_flags = flags;
-  event.in_flags = gradients_scan(state, backward->grad_outputs, backward->grad_output_count);
+  gradients_scan(state, backward->grad_outputs, backward->grad_output_count, false, &event);
   event.forward_flags = kept ? kept->flags : 0;
   event.fill = backward_fill;
   event.source = &fill;
@@ -140,6 +146,7 @@ static void gradients_add(struct overflow_state *state, struct overflow_pending 
     if (gradients[i] && engine_is_tensor(gradients[i])) {
       engine_tensor_read(gradients[i], &tensor[read]);
       overflow_pending_add(state, pending, &launch, &tensor[read], role, i);
+      overflow_pending_mark_last(pending, gradient_get_coverage(state, &tensor[read]));
       read++;
     }
     if (read && (read == DIT_HELPER_BATCH || i == count - 1)) {

@@ -6,7 +6,7 @@
 // into one batch per call instead (overflow/device.c), because nobody waits for the flags.
 #include <math.h>
 
-#include "tools/overflow/overflow.h"
+#include "tools/overflow/parts.h"
 
 // engine_call.data between before, after and keep on host memory: facts in the pointer's own bits.
 enum note {
@@ -16,123 +16,6 @@ enum note {
   NOTE_KNOWN = 32,        // inputs were read after the call too ...
   NOTE_FLAGS_SHIFT = 6,   // ... and this is what was found in inputs and outputs
 };
-
-// ---- one call, taken apart
-
-/// A call and what is known of its arguments.
-struct parts {
-  const struct engine_call *call;
-  const struct overflow_op *info;
-  int out_top;  // index of the top-level argument "out", -1 when there is none
-};
-
-/// How a leaf of the arguments takes part.
-enum part {
-  PART_NONE,     // not a tensor
-  PART_INPUT,    // read, not written
-  PART_CHANGED,  // read and written
-  PART_TARGET,   // only written: out=
-};
-
-static void parts_set(struct parts *parts, const struct engine_call *call, const struct overflow_op *info) {
-  *parts = (struct parts){.call = call, .info = info, .out_top = -1};
-  if (!call->kwargs || !PyDict_GET_SIZE(call->kwargs)) {
-    return;
-  }
-  Py_ssize_t at = 0;
-  PyObject *key, *value;
-  int top = (int)PyTuple_GET_SIZE(call->args);
-  while (PyDict_Next(call->kwargs, &at, &key, &value)) {
-    if (PyUnicode_CompareWithASCIIString(key, "out") == 0) {
-      parts->out_top = value == Py_None ? -1 : top;
-      return;
-    }
-    top++;
-  }
-}
-
-static bool kwargs_say_inplace(const struct engine_call *call) {
-  PyObject *value =
-      call->kwargs && PyDict_GET_SIZE(call->kwargs) ? PyDict_GetItemString(call->kwargs, "inplace") : NULL;
-  return value == Py_True;
-}
-
-static enum part part_get(const struct parts *parts, const struct engine_leaf *leaf) {
-  const struct engine_call *call = parts->call;
-  if (leaf->tensor < 0) {
-    return PART_NONE;
-  }
-  if (leaf->top == parts->out_top) {
-    return PART_TARGET;
-  }
-  bool versioned = leaf->tensor < 64 && call->in.tensor[leaf->tensor].version >= 0;
-  bool changed = versioned ? call->changed >> leaf->tensor & 1 : parts->info->inplace && leaf->top == 0;
-  return changed ? PART_CHANGED : PART_INPUT;
-}
-
-// An input that is also a result, or came earlier among the arguments, is looked at once.
-static bool input_is_seen(const struct engine_call *call, int input) {
-  PyObject *py_tensor = call->in.tensor[input].py_tensor;
-  for (int i = 0; i < call->out.tensor_count; i++) {
-    if (call->out.tensor[i].py_tensor == py_tensor) {
-      return true;
-    }
-  }
-  for (int i = 0; i < input && i < 64; i++) {
-    if (call->in.tensor[i].py_tensor == py_tensor) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// A result that shows an untouched input's memory, with the same type, from the same address, and not more of it.
-static bool result_is_old(const struct parts *parts, int index) {
-  const struct engine_call *call = parts->call;
-  const struct engine_tensor *result = &call->out.tensor[index];
-  for (int i = 0; i < call->in.leaf_count; i++) {
-    const struct engine_leaf *leaf = &call->in.leaf[i];
-    if (leaf->tensor < 0 || call->in.tensor[leaf->tensor].data != result->data || !result->data) {
-      continue;
-    }
-    const struct engine_tensor *input = &call->in.tensor[leaf->tensor];
-    if (input->dtype == result->dtype && result->numel <= input->numel && result->place == input->place &&
-        part_get(parts, leaf) == PART_INPUT) {
-      return true;
-    }
-  }
-  return false;
-}
-
-/// Called for each tensor that the call wrote.
-typedef void (*written_visit)(void *context, const struct engine_tensor *tensor, enum overflow_role role, int index);
-
-static void parts_visit_written(const struct parts *parts, written_visit visit, void *context) {
-  const struct engine_call *call = parts->call;
-  for (int i = 0; i < call->out.tensor_count; i++) {
-    if (!result_is_old(parts, i)) {
-      visit(context, &call->out.tensor[i], OVERFLOW_OUT, i);
-    }
-  }
-  if (!call->changed && !parts->info->inplace) {
-    return;
-  }
-  for (int i = 0; i < call->in.leaf_count; i++) {
-    const struct engine_leaf *leaf = &call->in.leaf[i];
-    if (part_get(parts, leaf) == PART_CHANGED && !input_is_seen(call, leaf->tensor)) {
-      visit(context, &call->in.tensor[leaf->tensor], OVERFLOW_IN_AFTER, leaf->tensor);
-    }
-  }
-}
-
-static bool parts_have_changed(const struct parts *parts) {
-  for (int i = 0; i < parts->call->in.leaf_count; i++) {
-    if (part_get(parts, &parts->call->in.leaf[i]) == PART_CHANGED) {
-      return true;
-    }
-  }
-  return false;
-}
 
 static uint8_t number_scan(PyObject *value) {
   double number = PyFloat_Check(value) ? PyFloat_AS_DOUBLE(value) : 0;
@@ -161,29 +44,27 @@ static void scan_visit(void *context, const struct engine_tensor *tensor, enum o
   scan->flags |= overflow_tensor_scan(scan->state, tensor);
 }
 
-// Flags of what went in; what was overwritten is known from before the call, or not at all.
-static uint8_t parts_scan_inputs(struct overflow_state *state, const struct parts *parts, uintptr_t note) {
+// What went in; what was overwritten is known from before the call, or not at all.
+static void parts_scan_inputs(const struct overflow_parts *parts, uintptr_t note, struct overflow_event *event) {
   const struct engine_call *call = parts->call;
-  uint8_t flags = 0;
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    switch (part_get(parts, leaf)) {
-      case PART_INPUT:
-        flags |= overflow_tensor_scan(state, &call->in.tensor[leaf->tensor]);
-        break;
-      case PART_CHANGED:
-        flags |= note & NOTE_BEFORE ? (uint8_t)(note >> NOTE_BEFORE_SHIFT & 7) : OVERFLOW_UNKNOWN;
-        break;
-      default:
-        break;
+    enum overflow_part part = overflow_part_get(parts, leaf);
+    uint8_t flags = 0;
+    if (part == OVERFLOW_PART_INPUT) {
+      flags = overflow_tensor_scan(parts->state, &call->in.tensor[leaf->tensor]);
+    } else if (part == OVERFLOW_PART_CHANGED) {
+      flags = note & NOTE_BEFORE ? (uint8_t)(note >> NOTE_BEFORE_SHIFT & 7) : OVERFLOW_UNKNOWN;
+    }
+    if (flags) {
+      overflow_event_add(event, false, flags, overflow_parts_get_coverage(parts, leaf));
     }
   }
-  return flags;
 }
 
 struct fill {
   struct overflow_state *state;
-  const struct parts *parts;
+  const struct overflow_parts *parts;
   uint8_t before_flags;
   struct overflow_event *event;
 };
@@ -205,17 +86,18 @@ static void call_fill(struct overflow_event *event) {
   }
   for (int i = 0; i < call->in.leaf_count && event->in_count < OVERFLOW_TENSORS; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    enum part part = part_get(fill->parts, leaf);
-    if (part == PART_INPUT || part == PART_CHANGED) {
+    enum overflow_part part = overflow_part_get(fill->parts, leaf);
+    if (part == OVERFLOW_PART_INPUT || part == OVERFLOW_PART_CHANGED) {
       struct overflow_tensor *tensor = &event->tensor[event->in_count++];
-      bool changed = part == PART_CHANGED;
+      bool changed = part == OVERFLOW_PART_CHANGED;
       overflow_tensor_fill(fill->state, tensor, &call->in.tensor[leaf->tensor],
                            changed ? OVERFLOW_IN_BEFORE : OVERFLOW_IN, leaf->tensor);
       tensor->meta.flags = changed ? fill->before_flags : tensor->meta.flags;
+      tensor->meta.coverage = overflow_parts_get_coverage(fill->parts, leaf);
     }
   }
   fill->event = event;
-  parts_visit_written(fill->parts, fill_visit, fill);
+  overflow_parts_visit_written(fill->parts, fill_visit, fill);
 }
 
 static void call_event_set(struct overflow_event *event, const struct engine_call *call) {
@@ -232,18 +114,19 @@ static void call_event_set(struct overflow_event *event, const struct engine_cal
                                    .result = call->result};
 }
 
-int overflow_call_check_now(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info) {
+int overflow_call_check_now(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info,
+                            const struct overflow_look *look) {
   struct overflow_state *state = tool->state;
   uintptr_t note = (uintptr_t)call->data[tool->slot] | NOTE_TAG;
   struct scan scan = {.state = state};
-  struct parts parts;
-  parts_set(&parts, call, info);
-  parts_visit_written(&parts, scan_visit, &scan);
+  struct overflow_parts parts;
+  overflow_parts_set(&parts, state, call, info, look);
+  overflow_parts_visit_written(&parts, scan_visit, &scan);
   if (scan.flags & OVERFLOW_BAD) {
     struct overflow_event event;
     call_event_set(&event, call);
     event.out_flags = scan.flags;
-    event.in_flags = parts_scan_inputs(state, &parts, note);
+    parts_scan_inputs(&parts, note, &event);
     struct fill fill = {
         .state = state,
         .parts = &parts,
@@ -255,9 +138,9 @@ int overflow_call_check_now(struct engine_tool *tool, struct engine_call *call, 
     if (status < 0) {
       return status;
     }
-    note |= NOTE_KNOWN | (uintptr_t)(event.in_flags | event.out_flags) << NOTE_FLAGS_SHIFT;
+    note |= NOTE_KNOWN | (uintptr_t)(event.in_flags | event.junk_flags | event.out_flags) << NOTE_FLAGS_SHIFT;
   }
-  if (call->changed && !(note & NOTE_BEFORE) && parts_have_changed(&parts)) {
+  if (call->changed && !(note & NOTE_BEFORE) && overflow_parts_have_changed(&parts)) {
     info->mutates = true;  // its name does not say that it overwrites: look before it runs, from now on
   }
   call->data[tool->slot] = (void *)note;
@@ -289,7 +172,8 @@ static struct overflow_pending *call_pending_create(struct engine_tool *tool, co
 }
 
 int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info,
-                              struct overflow_batch *batch, const struct tools_site *site) {
+                              struct overflow_batch *batch, const struct tools_site *site,
+                              const struct overflow_look *look) {
   struct overflow_state *state = tool->state;
   struct overflow_pending *pending = call->data[tool->slot];
   bool before = pending != NULL;
@@ -298,23 +182,27 @@ int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call
     return PyErr_Occurred() ? -1 : 0;
   }
   pending = overflow_pending_grow(pending, call_get_capacity(call));
-  struct parts parts;
+  struct overflow_parts parts;
   struct add add;
   add.state = state;
   add.pending = pending;
   add.launch.count = 0;
-  parts_set(&parts, call, info);
+  overflow_parts_set(&parts, state, call, info, look);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
-    enum part part = part_get(&parts, leaf);
-    if (part == PART_INPUT) {
+    enum overflow_part part = overflow_part_get(&parts, leaf);
+    if (part == OVERFLOW_PART_INPUT) {
       add_visit(&add, &call->in.tensor[leaf->tensor], OVERFLOW_IN, leaf->tensor);
-    } else if (part == PART_CHANGED && !before) {
+    } else if (part == OVERFLOW_PART_CHANGED && !before) {
       info->mutates = true;
       overflow_pending_add_unknown(pending, &call->in.tensor[leaf->tensor], OVERFLOW_IN_BEFORE, leaf->tensor);
     }
+    uint8_t coverage = overflow_parts_get_coverage(&parts, leaf);
+    if (coverage != OVERFLOW_WRITTEN) {
+      overflow_pending_mark(pending, leaf->tensor, coverage);
+    }
   }
-  parts_visit_written(&parts, add_visit, &add);
+  overflow_parts_visit_written(&parts, add_visit, &add);
   overflow_pending_launch(state, pending, &add.launch);
   struct overflow_event *event = overflow_pending_get_event(pending), facts;
   call_event_set(&facts, call);
@@ -340,8 +228,14 @@ bool overflow_call_is_noted(const struct engine_tool *tool, const struct engine_
 
 // ---- before the call
 
+static bool kwargs_say_inplace(const struct engine_call *call) {
+  PyObject *value =
+      call->kwargs && PyDict_GET_SIZE(call->kwargs) ? PyDict_GetItemString(call->kwargs, "inplace") : NULL;
+  return value == Py_True;
+}
+
 static bool call_may_change(const struct engine_call *call, const struct overflow_op *info) {
-  return info->inplace || info->mutates || kwargs_say_inplace(call);
+  return info->effect != OVERFLOW_FILLS && (info->inplace || info->mutates || kwargs_say_inplace(call));
 }
 
 int overflow_call_before(struct engine_tool *tool, struct engine_call *call) {
@@ -349,6 +243,10 @@ int overflow_call_before(struct engine_tool *tool, struct engine_call *call) {
   struct overflow_op *info = overflow_op_find(state, call->op);
   call->data[tool->slot] = NULL;
   if (!info || info->scaler || !call_may_change(call, info)) {
+    return 0;
+  }
+  if (overflow_effect_is_followed(info->effect)) {
+    overflow_follow_begin(tool, call, info);
     return 0;
   }
   struct tools_site site;
@@ -360,10 +258,10 @@ int overflow_call_before(struct engine_tool *tool, struct engine_call *call) {
   }
   tools_site_settle(&site);
   uint8_t flags = 0;
-  struct parts parts;
+  struct overflow_parts parts;
   struct overflow_launch launch;
   launch.count = 0;
-  parts_set(&parts, call, info);
+  overflow_parts_set(&parts, state, call, info, NULL);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
     if (leaf->tensor < 0 || leaf->top == parts.out_top || (leaf->top != 0 && !info->mutates)) {
@@ -393,10 +291,12 @@ uint8_t overflow_call_get_flags(struct engine_tool *tool, struct engine_call *ca
   if (note & NOTE_KNOWN) {
     return (uint8_t)(note >> NOTE_FLAGS_SHIFT & 7);
   }
-  struct parts parts;
+  struct overflow_parts parts;
   if (!info) {
     return 0;
   }
-  parts_set(&parts, call, info);
-  return parts_scan_inputs(state, &parts, note);
+  overflow_parts_set(&parts, state, call, info, NULL);
+  struct overflow_event event = {.in_flags = 0};
+  parts_scan_inputs(&parts, note, &event);
+  return event.in_flags;
 }

@@ -113,7 +113,7 @@ void overflow_pending_destroy(struct overflow_state *state, struct overflow_pend
   state->latest = state->latest == pending ? NULL : state->latest;
   if (state->recent == pending) {
     state->recent = NULL;
-    state->recent_flags = pending->event.in_flags | pending->event.out_flags;
+    state->recent_flags = pending->event.in_flags | pending->event.junk_flags | pending->event.out_flags;
   }
   overflow_kept_release(pending->kept);
   PyMem_Free(pending);
@@ -210,6 +210,21 @@ void overflow_pending_add_unknown(struct overflow_pending *pending, const struct
   }
 }
 
+void overflow_pending_mark(struct overflow_pending *pending, int index, uint8_t coverage) {
+  for (int i = 0; i < pending->count; i++) {
+    struct overflow_meta *meta = &pending->tensor[i];
+    if (meta->index == index && !is_output(meta)) {
+      meta->coverage = coverage;
+    }
+  }
+}
+
+void overflow_pending_mark_last(struct overflow_pending *pending, uint8_t coverage) {
+  if (pending->count) {
+    pending->tensor[pending->count - 1].coverage = coverage;
+  }
+}
+
 void overflow_pending_add(struct overflow_state *state, struct overflow_pending *pending,
                           struct overflow_launch *launch, const struct engine_tensor *tensor, enum overflow_role role,
                           int index) {
@@ -293,7 +308,7 @@ static void event_take_tensors(struct overflow_pending *pending, const void *val
   for (int pass = 0; tensors && pass < 2; pass++) {
     for (int i = 0; i < pending->count; i++) {
       const struct overflow_meta *meta = &pending->tensor[i];
-      if (is_output(meta) != (pass == 1)) {
+      if (is_output(meta) != (pass == 1) || meta->coverage == OVERFLOW_UNREAD) {
         continue;
       }
       struct overflow_tensor *tensor = &tensors[at++];
@@ -305,6 +320,7 @@ static void event_take_tensors(struct overflow_pending *pending, const void *val
     }
   }
   pending->event.tensor = tensors;
+  pending->event.in_count = at - pending->event.out_count;
 }
 
 static int pending_resolve(struct engine_tool *tool, struct overflow_pending *pending, const void *values, int first) {
@@ -317,12 +333,12 @@ static int pending_resolve(struct engine_tool *tool, struct overflow_pending *pe
   for (int i = 0; i < pending->count; i++) {
     struct overflow_meta *tensor = &pending->tensor[i];
     tensor_resolve(pending->batch, tensor, values, first);
-    *(is_output(tensor) ? &event->out_flags : &event->in_flags) |= tensor->flags;
+    overflow_event_add(event, is_output(tensor), tensor->flags, tensor->coverage);
   }
   if (event->kind == OVERFLOW_BACKWARD) {
     event->forward_flags = pending->kept ? pending->kept->flags : 0;
   } else if (pending->kept) {
-    pending->kept->flags = event->in_flags | event->out_flags;
+    pending->kept->flags = event->in_flags | event->junk_flags | event->out_flags;
   }
   int status = 0;
   if (event->out_flags & OVERFLOW_BAD) {

@@ -24,8 +24,9 @@ struct overflow_finding {
 };
 
 static const char *const verdicts[] = {"producer", "propagator", "allowed"};
-static const char *const reasons[] = {"inputs finite", "NaN from Inf", "passed on", "source not watched",
-                                      "constant",      "allow list",   "mask",      "gradient scaler"};
+static const char *const reasons[] = {
+    "inputs finite", "NaN from Inf", "uninitialised memory", "passed on",           "source not watched", "constant",
+    "allow list",    "mask",         "gradient scaler",      "uninitialised memory"};
 static const char *const roles[] = {"in", "in", "out", "in"};
 
 // ---- operators
@@ -60,6 +61,7 @@ struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine
     info->op = op;
     info->inplace = op->flags & ENGINE_OP_INPLACE || name_is_inplace(op->name);
     info->scaler = strstr(op->name, "_amp_foreach_non_finite_check_and_unscale_") != NULL;
+    info->effect = overflow_effect_find(op);
     info->next = *bucket;
     *bucket = info;
   }
@@ -98,6 +100,7 @@ void overflow_meta_set(struct overflow_meta *out, const struct engine_tensor *te
   out->index = (int16_t)(index > INT16_MAX ? INT16_MAX : index);
   out->role = (uint8_t)role;
   out->flags = 0;
+  out->coverage = OVERFLOW_WRITTEN;
   out->slot = -1;
   out->ndim = tensor->flags & ENGINE_TENSOR_STRIDED ? tensor->ndim : 0;
   for (int d = 0; d < out->ndim && d < OVERFLOW_DIMS; d++) {
@@ -131,6 +134,9 @@ static enum overflow_reason backward_decide(const struct overflow_state *state, 
   if (event->in_flags & OVERFLOW_BAD || event->forward_flags & DIT_NONFINITE_NAN) {
     return OVERFLOW_PASSED;
   }
+  if (event->junk_flags) {
+    return OVERFLOW_JUNK;
+  }
   if (event->forward_flags & DIT_NONFINITE_INF) {
     return state->inf_step == event->step ? OVERFLOW_PASSED : OVERFLOW_FROM_INF;
   }
@@ -144,6 +150,9 @@ static enum overflow_reason forward_decide(const struct overflow_state *state, s
   }
   if (constant & DIT_NONFINITE_NAN) {
     return OVERFLOW_CONSTANT;
+  }
+  if (event->junk_flags) {
+    return OVERFLOW_JUNK;
   }
   if (!((in | constant) & DIT_NONFINITE_INF)) {
     return OVERFLOW_NEW;
@@ -159,6 +168,7 @@ static enum overflow_verdict reason_get_verdict(enum overflow_reason reason) {
   switch (reason) {
     case OVERFLOW_NEW:
     case OVERFLOW_FROM_INF:
+    case OVERFLOW_JUNK:
       return OVERFLOW_PRODUCER;
     case OVERFLOW_PASSED:
     case OVERFLOW_ORPHAN:
@@ -168,9 +178,22 @@ static enum overflow_verdict reason_get_verdict(enum overflow_reason reason) {
   }
 }
 
+// Whoever only copies memory that nobody wrote, or writes a part of it, did not use it.
+static enum overflow_reason junk_decide(struct overflow_state *state, const struct overflow_event *event) {
+  const struct overflow_op *info = overflow_op_find(state, event->op);
+  bool carries =
+      info && (info->effect == OVERFLOW_MOVES || info->effect == OVERFLOW_PATCHES || info->effect == OVERFLOW_FILLS);
+  return carries && event->kind == OVERFLOW_FORWARD ? OVERFLOW_CARRIED : OVERFLOW_JUNK;
+}
+
 static enum overflow_reason event_decide(struct overflow_state *state, struct overflow_event *event) {
   enum overflow_reason reason =
       event->kind == OVERFLOW_BACKWARD ? backward_decide(state, event) : forward_decide(state, event);
+  bool made = reason_get_verdict(reason) == OVERFLOW_PRODUCER;
+  if (reason == OVERFLOW_JUNK ||
+      (event->partly_junk && (made || (reason == OVERFLOW_PASSED && !state->producer_seen)))) {
+    reason = junk_decide(state, event);
+  }
   if (reason_get_verdict(reason) == OVERFLOW_PRODUCER &&
       !(event->out_flags & OVERFLOW_BAD & ~op_get_allowed(state, event->op))) {
     return OVERFLOW_LISTED;
@@ -217,10 +240,11 @@ static PyObject *tensor_describe(const struct overflow_event *event, const struc
   static const char *const moments[] = {"before", "before", "after", "after"};
   char label[32];
   label_write(event, tensor, label, sizeof label);
-  PyObject *py_tensor =
-      Py_BuildValue("{s:s,s:s,s:N,s:L,s:N,s:s}", "tensor", label, "dtype", dit_dtype_get_name(tensor->meta.dtype),
-                    "shape", shape_describe(tensor), "numel", (long long)tensor->meta.numel, "values",
-                    flags_describe(tensor->meta.flags), "when", moments[tensor->meta.role]);
+  static const char *const coverages[] = {"all", "part", "none", "all"};
+  PyObject *py_tensor = Py_BuildValue("{s:s,s:s,s:N,s:L,s:N,s:s,s:s}", "tensor", label, "dtype",
+                                      dit_dtype_get_name(tensor->meta.dtype), "shape", shape_describe(tensor), "numel",
+                                      (long long)tensor->meta.numel, "values", flags_describe(tensor->meta.flags),
+                                      "when", moments[tensor->meta.role], "written", coverages[tensor->meta.coverage]);
   if (!py_tensor || !tensor->has_stats) {
     return py_tensor;
   }
@@ -339,10 +363,11 @@ static void finding_write(const struct engine_tool *tool, const struct overflow_
 // ---- findings
 
 static struct overflow_finding *finding_find(struct overflow_state *state, const struct overflow_event *event,
-                                             enum overflow_verdict verdict) {
+                                             enum overflow_reason reason) {
   for (struct overflow_finding *finding = state->first; finding; finding = finding->next) {
     if (finding->event.op == event->op && finding->event.location == event->location &&
-        finding->event.kind == event->kind && finding->key_verdict == verdict) {
+        finding->event.kind == event->kind && finding->key_verdict == reason_get_verdict(reason) &&
+        (finding->reason == OVERFLOW_JUNK) == (reason == OVERFLOW_JUNK)) {
       return finding;
     }
   }
@@ -436,7 +461,7 @@ int overflow_judge(struct engine_tool *tool, struct overflow_event *event) {
     state->inf_step = event->out_flags & DIT_NONFINITE_INF ? event->step : state->inf_step;
   }
   state->orphan_seen |= reason == OVERFLOW_ORPHAN;
-  struct overflow_finding *finding = finding_find(state, event, verdict);
+  struct overflow_finding *finding = finding_find(state, event, reason);
   bool known = finding != NULL;
   if (!known) {
     if (verdict == OVERFLOW_PRODUCER || reason == OVERFLOW_ORPHAN) {
@@ -449,7 +474,8 @@ int overflow_judge(struct engine_tool *tool, struct overflow_event *event) {
   }
   finding->count++;
   finding->last_step = event->step;
-  if (event->kind == OVERFLOW_BACKWARD && verdict == OVERFLOW_PRODUCER && !state->eager_backward) {
+  if (event->kind == OVERFLOW_BACKWARD && verdict == OVERFLOW_PRODUCER && reason != OVERFLOW_JUNK &&
+      !state->eager_backward) {
     finding_hold(state, finding);
     return 0;
   }

@@ -70,10 +70,37 @@ static void inputs_refresh(struct engine_call *call, const struct overflow_op *i
   }
 }
 
+// Where the call's results are decides how it is checked.
+static int call_check(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info,
+                      const struct overflow_look *look) {
+  struct overflow_state *state = tool->state;
+  struct overflow_pending *begun = overflow_call_get_pending(tool, call);
+  struct tools_site site;
+  if (!call_find_site(call, &site)) {
+    overflow_pending_destroy(state, begun);
+    call->data[tool->slot] = NULL;
+    return 0;
+  }
+  struct overflow_batch *batch = overflow_is_deferred(state, &site) ? overflow_batch_get(state, &site) : NULL;
+  tools_site_settle(&site);
+  if (batch) {
+    return overflow_call_check_later(tool, call, info, batch, &site, look);
+  }
+  if (begun) {  // begun on a device, ended elsewhere: what was found before is not to be had now
+    overflow_pending_destroy(state, begun);
+    call->data[tool->slot] = NULL;
+  }
+  return overflow_call_check_now(tool, call, info, look);
+}
+
 static int overflow_after(struct engine_tool *tool, struct engine_call *call) {
   struct overflow_state *state = tool->state;
   struct overflow_op *info = overflow_op_find(state, call->op);
   struct overflow_pending *begun = overflow_call_get_pending(tool, call);
+  if (info && call->flags & ENGINE_CALL_FAILED && overflow_effect_is_followed(info->effect)) {
+    overflow_follow_end(tool, call, info);
+    return 0;
+  }
   if (call->flags & ENGINE_CALL_FAILED || !info) {
     overflow_pending_destroy(state, begun);
     call->data[tool->slot] = NULL;
@@ -87,22 +114,15 @@ static int overflow_after(struct engine_tool *tool, struct engine_call *call) {
   if (call->changed || info->inplace) {
     inputs_refresh(call, info);
   }
-  struct tools_site site;
-  if (!call_find_site(call, &site)) {
-    overflow_pending_destroy(state, begun);
-    call->data[tool->slot] = NULL;
-    return 0;
+  if (overflow_effect_is_followed(info->effect)) {
+    overflow_follow_end(tool, call, info);
+    return overflow_tick(tool);
   }
-  struct overflow_batch *batch = overflow_is_deferred(state, &site) ? overflow_batch_get(state, &site) : NULL;
-  tools_site_settle(&site);
-  if (batch) {
-    return overflow_call_check_later(tool, call, info, batch, &site);
-  }
-  if (begun) {  // begun on a device, ended elsewhere: what was found before is not to be had now
-    overflow_pending_destroy(state, begun);
-    call->data[tool->slot] = NULL;
-  }
-  return overflow_call_check_now(tool, call, info);
+  struct overflow_look look;
+  overflow_look_set(&look, state, call, info);
+  int status = call_check(tool, call, info, &look);
+  overflow_look_end(&look, state, call, info);
+  return status;
 }
 
 // ---- life
@@ -111,6 +131,9 @@ static int overflow_start(struct engine_tool *tool) {
   struct overflow_state *state = tool->state;
   overflow_batches_destroy(state);
   overflow_findings_clear(state);
+  overflow_unwritten_clear(&state->unwritten);
+  state->unwritten.dropped = 0;
+  state->unwritten.unversioned = tool->aten;
   memset(state->counts, 0, sizeof state->counts);
   state->checked = state->unchecked = state->reads = state->dropped = state->scaled = 0;
   state->scaler_seen = state->producer_seen = state->orphan_seen = false;
@@ -121,6 +144,12 @@ static int overflow_start(struct engine_tool *tool) {
 static int overflow_flush(struct engine_tool *tool) {
   int status = overflow_batches_read(tool);
   return status < 0 ? status : overflow_release_held(tool);
+}
+
+static int overflow_stop(struct engine_tool *tool) {
+  struct overflow_state *state = tool->state;
+  overflow_unwritten_clear(&state->unwritten);  // what is written from now on is not seen
+  return overflow_flush(tool);
 }
 
 static int overflow_step(struct engine_tool *tool, int64_t step) {
@@ -166,6 +195,7 @@ static void overflow_destroy(struct engine_tool *tool) {
       PyMem_Free(info);
     }
   }
+  overflow_unwritten_reset(&state->unwritten);
   engine_modules_reset(&state->modules);
   Py_XDECREF(state->py_allow);
   Py_XDECREF(state->py_report);
@@ -186,11 +216,12 @@ static PyObject *overflow_describe(struct engine_tool *tool) {
   if (!py_findings) {
     return NULL;
   }
-  return Py_BuildValue("{s:N,s:N,s:N,s:L,s:L,s:L,s:L,s:L}", "findings", py_findings, "forward",
+  return Py_BuildValue("{s:N,s:N,s:N,s:L,s:L,s:L,s:L,s:L,s:i,s:L}", "findings", py_findings, "forward",
                        counts_describe(state->counts[OVERFLOW_FORWARD]), "backward",
                        counts_describe(state->counts[OVERFLOW_BACKWARD]), "checked", (long long)state->checked,
                        "unchecked", (long long)state->unchecked, "reads", (long long)state->reads, "dropped",
-                       (long long)state->dropped, "scaled", (long long)state->scaled);
+                       (long long)state->dropped, "scaled", (long long)state->scaled, "unwritten",
+                       state->unwritten.count, "unwritten_dropped", (long long)state->unwritten.dropped);
 }
 
 const struct engine_tool_vtable engine_tool_overflow = {
@@ -206,7 +237,7 @@ const struct engine_tool_vtable engine_tool_overflow = {
     .release = overflow_release,
     .backward_end = overflow_backward_end,
     .step = overflow_step,
-    .stop = overflow_flush,
+    .stop = overflow_stop,
     .destroy = overflow_destroy,
     .describe = overflow_describe,
 };

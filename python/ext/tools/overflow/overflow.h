@@ -1,5 +1,5 @@
-/// OpOverflowCheck's parts: reading (overflow/scan.c, overflow/call.c, overflow/backward.c, overflow/device.c), judging
-/// and telling (overflow/finding.c).
+/// OpOverflowCheck's parts: reading (overflow/scan.c, overflow/call.c, overflow/backward.c, overflow/device.c), memory
+/// that nobody wrote (overflow/unwritten.c, overflow/effect.c), judging and telling (overflow/finding.c).
 ///
 /// A call (or its backward) becomes an event: the flags of what went in and what came out. Host memory gives an event
 /// at once; on a CUDA device the flags lie in slots, and events wait in order until the slots are read. An event whose
@@ -25,12 +25,14 @@ enum overflow_verdict { OVERFLOW_PRODUCER, OVERFLOW_PROPAGATOR, OVERFLOW_ALLOWED
 enum overflow_reason {
   OVERFLOW_NEW,       ///< producer: nothing non-finite went in
   OVERFLOW_FROM_INF,  ///< producer: NaN out of infinities
+  OVERFLOW_JUNK,      ///< producer: read memory that nobody wrote
   OVERFLOW_PASSED,    ///< propagator
   OVERFLOW_ORPHAN,    ///< propagator, and nobody watched was seen to make it: told once
   OVERFLOW_CONSTANT,  ///< allowed: a non-finite number is among the arguments
   OVERFLOW_LISTED,    ///< allowed: by the list
   OVERFLOW_MASK,      ///< allowed: -Inf alone, in and out
   OVERFLOW_SCALER,    ///< allowed: a gradient scaler looked at the gradients afterwards
+  OVERFLOW_CARRIED,   ///< allowed: memory that nobody wrote was copied, or written in part
 };
 
 enum overflow_role {
@@ -40,6 +42,27 @@ enum overflow_role {
   OVERFLOW_IN_AFTER,  ///< the same input after the call
 };
 
+/// What an operator does with memory (overflow/effect.c).
+enum overflow_effect {
+  OVERFLOW_COMPUTES,
+  OVERFLOW_FILLS,      ///< writes all of its first argument and reads nothing of it
+  OVERFLOW_PATCHES,    ///< writes a part of its first argument
+  OVERFLOW_MOVES,      ///< returns values of its arguments
+  OVERFLOW_TURNS,      ///< changes where a tensor looks: nothing is written
+  OVERFLOW_RESIZES,    ///< likewise, and what comes in addition is memory as it is
+  OVERFLOW_HANDS_OUT,  ///< memory as it is
+  OVERFLOW_HIDES,      ///< may write to any argument: collectives, fused optimizers, operators of others
+};
+enum overflow_effect overflow_effect_find(const struct engine_op *op);
+
+/// How much of a tensor was never written.
+enum overflow_coverage {
+  OVERFLOW_WRITTEN,
+  OVERFLOW_PARTLY,     ///< some of it, or it is not known
+  OVERFLOW_UNWRITTEN,  ///< all of it
+  OVERFLOW_UNREAD,     ///< no matter: the call reads nothing of it
+};
+
 /// A tensor of an event.
 struct overflow_meta {
   int64_t numel;
@@ -47,9 +70,10 @@ struct overflow_meta {
   int32_t ndim;
   int32_t slot;  ///< on a device: where its flags (or statistics) will be; -1 for none
   int16_t dtype;
-  int16_t index;  ///< among the tensors of its side
-  uint8_t role;   ///< enum overflow_role
-  uint8_t flags;  ///< DIT_NONFINITE_*, OVERFLOW_UNKNOWN
+  int16_t index;     ///< among the tensors of its side
+  uint8_t role;      ///< enum overflow_role
+  uint8_t flags;     ///< DIT_NONFINITE_*, OVERFLOW_UNKNOWN
+  uint8_t coverage;  ///< enum overflow_coverage
 };
 
 /// The same as findings show it.
@@ -69,6 +93,8 @@ struct overflow_event {
   uint8_t kind;            ///< enum overflow_kind
   uint8_t in_flags;        ///< of all inputs; of grad_outputs
   uint8_t out_flags;       ///< of all outputs and changed inputs; of grad_inputs
+  uint8_t junk_flags;      ///< of tensors that nobody wrote
+  bool partly_junk;        ///< a tensor that is not finite may be unwritten in parts
   uint8_t constant_flags;  ///< of the numbers among the arguments
   uint8_t forward_flags;   ///< of a backward's forward call
   int in_count, out_count;
@@ -85,9 +111,10 @@ struct overflow_op {
   struct engine_op *op;
   uint8_t allowed;  ///< flags that the list lets pass
   bool asked;
-  bool inplace;  ///< its name says that it overwrites its first argument
-  bool mutates;  ///< was seen to change an input although its name does not say so
-  bool scaler;   ///< the check of a gradient scaler
+  bool inplace;    ///< its name says that it overwrites its first argument
+  bool mutates;    ///< was seen to change an input although its name does not say so
+  bool scaler;     ///< the check of a gradient scaler
+  uint8_t effect;  ///< enum overflow_effect
 };
 
 /// Shared by the events of a call and of its backward.
@@ -98,6 +125,17 @@ struct overflow_kept {
 
 struct overflow_finding;
 struct overflow_batch;
+struct overflow_region;
+
+/// Memory that nobody wrote.
+struct overflow_unwritten {
+  struct overflow_region **region;  ///< oldest first
+  struct engine_span *home;         ///< of each: what every call looks through
+  int count;
+  int64_t dropped;                ///< regions that were forgotten because there were too many
+  bool unversioned;               ///< level "aten": counters are raised after the calls that are seen
+  PyObject *py_revive, *py_free;  ///< of torch.UntypedStorage; NULL until needed
+};
 
 struct overflow_state {
   struct overflow_op *ops[256];
@@ -109,6 +147,7 @@ struct overflow_state {
   struct overflow_pending *latest;  ///< borrowed: likewise, of either direction
   uint64_t recent_id;               ///< of that event
   uint8_t recent_flags;             ///< of its inputs and outputs, once judged
+  struct overflow_unwritten unwritten;
   struct engine_modules modules;
   PyObject *py_allow;   ///< name -> flags that pass, or NULL
   PyObject *py_report;  ///< called with each new finding, or NULL
@@ -177,6 +216,10 @@ void overflow_pending_add(struct overflow_state *state, struct overflow_pending 
 /// Launch the checks of what was added since the last launch.
 void overflow_pending_launch(struct overflow_state *state, struct overflow_pending *pending,
                              struct overflow_launch *launch);
+/// How much of an input that was added was never written.
+void overflow_pending_mark(struct overflow_pending *pending, int index, uint8_t coverage);
+/// The same for what was added last, input or output.
+void overflow_pending_mark_last(struct overflow_pending *pending, uint8_t coverage);
 /// Into the queue; takes the pending and a reference of `kept` (nullable). `scaler`: a marker for overflow_excuse.
 void overflow_pending_commit(struct overflow_state *state, struct overflow_pending *pending, struct overflow_kept *kept,
                              bool scaler);
@@ -191,10 +234,55 @@ void overflow_batches_destroy(struct overflow_state *state);
 /// What waits on will find the call's objects gone.
 void overflow_objects_forget(struct overflow_state *state, struct overflow_pending *pending);
 
+// ---- overflow/unwritten.c
+
+/// Coverage of a tensor (enum overflow_coverage, not UNREAD). Nothing of it is asked when `count` is 0.
+uint8_t overflow_unwritten_get(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor);
+/// Nobody wrote the tensor's memory; `vague`: perhaps.
+void overflow_unwritten_add(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor, bool vague);
+/// The same for what the tensor has from address `low` on.
+void overflow_unwritten_add_tail(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor,
+                                 uintptr_t low);
+/// Some followed memory lies where the tensor's does.
+bool overflow_unwritten_meets(const struct overflow_unwritten *unwritten, const struct engine_tensor *tensor);
+/// The tensor was written.
+void overflow_unwritten_remove(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor);
+/// Some of the tensor was written.
+void overflow_unwritten_blur(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor);
+/// A storage's memory moved.
+void overflow_unwritten_move(struct overflow_unwritten *unwritten, uintptr_t from, uintptr_t to);
+/// A number that a storage tells of itself, "data_ptr" or "nbytes"; 0 when it cannot.
+uintptr_t overflow_storage_ask(PyObject *storage, const char *method);
+void overflow_unwritten_clear(struct overflow_unwritten *unwritten);
+void overflow_unwritten_reset(struct overflow_unwritten *unwritten);
+
+// ---- overflow/look.c
+
+/// What of a call's tensors nobody wrote, as it was before the call.
+struct overflow_look {
+  uint64_t all, partly;        ///< inputs, bit by index for the first 64
+  PyObject *py_patch;          ///< owned: what `first[index] = value` wrote to, when that is known; or NULL
+  struct engine_tensor patch;  ///< the same
+};
+void overflow_look_set(struct overflow_look *look, struct overflow_state *state, const struct engine_call *call,
+                       const struct overflow_op *info);
+/// The call was checked: what it wrote is written from now on. Ends the look.
+void overflow_look_end(struct overflow_look *look, struct overflow_state *state, const struct engine_call *call,
+                       const struct overflow_op *info);
+/// Calls that write nothing, with effects from OVERFLOW_TURNS to OVERFLOW_HANDS_OUT: before and after, also when the
+/// call failed.
+void overflow_follow_begin(struct engine_tool *tool, struct engine_call *call, const struct overflow_op *info);
+void overflow_follow_end(struct engine_tool *tool, struct engine_call *call, const struct overflow_op *info);
+static inline bool overflow_effect_is_followed(enum overflow_effect effect) {
+  return effect >= OVERFLOW_TURNS && effect <= OVERFLOW_HANDS_OUT;
+}
+
 // ---- overflow/scan.c
 
 /// Flags of a tensor that can be read now; OVERFLOW_UNKNOWN when it cannot.
 uint8_t overflow_tensor_scan(struct overflow_state *state, const struct engine_tensor *tensor);
+/// Add a tensor's flags to those of the event's inputs or outputs, or of what nobody wrote.
+void overflow_event_add(struct overflow_event *event, bool output, uint8_t flags, uint8_t coverage);
 /// Shape, type and, when it can be read now, numbers and flags.
 void overflow_tensor_fill(struct overflow_state *state, struct overflow_tensor *out, const struct engine_tensor *tensor,
                           enum overflow_role role, int index);
@@ -205,10 +293,11 @@ void overflow_tensor_fill(struct overflow_state *state, struct overflow_tensor *
 int overflow_call_before(struct engine_tool *tool, struct engine_call *call);
 /// The event that `before` began for this call; NULL for none.
 struct overflow_pending *overflow_call_get_pending(const struct engine_tool *tool, const struct engine_call *call);
-DIT_NODISCARD int overflow_call_check_now(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info);
+DIT_NODISCARD int overflow_call_check_now(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info,
+                                          const struct overflow_look *look);
 DIT_NODISCARD int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call,
                                             struct overflow_op *info, struct overflow_batch *batch,
-                                            const struct tools_site *site);
+                                            const struct tools_site *site, const struct overflow_look *look);
 /// The call was checked at once.
 bool overflow_call_is_noted(const struct engine_tool *tool, const struct engine_call *call);
 /// Then: flags of all it read and wrote.

@@ -52,6 +52,17 @@ uint8_t overflow_tensor_scan(struct overflow_state *state, const struct engine_t
   return flags;
 }
 
+void overflow_event_add(struct overflow_event *event, bool output, uint8_t flags, uint8_t coverage) {
+  if (coverage == OVERFLOW_UNREAD) {
+    return;
+  }
+  bool junk = coverage == OVERFLOW_UNWRITTEN;
+  event->junk_flags |= junk ? flags & OVERFLOW_BAD : 0;
+  event->partly_junk |= coverage == OVERFLOW_PARTLY && flags & OVERFLOW_BAD;
+  event->out_flags |= output ? flags : 0;
+  event->in_flags |= output || junk ? 0 : flags;
+}
+
 // ---- statistics for a finding
 
 static double dict_get(PyObject *dict, const char *name) {
