@@ -133,7 +133,7 @@ test-libraries: build ## real libraries (transformers, accelerate, Lightning ...
 test-aarch64: ## the device alias, cross-compiled for aarch64 and run under qemu-user (Debian: gcc-aarch64-linux-gnu qemu-user libc6-dev-arm64-cross)
 	@tests/alias_aarch64/run.sh
 
-faultlab: build ## break operators on purpose in four models and see whether OpAutoCompare names them (minutes)
+faultlab: build ## break operators on purpose in five models and see whether OpAutoCompare names them (minutes)
 	@$(RUN) bench/faultlab/run.py --jobs $(JOBS)
 
 fuzz-cases: build ## ten minutes of damaged and hostile capture files; goes on where it stopped (build/fuzz-cases.json)

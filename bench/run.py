@@ -1,5 +1,7 @@
 """Runs every benchmark and writes docs/measurements.md: machine, commands, medians with spread, goals, met or missed.
 
+With --only, the sections of the other benchmarks stay as they are in the file.
+
 python bench/run.py [--only bench_alias,bench_import] [--output docs/measurements.md] [--quick]
 """
 
@@ -83,29 +85,52 @@ def run_c(path):
     }
 
 
-def render(results, machine, seconds):
-    lines = [
-        "# Measurements",
-        "",
-        "(On a GPU: [measurements-gpu.md](measurements-gpu.md).)",
-        "",
-        f"Written by `make bench` ({seconds:.0f} s). Machine: {machine}.",
-        "Figures are medians with quartiles in parentheses; both sides of a ratio are measured in turns in one run.",
-        "",
-    ]
-    for result in results:
-        lines += [f"## {result['title']}", "", f"`{result['command']}`", ""]
-        if result.get("note"):
-            lines += [result["note"], ""]
-        if result.get("failed"):
-            lines += [f"**The program ended with exit status {result['failed']}.**", ""]
-        if result.get("text"):
-            lines += ["```", result["text"], "```", ""]
-        if result["rows"]:
-            lines += ["| what | measured | goal | |", "|---|---|---|---|"]
-            lines += [f"| {row['what']} | {row['figure']} | {row['goal']} | {row['met']} |" for row in result["rows"]]
-            lines.append("")
+def render_head(machine, seconds):
+    return "\n".join(
+        [
+            "# Measurements",
+            "",
+            "(On a GPU: [measurements-gpu.md](measurements-gpu.md).)",
+            "",
+            f"Written by `make bench` ({seconds:.0f} s). Machine: {machine}.",
+            "Figures are medians with quartiles in parentheses; both sides of a ratio are measured in turns in one "
+            "run.",
+            "",
+            "",
+        ]
+    )
+
+
+def render_section(result):
+    lines = [f"## {result['title']}", "", f"`{result['command']}`", ""]
+    if result.get("note"):
+        lines += [result["note"], ""]
+    if result.get("failed"):
+        lines += [f"**The program ended with exit status {result['failed']}.**", ""]
+    if result.get("text"):
+        lines += ["```", result["text"], "```", ""]
+    if result["rows"]:
+        lines += ["| what | measured | goal | |", "|---|---|---|---|"]
+        lines += [f"| {row['what']} | {row['figure']} | {row['goal']} | {row['met']} |" for row in result["rows"]]
+        lines.append("")
     return "\n".join(lines)
+
+
+def replace_sections(text, results, machine):
+    """The text with these sections in place of those of the same titles, new ones before the C benchmarks; each says
+    which machine it was measured on, since the head speaks of another run."""
+    head, *sections = text.split("\n## ")
+    sections = [f"## {section.strip()}\n" for section in sections]
+    for result in results:
+        result = {**result, "note": f"{result['note']} Measured apart: {machine}.".strip()}
+        title, new = f"## {result['title']}\n", render_section(result)
+        places = [i for i, section in enumerate(sections) if section.startswith(title)]
+        if places:
+            sections[places[0]] = new
+        else:
+            ends = [i for i, section in enumerate(sections) if section.startswith("## C benchmark")]
+            sections.insert(ends[0] if ends else len(sections), new)
+    return head.rstrip() + "\n\n" + "\n".join(sections)
 
 
 def main():
@@ -125,8 +150,12 @@ def main():
     if not options.only:
         results += [run_c(path) for path in c_programs()]
     os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
+    text = render_head(machine, time.monotonic() - start) + "\n".join(render_section(result) for result in results)
+    if options.only and os.path.exists(options.output):
+        with open(options.output) as file:
+            text = replace_sections(file.read(), results, machine)
     with open(options.output, "w") as file:
-        file.write(render(results, machine, time.monotonic() - start))
+        file.write(text)
     print(f"wrote {options.output}", file=sys.stderr)
     failed = [r["title"] for r in results if r.get("failed")]
     return f"failed: {', '.join(failed)}" if failed else 0

@@ -155,6 +155,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", help="several seeds in one go, with commas, e.g. 101,102 (instead of --seed)")
     parser.add_argument("--reference", choices=["cpu", "device"], help="OpAutoCompare's option of this name")
+    parser.add_argument("--filter", default="", help="scenarios that have this text in their name")
     parser.add_argument("--json", action="store_true", help="all figures as one document instead of tables")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
@@ -171,6 +172,7 @@ def main():
     for seed in seeds:
         scenarios += plan.make_faults(options.faults, seed, options.reference)
         scenarios += plan.make_clean(options.clean, seed, options.reference)
+    scenarios = [scenario for scenario in scenarios if options.filter in scenario["name"]]
     rows = run_all(scenarios, options.out, options.jobs)
     if options.json:
         print(json.dumps({"seeds": seeds, "reference": options.reference, **report.make_figures(rows)}, indent=1))
