@@ -83,7 +83,7 @@ static bool shapes_agree(const struct dit_tensor_view *a, const struct dit_tenso
 struct judgement_state {
   struct judge_runs *runs;
   int index;
-  const struct judge_list_entry *entry;
+  const struct dit_operator *entry;
   const struct judge_tensor *device;
   struct judge_tensor wide, native;
   bool has_native;
@@ -312,12 +312,12 @@ static bool state_can_shake(const struct judgement_state *s) {
   if (s->exact || (is_reduced && s->device->info.place == ENGINE_PLACE_HOST)) {
     return false;
   }
-  return (s->entry && s->entry->kind == JUDGE_CONTRACTION) || state_mixes(s) || state_get_length(s) >= 2;
+  return (s->entry && s->entry->traits & DIT_OPERATOR_CONTRACTION) || state_mixes(s) || state_get_length(s) >= 2;
 }
 
 static double get_growth(const struct judgement_state *s) {
-  bool is_contraction = s->entry && s->entry->kind == JUDGE_CONTRACTION;
-  bool is_scan = s->entry && s->entry->kind == JUDGE_SCAN;
+  bool is_contraction = s->entry && s->entry->traits & DIT_OPERATOR_CONTRACTION;
+  bool is_scan = s->entry && s->entry->traits & DIT_OPERATOR_SCAN;
   if (s->type.roundoff >= 0x1p-20 && !(state_mixes(s) && (is_scan || s->thin) && !is_contraction)) {
     return 1;  // sums run in float32 at least, but for scans: their errors vanish beside those of the inputs
   }
@@ -339,7 +339,7 @@ static double get_shake(const struct judgement_state *s) {
     return roundoff;
   }
   bool may_round = s->device->info.place != ENGINE_PLACE_HOST && s->type.roundoff == 0x1p-24 && s->entry &&
-                   s->entry->kind == JUDGE_CONTRACTION;
+                   s->entry->traits & DIT_OPERATOR_CONTRACTION;
   if (!may_round) {
     return 0;
   }
@@ -534,9 +534,14 @@ static int is_within_yardstick(const struct judgement_state *s, const struct jud
   return rule_apply(s->device, reference, &rule, &result) < 0 ? -1 : result.wrong == 0;
 }
 
+// Integers that point into the first argument, along a dimension that is known.
+static bool entry_is_index(const struct dit_operator *entry) {
+  return entry && entry->traits & DIT_OPERATOR_TIES && entry->dim != -1;
+}
+
 // The gradient of a sort or a maximum goes to one of several equal values: which one is not said. 0 or -1.
 static int state_excuse_ties(struct judgement_state *s) {
-  bool picks = s->entry && s->entry->kind == JUDGE_INDEX && s->runs->what == COMPARE_GRAD;
+  bool picks = entry_is_index(s->entry) && s->runs->what == COMPARE_GRAD;
   if (!picks || s->out->auto_verdict != COMPARE_WRONG || s->result.nonfinite > 0) {
     return 0;
   }
@@ -589,7 +594,7 @@ static int integer_judge(struct judgement_state *s, const struct judge_tensor *r
   int right = s->result.wrong == 0;
   right = right ? right : is_equal_in(s, COMPARE_NATIVE);
   right = right ? right : is_equal_in(s, COMPARE_WIDE);
-  if (right == 0 && s->entry && s->entry->kind == JUDGE_INDEX) {
+  if (right == 0 && entry_is_index(s->entry)) {
     right = judge_index_check(s->runs->c, s->entry, s->device->py_tensor, reference->py_tensor);
   }
   if (right < 0) {
@@ -605,22 +610,22 @@ static int integer_judge(struct judgement_state *s, const struct judge_tensor *r
 // ---- one pair of values
 
 // Results that may differ and yet be right. 1, 0 or -1.
-static int entry_is_loose(struct judge_runs *runs, int index, const struct judge_list_entry *entry) {
-  if (!entry || (entry->kind != JUDGE_LOOSE && entry->kind != JUDGE_SCATTER)) {
+static int entry_is_loose(struct judge_runs *runs, int index, const struct dit_operator *entry) {
+  if (!entry || !(entry->traits & (DIT_OPERATOR_LOOSE | DIT_OPERATOR_SCATTER))) {
     return 0;
   }
-  if (entry->kind == JUDGE_SCATTER) {
+  if (entry->traits & DIT_OPERATOR_SCATTER) {
     return judge_scatter_check(runs->c, entry);
   }
-  return runs->what == COMPARE_GRAD || (entry->outputs >> (index & 31) & 1);
+  return runs->what == COMPARE_GRAD || (entry->loose >> (index & 31) & 1);
 }
 
-static int tensors_judge(struct judge_runs *runs, int index, const struct judge_list_entry *entry,
+static int tensors_judge(struct judge_runs *runs, int index, const struct dit_operator *entry,
                          const struct judge_tensor *device, const struct judge_tensor *reference,
                          struct compare_judgement *out) {
   out->numel = device->view.numel;
   bool is_private = (device->view.numel == 0 || reference->view.numel == 0) && index > 0 &&
-                    runs->what == COMPARE_OUTPUT && strstr(runs->c->op->name, "batch_norm");
+                    runs->what == COMPARE_OUTPUT && dit_operator_has(runs->c->op->name, DIT_OPERATOR_PRIVATE);
   if (is_private && !shapes_agree(&device->view, &reference->view)) {
     out_set(out, COMPARE_UNKNOWN, "statistics that nobody needs are returned by one of the two only");
     return 0;
@@ -698,7 +703,7 @@ static void missing_judge(PyObject *device, PyObject *reference, struct compare_
                     : "the CPU made no gradient for this tensor");
 }
 
-static int value_judge(struct judge_runs *runs, int index, const struct judge_list_entry *entry, PyObject *device,
+static int value_judge(struct judge_runs *runs, int index, const struct dit_operator *entry, PyObject *device,
                        PyObject *reference, struct compare_judgement *out) {
   if (runs->what == COMPARE_GRAD) {
     device = device == Py_None ? NULL : device;
@@ -737,7 +742,7 @@ int compare_judge(struct compare_case *c, enum compare_what what, PyObject *cons
     return compare_random_judge(c, what, device, reference, count, judgements);
   }
   struct judge_runs runs = {.c = c, .what = what};
-  const struct judge_list_entry *entry = judge_list_find(c->op->name);
+  const struct dit_operator *entry = dit_operator_find(c->op->name);
   bool legacy = compare_verdict_is_legacy(c);
   int status = 0;
   for (int i = 0; i < count && status == 0; i++) {

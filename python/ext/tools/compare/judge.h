@@ -4,6 +4,7 @@
 
 #include "dit/judge.h"
 #include "dit/numerics.h"
+#include "dit/operator.h"
 #include "tools/compare/compare.h"
 
 /// A tensor whose memory C can read.
@@ -62,36 +63,18 @@ DIT_NODISCARD int judge_legacy_tensor(struct compare_case *c, const struct judge
 
 // ---- compare/judge_list.c
 
-/// What is known of an operator's results by its name.
-enum judge_kind {
-  JUDGE_PLAIN,
-  JUDGE_CONTRACTION,  ///< sums of products over a dimension that its operands share
-  JUDGE_INDEX,        ///< integers that point into the first argument
-  JUDGE_LOOSE,        ///< results that are not unique: `reason`
-  JUDGE_SCAN,         ///< running sums, which devices keep in the dtype of the result
-  JUDGE_SCATTER,      ///< not unique where an index occurs more than once: `reason`
-};
-struct judge_list_entry {
-  const char *name;    ///< the last part of the operator's
-  uint8_t kind;        ///< enum judge_kind
-  uint8_t dim;         ///< JUDGE_INDEX: place of the argument `dim`; 255: none, the indices are of a flat plane
-  uint32_t outputs;    ///< JUDGE_LOOSE: bits of the outputs concerned
-  const char *reason;  ///< JUDGE_LOOSE: in words
-};
-/// NULL for operators about which nothing is listed.
-const struct judge_list_entry *judge_list_find(const char *name);
 /// Call a function of op_tools/judging.py; arguments as for Py_BuildValue. New reference or NULL.
 PyObject *judge_helper_call(const char *function, const char *format, ...);
 /// Do the device's indices, where they differ from the CPU's, point at the same values? 1 yes, 0 no, -1 exception.
-DIT_NODISCARD int judge_index_check(struct compare_case *c, const struct judge_list_entry *entry, PyObject *device,
+DIT_NODISCARD int judge_index_check(struct compare_case *c, const struct dit_operator *entry, PyObject *device,
                                     PyObject *reference);
 /// Does an index of this scatter occur more than once? 1, 0 or -1.
-DIT_NODISCARD int judge_scatter_check(struct compare_case *c, const struct judge_list_entry *entry);
+DIT_NODISCARD int judge_scatter_check(struct compare_case *c, const struct dit_operator *entry);
 /// Are values of the first argument equal, along the dimension that the operator picks from? 1, 0 or -1.
-DIT_NODISCARD int judge_ties_check(struct compare_case *c, const struct judge_list_entry *entry);
+DIT_NODISCARD int judge_ties_check(struct compare_case *c, const struct dit_operator *entry);
 /// Terms that an element of the result sums up, at least 1: from the numbers of elements alone. `mixes`: also over
 /// dimensions that the result keeps.
-double judge_get_length(const struct compare_case *c, enum compare_what what, const struct judge_list_entry *entry,
+double judge_get_length(const struct compare_case *c, enum compare_what what, const struct dit_operator *entry,
                         int64_t numel, bool mixes);
 
 #endif
