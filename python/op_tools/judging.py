@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import torch
 
-# ---- indices
+from .traits import get_traits
 
-_DISTINCT = {"sort", "argsort", "msort", "topk"}
-_LAST = {"sort", "argsort", "topk", "kthvalue", "mode"}  # without `dim`: the last dimension
+# ---- indices
 
 
 def point_alike(name: str, values: torch.Tensor, dim: int | None, device: torch.Tensor, cpu: torch.Tensor) -> bool:
@@ -22,7 +21,7 @@ def point_alike(name: str, values: torch.Tensor, dim: int | None, device: torch.
             spatial = 2 if "2d" in name else 3
             values, device, cpu = (x.flatten(-spatial) for x in (values, device, cpu))
             dim = -1
-        elif dim is None and name not in _LAST:
+        elif dim is None and "last" not in get_traits(name):
             values, device, cpu, dim = values.reshape(-1), device.reshape(-1), cpu.reshape(-1), 0
         else:
             dim = (0 if name == "msort" else -1) if dim is None else dim
@@ -33,7 +32,7 @@ def point_alike(name: str, values: torch.Tensor, dim: int | None, device: torch.
         size = values.shape[dim]
         if device.dim() != values.dim() or (device.numel() and not bool(((device >= 0) & (device < size)).all())):
             return False
-        if name in _DISTINCT:
+        if "distinct" in get_traits(name):
             ordered = device.sort(dim).values
             if bool((ordered.diff(dim=dim) == 0).any()):
                 return False
@@ -61,7 +60,7 @@ def has_ties(name: str, values: torch.Tensor, dim: int | None) -> bool:
         values = values.detach()
         if "pool" in name:  # windows overlap: any two of a plane may meet
             values, dim = values.flatten(-2 if "2d" in name else -3), -1
-        elif dim is None and name not in _LAST:
+        elif dim is None and "last" not in get_traits(name):
             dim = 0 if name == "msort" else None
         elif dim is None:
             dim = -1
@@ -72,35 +71,13 @@ def has_ties(name: str, values: torch.Tensor, dim: int | None) -> bool:
 
 # ---- where roundings on the way may grow
 
-_POINTWISE = {
-    *("hardshrink", "hardsigmoid", "hardswish", "hardtanh", "leaky_relu", "logsigmoid", "prelu", "relu6", "rrelu"),
-    *("softshrink", "softsign", "tanhshrink", "threshold", "elu", "selu", "celu", "mish", "softplus"),
-}
-"""Pointwise whatever the tags of this PyTorch say."""
-
-_CANCEL = {"tanh", "sigmoid", "silu", "gelu", "mish", "logsigmoid", "log_sigmoid", "softplus", "logit", "elu", "celu"}
-"""The derivative is a difference (1 - y^2): where it is small, roundings of y are not."""
-
 
 def is_pointwise(name: str, gradient: bool = False) -> bool:
     """Does every element of the result (of the gradient) depend on one element of each argument, with no rounding on
-    the way that could grow? As PyTorch's operators are tagged; _foreach_ variants as what they repeat."""
-    last = name.rpartition("::")[2].partition(".")[0] if "::" in name else name.rpartition(".")[2]
-    last = last.removeprefix("_foreach_")
-    if last.startswith("__") and last.endswith("__"):
-        last = last.strip("_")
-        return _is_tagged(last) or _is_tagged(last[1:])  # __radd__, __iadd__
-    last = last.rstrip("_")
-    base = last.removesuffix("_backward")
-    if base in _CANCEL and (gradient or base != last):
-        return False
-    return base in _POINTWISE or _is_tagged(last)
-
-
-def _is_tagged(name: str) -> bool:
-    packet = getattr(torch.ops.aten, name, None) if name else None
-    overloads = packet.overloads() if packet is not None else ()
-    return any(torch.Tag.pointwise in getattr(packet, overload).tags for overload in overloads)
+    the way that could grow? The derivative of some is a difference (1 - y^2): where it is small, roundings of y are
+    not."""
+    traits = get_traits(name)
+    return "pointwise" in traits and not ("cancels" in traits and (gradient or "_backward" in name))
 
 
 # ---- NaN and infinities

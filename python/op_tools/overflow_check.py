@@ -14,22 +14,10 @@ from ditorch.table import Table
 from . import console, results
 from .selection import NameList
 from .tool import Tool
+from .traits import get_traits
 
 FOLDER = "op_overflow_check_results"
 NAN, INF = 1, 2
-UNINITIALISED = {
-    *("torch.empty", "torch.empty_like", "torch.empty_strided", "torch.empty_permuted", "torch.Tensor.new_empty"),
-    *("torch.Tensor.new_empty_strided", "torch.Tensor.resize_", "torch.Tensor.resize_as_", "torch.Tensor.set_"),
-    *("torch.Tensor.new", "torch.Tensor.new_tensor_uninitialized"),
-    *("aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::new_empty_strided"),
-    *("aten::resize_", "aten::set_", "aten::empty_permuted"),
-}
-"""Operators that hand out memory as it is: whatever is in it."""
-MASKS = {
-    *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where", "index_fill"),
-    *("index_fill_", "masked_scatter", "masked_scatter_", "fill_diagonal_", "__setitem__"),
-}
-"""Last parts of names: operators that put infinities where they are told to. Their NaN is never meant."""
 SHOWN_TENSORS = 3
 
 
@@ -117,9 +105,11 @@ class OpOverflowCheck(Tool):
 
     def _allow(self, name: str) -> int:
         """Which of NaN and Inf an operator may make."""
-        if name in UNINITIALISED or (self._allowed is not None and self._allowed.match(name)):
+        traits = get_traits(name)
+        as_it_is = "uninitialised" in traits or "adopts" in traits  # whatever is in the memory
+        if as_it_is or (self._allowed is not None and self._allowed.match(name)):
             return NAN | INF
-        return INF if name.replace("::", ".").rpartition(".")[2] in MASKS else 0
+        return INF if "masks" in traits else 0  # infinities are put where it is told to; a NaN is never meant
 
     def _report(self, finding: dict[str, Any]) -> None:
         """A new finding. An exception from here reaches the program: only `stop` wants that."""
