@@ -14,14 +14,10 @@ from ditorch.table import Table
 from . import console, results
 from .selection import NameList
 from .tool import Tool
+from .traits import get_traits
 
 FOLDER = "op_overflow_check_results"
 NAN, INF = 1, 2
-MASKS = {
-    *("full", "full_like", "new_full", "fill", "fill_", "masked_fill", "masked_fill_", "where", "index_fill"),
-    *("index_fill_", "masked_scatter", "masked_scatter_", "fill_diagonal_", "__setitem__"),
-}
-"""Last parts of names: operators that put infinities where they are told to. Their NaN is never meant."""
 SHOWN_TENSORS = 3
 
 
@@ -115,7 +111,7 @@ class OpOverflowCheck(Tool):
         """Which of NaN and Inf an operator may make."""
         if self._allowed is not None and self._allowed.match(name):
             return NAN | INF
-        return INF if name.replace("::", ".").rpartition(".")[2] in MASKS else 0
+        return INF if "masks" in get_traits(name) else 0  # infinities are put where it is told to; a NaN is never meant
 
     def _report(self, finding: dict[str, Any]) -> None:
         """A new finding. An exception from here reaches the program: only `stop` wants that."""

@@ -199,12 +199,6 @@ def is_opname_match(name: str | None, op_pattern: str | None = None) -> bool:
 
 
 _INPLACE_OPS = frozenset(("torch.Tensor.__setitem__", "torch.Tensor.to", "torch.Tensor.contiguous"))
-_VIEW_NAMES = (
-    "reshape adjoint as_strided detach diagonal expand expand_as movedim narrow permute select squeeze transpose t T H "
-    "mT mH real imag view_as_real unflatten unfold unsqueeze view view_as unbind split hsplit vsplit tensor_split "
-    "split_with_sizes swapaxes swapdims chunk indices values"
-)
-_VIEW_OPS = frozenset("torch.Tensor." + name for name in _VIEW_NAMES.split())
 
 
 def is_inplace_op(name: str, *args: Any, **kwargs: Any) -> bool:
@@ -220,8 +214,10 @@ def is_inplace_op(name: str, *args: Any, **kwargs: Any) -> bool:
 
 
 def is_view_op(name: str) -> bool:
-    """Whether the operator may return a view of its first argument."""
-    return name in _VIEW_OPS
+    """Whether the operator, a method of tensors, may return a view of its first argument."""
+    from .traits import get_traits  # of the extension, which importing this module does not need
+
+    return name.startswith("torch.Tensor.") and "view" in get_traits(name)
 
 
 def get_function_from_string(func_str: str) -> Any:

@@ -579,6 +579,8 @@ CALLS = {
     "metrics_reset": (_C.metrics_reset, []),
     "metrics": (_C.metrics, []),
     "metrics_text": (_C.metrics_text, []),
+    "operator_find": (lambda: (_C.operator_find("torch.svd"), _C.operator_find("x")), [lambda: _C.operator_find(3)]),
+    "operator_list": ((20, _C.operator_list), []),
     "exempt_set": (pair(lambda: _C.exempt_set({"some.package": 3}), lambda: _C.exempt_set({})),
         [lambda: _C.exempt_set(3), lambda: _C.exempt_set({"x": "y"})]),
     "exempt_count": (pair(lambda: _C.exempt_count(True), lambda: _C.exempt_count(False)), []),

@@ -737,7 +737,7 @@ def test_nothing_compared_has_an_exit_status_of_its_own(verdicts, wanted):
     for verdict in verdicts:
         accuracy = [{"against": "fp64", "verdict": verdict, "values": []}] if verdict else None
         entries.append({"name": "x", "results": {"cuda": {"error": None, "accuracy": accuracy}}})
-    assert replay_report.get_exit_status(entries) == wanted
+    assert report.get_exit_status(entries) == wanted
 
 
 def test_times_are_taken_by_one_worker_alone(captured):

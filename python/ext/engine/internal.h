@@ -12,9 +12,6 @@ struct engine_op *engine_op_find(PyObject *func, bool aten);
 struct engine_op *engine_op_create(PyObject *py_name);
 /// ENGINE_OP_VIEW, _TRANSFER, _RANDOM, _UNINITIALISED, _COLLECTIVE of an operator's name.
 unsigned engine_class_find(const char *name);
-/// The part of a name that those go by: "view" of torch.Tensor.view, aten::view and aten.view.default. `buffer` may
-/// hold it.
-const char *engine_class_find_word(const char *name, char *buffer, size_t size);
 /// The argument that a function of torch.distributed writes to: 0, 1 (gather); -1 none, or another operator.
 int engine_collective_get_target(const char *name);
 /// Walk a call's arguments: keys "args.<i>" and "kwargs.<name>". 0 or -1.

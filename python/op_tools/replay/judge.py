@@ -14,16 +14,11 @@ from typing import Any
 import torch
 
 from ..comparison import get_error_tolerance
+from ..traits import get_traits
 
 FACTOR = 4.0
 """How much worse than the CPU one result may be."""
 _CHUNK = 1 << 22
-_TIES = {
-    *("sort", "argsort", "msort", "topk", "max", "min", "kthvalue", "median", "nanmedian", "mode", "argmax", "argmin"),
-    *("cummax", "cummin", "unique", "unique_consecutive", "max_pool1d", "max_pool2d", "max_pool3d"),
-    *("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "searchsorted", "bucketize"),
-}
-"""Their indices may differ where values are equal."""
 
 
 @dataclass
@@ -104,7 +99,7 @@ def _judge_exact(
     facts |= {"numel": value.numel(), "wrong": wrong}
     if not wrong:
         return Judgement(label, "pass", "", facts)
-    if name.rpartition(".")[2].rpartition(":")[2] in _TIES:
+    if "ties" in get_traits(name):
         return Judgement(label, "skip", "indices of equal values may differ", facts)
     at = int(differs.reshape(-1).to(torch.uint8).argmax())
     facts |= {"index": _unravel(at, value.shape), "value": value.reshape(-1)[at].item()}

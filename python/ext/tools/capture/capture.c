@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "dit/log.h"
+#include "dit/operator.h"
 #include "engine/log.h"
 #include "tools/call_settings.h"
 #include "tools/capture/item.h"
@@ -206,7 +207,7 @@ static unsigned mark_get_saved(const void *mark) {
 
 // Operators that read memory outside of the tensor that they are given.
 static bool op_reaches_beyond(const struct engine_op *op) {
-  return strstr(op->name, "as_strided") != NULL;
+  return dit_operator_has(op->name, DIT_OPERATOR_BEYOND);
 }
 
 static int capture_before(struct engine_tool *tool, struct engine_call *call) {

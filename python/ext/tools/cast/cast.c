@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "dit/dtype.h"
+#include "dit/operator.h"
 #include "dit/record.h"
 #include "tools/cast/dtypes.h"
 #include "tools/cast/torch.h"
@@ -172,11 +173,8 @@ static int firsts_find(struct cast_job *job) {
 // Kernels of whole optimizers read their step counts (and found_inf, grad_scale) as float32, whatever the parameters
 // are. The number of leading arguments that may be cast.
 static int call_count_castable(const struct engine_call *call) {
-  const char *name = strstr(call->op->name, "_fused_ad");
-  return !name                                      ? INT_MAX
-         : strncmp(name, "_fused_adagrad", 14) == 0 ? 3  // self, grads, state_sums | state_steps
-         : strncmp(name, "_fused_adam", 11) == 0    ? 5  // ..., max_exp_avg_sqs | state_steps
-                                                    : INT_MAX;
+  const struct dit_operator *row = dit_operator_find(call->op->name);
+  return row && row->castable > 0 ? row->castable : INT_MAX;
 }
 
 // Which tensors are cast. The number of them, or -1 - reason when the call is to be left alone.

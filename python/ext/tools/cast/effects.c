@@ -1,10 +1,11 @@
 // What an operator did to the copies it was given: which ones it wrote to, and whether its result shows their memory.
 //
-// A write is told by the version counter, by the operator's name (in place, out=), and for operators that hide it by a
-// table. At level "aten" the counter does not move (it is kept above): there the operator's schema tells.
+// A write is told by the version counter, by the operator's name (in place, out=), and for operators that hide it by
+// the operator table. At level "aten" the counter does not move (it is kept above): there the operator's schema tells.
 #include <string.h>
 
 #include "dit/dtype.h"
+#include "dit/operator.h"
 #include "dit/record.h"
 #include "tools/cast/cast.h"
 
@@ -70,70 +71,38 @@ static int schema_look(struct cast_job *job) {
   return status;
 }
 
-// Operators that write to arguments without moving the version counter of those: which arguments (positions), and the
-// argument that tells whether they do. torch.nn.functional's own normalisations have the statistics further ahead.
-static const struct silent_writer {
-  const char *name;  // last part
-  int first, count, flag;
-} silent_writers[] = {
-    {"batch_norm", 3, 2, 5},
-    {"instance_norm", 3, 2, 5},
-    {"native_batch_norm", 3, 2, 5},
-    {"_native_batch_norm_legit", 3, 2, 5},
-    {"cudnn_batch_norm", 3, 2, 5},
-    {"miopen_batch_norm", 3, 2, 5},
-    {"_batch_norm_impl_index", 3, 2, 5},
-    {"_batch_norm_with_update", 3, 2, -1},
-    {"batch_norm_gather_stats", 3, 2, -1},
-    {"batch_norm_gather_stats_with_counts", 3, 2, -1},
-    {"batch_norm_update_stats", 1, 2, -1},
-    {"fused_moving_avg_obs_fake_quant", 3, 4, -1},
-    {"_fused_moving_avg_obs_fq_helper", 3, 4, -1},
-    {"rrelu_with_noise", 1, 1, -1},
-    {"_cummax_helper", 1, 2, -1},
-    {"_cummin_helper", 1, 2, -1},
-};
-
-static const struct silent_writer *silent_writer_find(const struct engine_call *call) {
-  const char *last = engine_name_get_last(call->op->name);
-  for (size_t i = 0; i < sizeof silent_writers / sizeof *silent_writers; i++) {
-    if (strcmp(silent_writers[i].name, last) == 0) {
-      return &silent_writers[i];
-    }
-  }
-  return NULL;
-}
-
-static bool silent_writer_writes(const struct silent_writer *writer, const struct engine_call *call) {
+// Operators that write to arguments without moving the version counter of those: the operator table has the arguments,
+// and the one that tells whether they do. torch.nn.functional's own normalisations have the statistics further ahead.
+static bool row_writes(const struct dit_operator *row, const struct engine_call *call) {
   PyObject *flag = NULL;
-  if (writer->flag < 0) {
+  if (row->writes_if < 0) {
     return true;
   }
-  if (PyTuple_GET_SIZE(call->args) > writer->flag) {
-    flag = PyTuple_GET_ITEM(call->args, writer->flag);
+  if (PyTuple_GET_SIZE(call->args) > row->writes_if) {
+    flag = PyTuple_GET_ITEM(call->args, row->writes_if);
   } else if (call->kwargs) {
     flag = PyDict_GetItemString(call->kwargs, "training");
     flag = flag ? flag : PyDict_GetItemString(call->kwargs, "use_input_stats");
   }
-  return flag ? flag == Py_True : strcmp(writer->name, "instance_norm") == 0;  // whose default is to write
+  return flag ? flag == Py_True : row->writes_default;
 }
 
 static void silent_look(struct cast_job *job) {
   static uint32_t key_mean, key_variance;
   const struct engine_call *call = job->call;
-  const struct silent_writer *writer = silent_writer_find(call);
-  if (!writer || !silent_writer_writes(writer, call)) {
+  const struct dit_operator *row = call->op->flags & ENGINE_OP_COLLECTIVE ? NULL : dit_operator_find(call->op->name);
+  if (!row || row->writes_count == 0 || !row_writes(row, call)) {
     return;
   }
   if (!key_mean && (dit_record_intern("kwargs.running_mean", 19, &key_mean, NULL) != DIT_OK ||
                     dit_record_intern("kwargs.running_var", 18, &key_variance, NULL) != DIT_OK)) {
     return;
   }
-  int first = strncmp(call->op->name, "torch.nn.functional.", 20) == 0 ? 1 : writer->first;
+  int first = strncmp(call->op->name, "torch.nn.functional.", 20) == 0 ? 1 : row->writes_first;
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
     bool given = leaf->top < PyTuple_GET_SIZE(call->args);
-    bool positional = given && leaf->top >= first && leaf->top < first + writer->count;
+    bool positional = given && leaf->top >= first && leaf->top < first + row->writes_count;
     if (leaf->tensor >= 0 && (positional || leaf->key == key_mean || leaf->key == key_variance)) {
       struct cast_item *item = &job->item[job->item[leaf->tensor].first];
       item->changed = item->changed || item->py_copy;

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dit/operator.h"
 #include "tools/compare/state.h"
 #include "tools/device.h"
 
@@ -103,7 +104,8 @@ static int input_find_output(const struct work *work, int i) {
 
 // Bytes that only the device's own kernels understand: the reserve of a recurrent layer, which its backward consumes.
 static bool input_is_scratch(const struct work *work, int i) {
-  return work->blind && work->call->in.tensor[i].dtype == DIT_DTYPE_U8 && strstr(work->c->op->name, "_rnn_backward");
+  return work->blind && work->call->in.tensor[i].dtype == DIT_DTYPE_U8 &&
+         dit_operator_has(work->c->op->name, DIT_OPERATOR_SCRATCH);
 }
 
 // How input `i` is judged.
@@ -378,7 +380,7 @@ static void case_take_run(struct compare_case *c, struct compare_run *run) {
 
 // Batch and instance norm write their running statistics without raising version counters.
 static void norm_note_changes(struct compare_case *c, const struct engine_call *call) {
-  if (!strstr(c->op->name, "batch_norm") && !strstr(c->op->name, "instance_norm")) {
+  if (!dit_operator_has(c->op->name, DIT_OPERATOR_RUNNING)) {
     return;
   }
   for (int i = 0; i < c->twin_count; i++) {

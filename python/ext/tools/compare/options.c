@@ -2,13 +2,14 @@
 //
 // Python has resolved and checked the texts (src/core/option_list.h); here they become tables, once per start.
 // Variables of one operator are found by the last part of its name in upper case; an in-place operator also finds those
-// of the plain one (MUL for mul_). Depends on compare/state.h and option.h.
+// of the plain one (MUL for mul_). Depends on compare/state.h, option.h and the operator table.
 #include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dit/dtype.h"
+#include "dit/operator.h"
 #include "tools/compare/state.h"
 #include "tools/option.h"
 
@@ -225,99 +226,20 @@ static void tolerances_fill(const struct compare_state *state, struct compare_op
   }
 }
 
-static int word_compare(const void *key, const void *entry) {
-  return strcmp(key, *(const char *const *)entry);
-}
-
-#define HAS(list, word) (bsearch(word, list, sizeof list / sizeof *list, sizeof *list, word_compare) != NULL)
-
-// Questions about the tensor itself: where it lies and how, not what is in it.
-static const char *const metadata[] = {
-    "__len__",
-    "__repr__",
-    "__sizeof__",
-    "__str__",
-    "_has_compatible_shallow_copy_type",
-    "_is_view",
-    "_is_zerotensor",
-    "_nnz",
-    "_version",
-    "can_cast",
-    "data_ptr",
-    "dense_dim",
-    "dim",
-    "element_size",
-    "get_device",
-    "has_names",
-    "is_coalesced",
-    "is_complex",
-    "is_conj",
-    "is_contiguous",
-    "is_cpu",
-    "is_cuda",
-    "is_distributed",
-    "is_floating_point",
-    "is_inference",
-    "is_neg",
-    "is_pinned",
-    "is_same_size",
-    "is_set_to",
-    "is_shared",
-    "is_signed",
-    "is_sparse",
-    "is_tensor",
-    "ndimension",
-    "nelement",
-    "numel",
-    "record_stream",
-    "register_hook",
-    "retain_grad",
-    "size",
-    "sparse_dim",
-    "storage",
-    "storage_offset",
-    "storage_type",
-    "stride",
-    "sym_numel",
-    "sym_size",
-    "sym_storage_offset",
-    "sym_stride",
-    "typed_storage",
-    "untyped_storage",
-};
-
-// Composites that draw when they are told to (dropout), beside those of classes.c.
-static const char *const drawers[] = {
-    "_native_multi_head_attention",
-    "_scaled_dot_product_attention_math",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_fused_attention_overrideable",
-    "_thnn_fused_lstm_cell",
-    "_transformer_encoder_layer_fwd",
-    "gru",
-    "lobpcg",
-    "lstm",
-    "multi_head_attention_forward",
-    "rnn_relu",
-    "rnn_tanh",
-    "scaled_dot_product_attention",
-};
-
-// Moves to a device of its own: the CPU's tensor is the result that is expected.
-static const char *const movers[] = {"cuda", "ipu", "mlu", "npu", "pin_memory", "xpu"};
-
 static bool name_is_torch(const char *name) {
   return strncmp(name, "torch.", 6) == 0 || strncmp(name, "aten::", 6) == 0 || strncmp(name, "prims::", 7) == 0;
 }
 
 static void op_fill(const struct compare_state *state, struct compare_op *info, struct engine_op *op) {
   const char *last = engine_name_get_last(op->name);
+  uint64_t traits = dit_operator_get_traits(op->name);
   info->op = op;
   info->mixes[0] = info->mixes[1] = info->writes = -1;
   // Marks of the profiler compute nothing.
-  info->is_metadata = HAS(metadata, last) || strncmp(op->name, "profiler.", 9) == 0;
-  info->may_draw = (op->flags & ENGINE_OP_RANDOM) || HAS(drawers, last) || !name_is_torch(op->name);
-  info->moves = HAS(movers, last);
+  info->is_metadata = traits & DIT_OPERATOR_METADATA || strncmp(op->name, "profiler.", 9) == 0;
+  info->may_draw = traits & (DIT_OPERATOR_RANDOM | DIT_OPERATOR_MAY_DRAW) || !name_is_torch(op->name);
+  // To a device of its own: the CPU's tensor is the result that is expected.
+  info->moves = traits & DIT_OPERATOR_MOVES;
   info->is_exact = op->flags & (ENGINE_OP_VIEW | ENGINE_OP_TRANSFER);
   casts_fill(state, info, last);
   tolerances_fill(state, info, last);

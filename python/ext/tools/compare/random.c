@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dit/operator.h"
 #include "py_call.h"
 #include "tools/compare/judge.h"
 #include "tools/compare/random_stats.h"
@@ -26,84 +27,10 @@
 // (bool tensor, or None).
 enum { RANDOM_SEED, RANDOM_GENERATOR, RANDOM_KEPT, RANDOM_ITEMS };
 
-// ---- kinds
-
-enum random_kind {
-  RANDOM_DRAWS,    ///< independent elements of a continuous distribution
-  RANDOM_COUNTS,   ///< of a discrete one
-  RANDOM_DROPOUT,  ///< elements, or channels, become 0
-  RANDOM_ALPHA,    ///< elements, or channels, become a constant
-  RANDOM_PERMUTATION,
-};
-
-struct random_entry {
-  const char *name;
-  uint8_t kind;
-  bool channels;
-  double low, high;  ///< support of the draws; NaN: not known by the name
-};
-
-#define ANY NAN, NAN
-
-// Sorted by name. What is not here is not judged when the numbers differ.
-static const struct random_entry entries[] = {
-    {"_standard_gamma", RANDOM_DRAWS, false, 0, INFINITY},
-    {"alpha_dropout", RANDOM_ALPHA, false, ANY},
-    {"alpha_dropout_", RANDOM_ALPHA, false, ANY},
-    {"bernoulli", RANDOM_COUNTS, false, 0, 1},
-    {"bernoulli_", RANDOM_COUNTS, false, 0, 1},
-    {"binomial", RANDOM_COUNTS, false, 0, INFINITY},
-    {"cauchy", RANDOM_DRAWS, false, ANY},
-    {"cauchy_", RANDOM_DRAWS, false, ANY},
-    {"dropout", RANDOM_DROPOUT, false, ANY},
-    {"dropout1d", RANDOM_DROPOUT, true, ANY},
-    {"dropout2d", RANDOM_DROPOUT, true, ANY},
-    {"dropout3d", RANDOM_DROPOUT, true, ANY},
-    {"dropout_", RANDOM_DROPOUT, false, ANY},
-    {"exponential", RANDOM_DRAWS, false, 0, INFINITY},
-    {"exponential_", RANDOM_DRAWS, false, 0, INFINITY},
-    {"feature_alpha_dropout", RANDOM_ALPHA, true, ANY},
-    {"feature_alpha_dropout_", RANDOM_ALPHA, true, ANY},
-    {"feature_dropout", RANDOM_DROPOUT, true, ANY},
-    {"feature_dropout_", RANDOM_DROPOUT, true, ANY},
-    {"geometric", RANDOM_COUNTS, false, 1, INFINITY},
-    {"geometric_", RANDOM_COUNTS, false, 1, INFINITY},
-    {"kaiming_normal", RANDOM_DRAWS, false, ANY},
-    {"kaiming_normal_", RANDOM_DRAWS, false, ANY},
-    {"kaiming_uniform", RANDOM_DRAWS, false, ANY},
-    {"kaiming_uniform_", RANDOM_DRAWS, false, ANY},
-    {"log_normal", RANDOM_DRAWS, false, 0, INFINITY},
-    {"log_normal_", RANDOM_DRAWS, false, 0, INFINITY},
-    {"multinomial", RANDOM_COUNTS, false, 0, INFINITY},
-    {"native_dropout", RANDOM_DROPOUT, false, ANY},
-    {"normal", RANDOM_DRAWS, false, ANY},
-    {"normal_", RANDOM_DRAWS, false, ANY},
-    {"poisson", RANDOM_COUNTS, false, 0, INFINITY},
-    {"rand", RANDOM_DRAWS, false, 0, 1},
-    {"rand_like", RANDOM_DRAWS, false, 0, 1},
-    {"randint", RANDOM_COUNTS, false, ANY},
-    {"randint_like", RANDOM_COUNTS, false, ANY},
-    {"randn", RANDOM_DRAWS, false, ANY},
-    {"randn_like", RANDOM_DRAWS, false, ANY},
-    {"random", RANDOM_COUNTS, false, ANY},
-    {"random_", RANDOM_COUNTS, false, ANY},
-    {"randperm", RANDOM_PERMUTATION, false, ANY},
-    {"trunc_normal_", RANDOM_DRAWS, false, ANY},
-    {"uniform", RANDOM_DRAWS, false, ANY},
-    {"uniform_", RANDOM_DRAWS, false, ANY},
-    {"xavier_normal", RANDOM_DRAWS, false, ANY},
-    {"xavier_normal_", RANDOM_DRAWS, false, ANY},
-    {"xavier_uniform", RANDOM_DRAWS, false, ANY},
-    {"xavier_uniform_", RANDOM_DRAWS, false, ANY},
-};
-
-static int entry_compare(const void *key, const void *entry) {
-  return strcmp(key, ((const struct random_entry *)entry)->name);
-}
-
-static const struct random_entry *entry_find(const struct compare_case *c) {
-  return bsearch(engine_name_get_last(c->op->name), entries, sizeof entries / sizeof *entries, sizeof *entries,
-                 entry_compare);
+// How it draws, from the operator table; NULL: in a way that is not judged when the numbers differ.
+static const struct dit_operator *entry_find(const struct compare_case *c) {
+  const struct dit_operator *row = dit_operator_find(c->op->name);
+  return row && row->draw != DIT_OPERATOR_DRAW_NONE ? row : NULL;
 }
 
 // ---- generators
@@ -333,12 +260,11 @@ static void argument_read(const struct compare_case *c, int place, const char *n
   }
 }
 
-static int64_t channels_get_group(const struct compare_case *c, const struct random_entry *entry) {
+static int64_t channels_get_group(const struct compare_case *c, const struct dit_operator *entry) {
   struct engine_tensor info;
   engine_tensor_read(c->twins[0], &info);
-  int dims = strcmp(entry->name, "dropout1d") == 0 ? 3 : strcmp(entry->name, "dropout3d") == 0 ? 5 : 0;
   int64_t groups = info.ndim > 0 ? info.sizes[0] : 1;
-  if (info.ndim > 1 && (dims == 0 || info.ndim >= dims)) {
+  if (info.ndim >= entry->channels) {
     groups *= info.sizes[1];  // a batch of channels
   }
   int64_t group = groups > 0 ? info.numel / groups : 1;
@@ -346,13 +272,13 @@ static int64_t channels_get_group(const struct compare_case *c, const struct ran
   return group > 0 ? group : 1;
 }
 
-static void dropout_check(const struct compare_case *c, const struct random_entry *entry, const struct doubles *x,
+static void dropout_check(const struct compare_case *c, const struct dit_operator *entry, const struct doubles *x,
                           const struct doubles *y, const struct dit_judge_type *type, double p,
                           struct compare_judgement *out) {
   int64_t group = entry->channels ? channels_get_group(c, entry) : 1;
   double roundoff = type->roundoff;
   struct random_dropout found;
-  if (entry->kind == RANDOM_DROPOUT) {
+  if (entry->draw == DIT_OPERATOR_DRAW_DROPOUT) {
     random_stats_check_dropout(x->data, y->data, x->count, group, p < 1 ? 1 / (1 - p) : 0, 4 * roundoff, type->floor,
                                &found);
   } else {
@@ -378,7 +304,7 @@ static int dropout_remember(struct compare_case *c, PyObject *device) {
   return PyList_SetItem(c->py_random, RANDOM_KEPT, py_kept);  // takes it
 }
 
-static int dropout_judge(struct compare_case *c, const struct random_entry *entry, PyObject *device,
+static int dropout_judge(struct compare_case *c, const struct dit_operator *entry, PyObject *device,
                          struct compare_judgement *out) {
   struct dit_judge_type type;
   struct engine_tensor info;
@@ -396,7 +322,7 @@ static int dropout_judge(struct compare_case *c, const struct random_entry *entr
   status = status < 0 ? status : doubles_open(&y, device, 1);
   if (status == 0 && x.count == y.count) {
     dropout_check(c, entry, &x, &y, &type, p, out);
-    out->close = out->auto_verdict == COMPARE_RIGHT && entry->kind == RANDOM_DROPOUT;
+    out->close = out->auto_verdict == COMPARE_RIGHT && entry->draw == DIT_OPERATOR_DRAW_DROPOUT;
     status = out->close ? dropout_remember(c, device) : 0;
   } else if (status == 0) {
     out_say(out, COMPARE_WRONG, "the result has another number of elements than the argument");
@@ -408,10 +334,10 @@ static int dropout_judge(struct compare_case *c, const struct random_entry *entr
 
 // ---- draws
 
-static void support_find(const struct compare_case *c, const struct random_entry *entry, double *low, double *high) {
+static void support_find(const struct compare_case *c, const struct dit_operator *entry, double *low, double *high) {
   *low = entry->low;
   *high = entry->high;
-  if (strcmp(entry->name, "uniform_") == 0) {
+  if (strcmp(entry->name, "uniform") == 0) {
     *low = 0;
     *high = 1;
     argument_read(c, 1, "from", low);
@@ -455,7 +381,7 @@ static bool range_judge(struct compare_judgement *out, const struct doubles *dev
   return true;
 }
 
-static int draws_judge(struct compare_case *c, const struct random_entry *entry, PyObject *device, PyObject *reference,
+static int draws_judge(struct compare_case *c, const struct dit_operator *entry, PyObject *device, PyObject *reference,
                        struct compare_judgement *out) {
   int64_t numel = tensor_get_numel(device), step = 1 + (numel - 1) / RANDOM_SAMPLE;
   struct doubles a = {0}, b = {0};
@@ -512,14 +438,14 @@ static int permutation_judge(PyObject *device, struct compare_judgement *out) {
 // ---- one result
 
 // Did both draw the same numbers? Half of them are enough where equal ones are no accident. 1 or 0.
-static int numbers_are_same(const struct random_entry *entry, const struct judge_tensor *a,
+static int numbers_are_same(const struct dit_operator *entry, const struct judge_tensor *a,
                             const struct judge_tensor *b) {
   static const struct dit_judge_rule equal = {.limit = INFINITY};
   struct dit_judge_result result;
   if (a->view.numel != b->view.numel || dit_judge_compare(&a->view, &b->view, &equal, &result, NULL) != DIT_OK) {
     return 0;
   }
-  bool continuous = entry && entry->kind == RANDOM_DRAWS;
+  bool continuous = entry && entry->draw == DIT_OPERATOR_DRAW_CONTINUOUS;
   return result.wrong == 0 || (continuous && result.numel >= RANDOM_SAME && 2 * result.wrong <= result.numel);
 }
 
@@ -565,17 +491,17 @@ static int same_judge(const struct judge_tensor *device, PyObject *native, struc
 }
 
 static int sample_judge(struct compare_case *c, PyObject *device, PyObject *reference, struct compare_judgement *out) {
-  const struct random_entry *entry = entry_find(c);
+  const struct dit_operator *entry = entry_find(c);
   out->close = false;
   if (!entry) {
     out_say(out, COMPARE_UNKNOWN, "it draws random numbers in a way that cannot be repeated or judged");
     return 0;
   }
-  switch (entry->kind) {
-    case RANDOM_PERMUTATION:
+  switch (entry->draw) {
+    case DIT_OPERATOR_DRAW_PERMUTATION:
       return permutation_judge(device, out);
-    case RANDOM_DRAWS:
-    case RANDOM_COUNTS:
+    case DIT_OPERATOR_DRAW_CONTINUOUS:
+    case DIT_OPERATOR_DRAW_DISCRETE:
       return draws_judge(c, entry, device, reference, out);
     default:
       return dropout_judge(c, entry, device, out);
@@ -603,7 +529,7 @@ static int tensor_judge(struct judge_runs *runs, int index, PyObject *device, Py
       out->close = false;  // the graph of the legacy run drew other numbers
       status = same_judge(&a, native, out);
       if (status == 0 && out->auto_verdict == COMPARE_RIGHT && entry_find(runs->c) &&
-          entry_find(runs->c)->kind == RANDOM_DROPOUT && runs->what == COMPARE_OUTPUT && index == 0) {
+          entry_find(runs->c)->draw == DIT_OPERATOR_DRAW_DROPOUT && runs->what == COMPARE_OUTPUT && index == 0) {
         out->close = true;
         status = dropout_remember(runs->c, device);
       }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "dit/log.h"
+#include "dit/operator.h"
 #include "dit/store.h"
 #include "engine/log.h"
 #include "tools/capture/item.h"
@@ -142,7 +143,7 @@ static int file_build(struct capture_item *item, const struct compare_event *eve
       .identifier_size = strlen(identifier),
       .tensors = leaves->tensor,
       .tensor_count = leaves->tensor_count,
-      .whole = strstr(event->c->op->name, "as_strided") != NULL,
+      .whole = dit_operator_has(event->c->op->name, DIT_OPERATOR_BEYOND),
       .state = strcmp(file->what, "device/input") == 0 ? event->c->py_settings : NULL,
   };
   pickle_twin_device = file->c ? file->c->device : NULL;

@@ -1,192 +1,14 @@
 // What the fallback tool knows of operators by name, and its ledger: one row per operator.
 //
-// Most is in the engine's classes (engine/classes.c). Here: names that act on the tensor object itself, operators that
-// may draw random numbers somewhere inside, and the lists of torch's autocast that differ between devices and the CPU
-// (aten/src/ATen/autocast_mode.h; tests/python/test_op_fallback.py compares them with the device's own behaviour).
-#include <stdlib.h>
+// All of it comes from the operator table (dit/operator.h), also what torch's autocast does otherwise on devices than
+// on the CPU (aten/src/ATen/autocast_mode.h; tests/python/test_op_fallback.py compares it with the device's own
+// behaviour).
 #include <string.h>
 
+#include "dit/operator.h"
 #include "tools/fallback/fallback.h"
 
-// Act on the object, its memory or its place, or build a tensor from Python data: nothing to compute.
-static const char *const bookkeeping[] = {
-    "__array__",     "__array_wrap__",  "__deepcopy__",    "__dlpack__",
-    "__iter__",      "__reduce__",      "__reduce_ex__",   "__setstate__",
-    "_pin_memory",   "_resize_output_", "align_as",        "align_to",
-    "as_strided_",   "as_subclass",     "as_tensor",       "asarray",
-    "copy_",         "frombuffer",      "is_pinned",       "new_tensor",
-    "record_stream", "refine_names",    "register_hook",   "register_post_accumulate_grad_hook",
-    "retain_grad",   "tensor",          "untyped_storage",
-};
-
-// Draw inside, depending on their arguments; the engine's class of random operators has the rest.
-static const char *const randoms[] = {
-    "_native_multi_head_attention",
-    "_transform_bias_rescale_qkv",
-    "gru",
-    "lobpcg",
-    "lstm",
-    "multi_head_attention_forward",
-    "rnn_relu",
-    "rnn_tanh",
-    "scaled_dot_product_attention",
-};
-
-static const char *const statistics[] = {
-    "_batch_norm_impl_index", "_batch_norm_with_update", "_native_batch_norm_legit", "batch_norm",
-    "cudnn_batch_norm",       "miopen_batch_norm",       "native_batch_norm",
-};
-
-// Draw whatever their other arguments are.
-static const char *const draws[] = {
-    "_standard_gamma",
-    "bernoulli",
-    "bernoulli_",
-    "binomial",
-    "cauchy_",
-    "exponential_",
-    "geometric_",
-    "log_normal_",
-    "multinomial",
-    "normal",
-    "normal_",
-    "poisson",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-    "randn",
-    "randn_like",
-    "random_",
-    "randperm",
-    "rrelu",
-    "rrelu_",
-    "rrelu_with_noise",
-    "rrelu_with_noise_",
-    "uniform_",
-};
-
-// Run in float32 under the autocast of devices (AT_FORALL_FP32 and its variants), but not, or not all, under the CPU's.
-static const char *const floats[] = {"__pow__",
-                                     "__rdiv__",
-                                     "__rpow__",
-                                     "__rtruediv__",
-                                     "acos",
-                                     "arccos",
-                                     "arcsin",
-                                     "asin",
-                                     "binary_cross_entropy_with_logits",
-                                     "cdist",
-                                     "cosh",
-                                     "cosine_embedding_loss",
-                                     "cosine_similarity",
-                                     "cross_entropy",
-                                     "cumprod",
-                                     "cumsum",
-                                     "dist",
-                                     "erfinv",
-                                     "exp",
-                                     "expm1",
-                                     "frobenius_norm",
-                                     "group_norm",
-                                     "hinge_embedding_loss",
-                                     "huber_loss",
-                                     "interpolate",
-                                     "kl_div",
-                                     "l1_loss",
-                                     "layer_norm",
-                                     "log",
-                                     "log10",
-                                     "log1p",
-                                     "log2",
-                                     "log_softmax",
-                                     "logsumexp",
-                                     "margin_ranking_loss",
-                                     "matrix_norm",
-                                     "mse_loss",
-                                     "multi_margin_loss",
-                                     "multilabel_margin_loss",
-                                     "native_layer_norm",
-                                     "nll_loss",
-                                     "norm",
-                                     "nuclear_norm",
-                                     "pairwise_distance",
-                                     "pdist",
-                                     "poisson_nll_loss",
-                                     "pow",
-                                     "prod",
-                                     "reciprocal",
-                                     "renorm",
-                                     "rms_norm",
-                                     "rsqrt",
-                                     "sinh",
-                                     "smooth_l1_loss",
-                                     "soft_margin_loss",
-                                     "softmax",
-                                     "softmin",
-                                     "softplus",
-                                     "sum",
-                                     "tan",
-                                     "triplet_margin_loss",
-                                     "upsample",
-                                     "upsample_bilinear",
-                                     "upsample_nearest",
-                                     "vector_norm"};
-
-// AT_FORALL_PROMOTE.
-static const char *const widest[] = {"addcdiv",     "addcmul",      "atan2",     "bilinear",    "cross",     "dot",
-                                     "grid_sample", "grid_sampler", "index_put", "scatter_add", "tensordot", "vdot"};
-
-// Of AT_FORALL_LOWER_PRECISION_FP, those that the CPU's list lacks.
-static const char *const lower[] = {"addmv",     "addr",      "chain_matmul", "conv_tbc",      "gru_cell",
-                                    "lstm_cell", "multi_dot", "mv",           "rnn_relu_cell", "rnn_tanh_cell"};
-
-// On the CPU's lists alone; torch.linalg and torch.fft too.
-static const char *const plain[] = {"adaptive_avg_pool3d",
-                                    "avg_pool3d",
-                                    "cat",
-                                    "cholesky",
-                                    "cholesky_inverse",
-                                    "cholesky_solve",
-                                    "column_stack",
-                                    "concat",
-                                    "concatenate",
-                                    "dstack",
-                                    "geqrf",
-                                    "hstack",
-                                    "index_copy",
-                                    "inverse",
-                                    "istft",
-                                    "logdet",
-                                    "lu",
-                                    "lu_solve",
-                                    "max_pool3d",
-                                    "max_unpool2d",
-                                    "max_unpool3d",
-                                    "nanquantile",
-                                    "orgqr",
-                                    "ormqr",
-                                    "pad",
-                                    "pinverse",
-                                    "polar",
-                                    "qr",
-                                    "quantile",
-                                    "row_stack",
-                                    "slogdet",
-                                    "stack",
-                                    "stft",
-                                    "svd",
-                                    "trace",
-                                    "triangular_solve",
-                                    "vstack"};
-
-static int text_compare(const void *key, const void *entry) {
-  return strcmp(key, *(const char *const *)entry);
-}
-
-#define HAS(list, word) (bsearch(word, list, sizeof list / sizeof *list, sizeof *list, text_compare) != NULL)
-
-static enum fallback_reason reason_find(const struct engine_op *op, const char *last) {
+static enum fallback_reason reason_find(const struct engine_op *op, uint64_t traits) {
   if (op->flags & ENGINE_OP_COLLECTIVE) {
     return FALLBACK_COLLECTIVE;
   }
@@ -199,32 +21,32 @@ static enum fallback_reason reason_find(const struct engine_op *op, const char *
   if (op->flags & ENGINE_OP_UNINITIALISED) {
     return FALLBACK_UNINITIALISED;
   }
-  return HAS(bookkeeping, last) ? FALLBACK_BOOKKEEPING : FALLBACK_APPLIES;
+  return traits & DIT_OPERATOR_BOOKKEEPING ? FALLBACK_BOOKKEEPING : FALLBACK_APPLIES;
 }
 
-static unsigned autocast_find(const char *name, const char *last) {
-  if (HAS(floats, last)) {
+static unsigned autocast_find(const char *name, uint64_t traits) {
+  if (traits & DIT_OPERATOR_AUTOCAST_FLOAT) {
     return FALLBACK_FLOAT;
   }
-  if (HAS(widest, last)) {
+  if (traits & DIT_OPERATOR_AUTOCAST_WIDEST) {
     return FALLBACK_WIDEST;
   }
-  if (HAS(lower, last)) {
+  if (traits & DIT_OPERATOR_AUTOCAST_LOWER) {
     return FALLBACK_LOWER;
   }
+  // All of torch.linalg and torch.fft are on the CPU's lists alone, but for those that the table excepts.
   bool library = strncmp(name, "torch.linalg.", 13) == 0 || strncmp(name, "torch.fft.", 10) == 0;
-  bool product = strcmp(last, "vecdot") == 0;  // the CPU's autocast has it
-  return (library && !product) || HAS(plain, last) ? FALLBACK_PLAIN : 0;
+  library = library && !(traits & DIT_OPERATOR_AUTOCAST_ALIKE);
+  return library || traits & DIT_OPERATOR_AUTOCAST_PLAIN ? FALLBACK_PLAIN : 0;
 }
 
-static unsigned traits_find(const struct engine_op *op, const char *last) {
-  unsigned traits = op->flags & ENGINE_OP_RANDOM || HAS(randoms, last) ? FALLBACK_RANDOM : 0;
-  traits |= strcmp(last, "__getitem__") == 0 ? FALLBACK_INDEXING : 0;
-  traits |= HAS(draws, last) ? FALLBACK_DRAWS : 0;
-  traits |= HAS(statistics, last) ? FALLBACK_STATISTICS : 0;
-  traits |=
-      strcmp(last, "_pack_padded_sequence") == 0 || strcmp(last, "_pad_packed_sequence") == 0 ? FALLBACK_LENGTHS : 0;
-  return traits | autocast_find(op->name, last);
+static unsigned traits_find(const struct engine_op *op, uint64_t known) {
+  unsigned traits = known & (DIT_OPERATOR_RANDOM | DIT_OPERATOR_MAY_DRAW) ? FALLBACK_RANDOM : 0;
+  traits |= known & DIT_OPERATOR_INDEXING ? FALLBACK_INDEXING : 0;
+  traits |= known & DIT_OPERATOR_DRAWS ? FALLBACK_DRAWS : 0;
+  traits |= known & DIT_OPERATOR_STATISTICS ? FALLBACK_STATISTICS : 0;
+  traits |= known & DIT_OPERATOR_LENGTHS ? FALLBACK_LENGTHS : 0;
+  return traits | autocast_find(op->name, known);
 }
 
 // ---- rows
@@ -271,10 +93,10 @@ struct fallback_row *fallback_row_find(struct fallback_state *state, struct engi
     PyErr_NoMemory();
     return NULL;
   }
-  const char *last = engine_name_get_last(op->name);
+  uint64_t traits = dit_operator_get_traits(op->name);
   row->op = op;
-  row->reason = reason_find(op, last);
-  row->traits = traits_find(op, last);
+  row->reason = reason_find(op, traits);
+  row->traits = traits_find(op, traits);
   state->rows[at] = row;
   state->count++;
   return row;

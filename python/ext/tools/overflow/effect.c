@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dit/operator.h"
 #include "engine/internal.h"
 #include "tools/overflow/overflow.h"
 
@@ -90,7 +91,7 @@ static int text_compare(const void *key, const void *entry) {
 
 enum overflow_effect overflow_effect_find(const struct engine_op *op) {
   char buffer[64];
-  const char *word = engine_class_find_word(op->name, buffer, sizeof buffer);
+  const char *word = dit_operator_get_word(op->name, buffer, sizeof buffer);
   if (op->flags & ENGINE_OP_UNINITIALISED) {
     return word[strlen(word) - 1] == '_' ? OVERFLOW_RESIZES : OVERFLOW_HANDS_OUT;
   }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dit/operator.h"
 #include "engine/internal.h"
 #include "engine/log.h"
 #include "tools/overflow/overflow.h"
@@ -60,7 +61,7 @@ struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine
   if (info) {
     info->op = op;
     info->inplace = op->flags & ENGINE_OP_INPLACE || name_is_inplace(op->name);
-    info->scaler = strstr(op->name, "_amp_foreach_non_finite_check_and_unscale_") != NULL;
+    info->scaler = dit_operator_has(op->name, DIT_OPERATOR_SCALER);
     info->effect = overflow_effect_find(op);
     info->next = *bucket;
     *bucket = info;
