@@ -7,15 +7,15 @@ choice of files and of records, and the report about what a log lost.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
 import re
-import stat
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
 from . import _C
+from .output import open_whole
 
 FORMATS = ("jsonl", "csv", "trace", "text", "legacy-csv", "files")
 EXTENSIONS = {
@@ -167,42 +167,19 @@ def _check_files(files: list[str], repair: bool) -> list[str]:
     return sound
 
 
-class _Output:
+@contextlib.contextmanager
+def _open_output(path: str | None) -> Iterator[int]:
     """Where a view goes: standard output, a device, or a regular file that appears only when it is complete."""
-
-    def __init__(self, path: str | None) -> None:
-        self.path = path
-        self.temporary: str | None = None
-        self.fd = -1
-
-    def __enter__(self) -> int:
-        if self.path is None or self.path == "-":
-            sys.stdout.flush()
-            self.fd = sys.stdout.fileno()
-            return self.fd
+    if path is None or path == "-":
+        sys.stdout.flush()
+        yield sys.stdout.fileno()
+        return
+    with contextlib.ExitStack() as stack:
         try:
-            if os.path.exists(self.path) and not stat.S_ISREG(os.stat(self.path).st_mode):
-                self.fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
-            else:
-                folder, name = os.path.split(os.path.abspath(self.path))
-                self.fd, self.temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
+            handle = stack.enter_context(open_whole(path))
         except OSError as error:
-            raise ExportError(f"output {self.path!r} cannot be written: {error.strerror}") from None
-        return self.fd
-
-    def __exit__(self, kind, value, traceback) -> None:
-        if self.path is None or self.path == "-":
-            return
-        if self.temporary is not None and kind is None:
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(self.fd, 0o666 & ~mask)
-        os.close(self.fd)
-        if self.temporary is not None:
-            if kind is None:
-                os.replace(self.temporary, os.path.abspath(self.path))
-            else:
-                os.unlink(self.temporary)
+            raise ExportError(f"output {path!r} cannot be written: {error.strerror}") from None
+        yield handle
 
 
 def _check_output(path: str | None, files: list[str]) -> None:
@@ -231,7 +208,7 @@ def _export_view(options: argparse.Namespace) -> int:
         return 1
     reader = _C.LogReader(files, types, steps, matcher)
     try:
-        with _Output(options.output) as fd:
+        with _open_output(options.output) as fd:
             if options.format == "legacy-csv" and types == ["compare"]:
                 _write_comparisons(reader, fd)
             else:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 from typing import Any, NamedTuple
 
 from . import _C, settings
+from .output import write_whole
 
 
 class MetricsGroup(NamedTuple):
@@ -57,16 +57,7 @@ def write(path: str | os.PathLike) -> str:
     """Write text() to a file, all at once, so that a reader never sees half of it; returns the path. %p in the path is
     the process id."""
     target = os.fspath(path).replace("%p", str(os.getpid()))
-    folder = os.path.dirname(target) or "."
-    handle, draft = tempfile.mkstemp(prefix=".metrics-", dir=folder)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text())
-        os.chmod(draft, 0o644)
-        os.replace(draft, target)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    write_whole(target, text())
     return target
 
 

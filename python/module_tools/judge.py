@@ -15,7 +15,6 @@ import torch
 from . import metrics
 from .snapshot import TAG, children
 
-_MISSING = object()
 _MAX_DEPTH = 100
 
 

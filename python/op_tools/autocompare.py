@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,8 +11,7 @@ from ditorch.table import Table
 
 from . import console, results
 from .explanation import explain_nothing
-from .overflow_check import _format_location
-from .tool import Tool
+from .tool import Tool, call_weakly
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -43,9 +40,9 @@ class OpAutoCompare(Tool):
         super().__init__(**options)
         self._told = 0
         self._callbacks = {
-            "report": _call_weakly(self._report),
-            "unable": _call_weakly(self._note_unable),
-            "written": _call_weakly(self._note_written),
+            "report": call_weakly(self._report),
+            "unable": call_weakly(self._note_unable),
+            "written": call_weakly(self._note_written),
         }
 
     def engine_options(self, options: Any) -> dict[str, Any]:
@@ -208,7 +205,7 @@ def format_finding(finding: dict[str, Any]) -> str:
     if finding["bad_inputs"]:
         parts.append("its inputs hold NaN or Inf")
     if finding["location"]:
-        parts.append(f"called at {_format_location(finding['location'])}")
+        parts.append(f"called at {results.format_location(finding['location'])}")
     if finding["module"]:
         parts.append(f"module {finding['module']}")
     if finding["folder"]:
@@ -259,7 +256,7 @@ def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
         "times": finding["count"],
         "first id": finding["id"],
         "step": finding["step"],
-        "place": _format_location(finding["location"], source=False),
+        "place": results.format_location(finding["location"], source=False),
     }
 
 
@@ -268,14 +265,3 @@ def _advise(finding: dict[str, Any]) -> str:
     if finding["folder"]:
         wishes.insert(0, f"ditorch replay {results.shorten(finding['folder'])} runs this call again")
     return "; ".join(wishes)
-
-
-def _call_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The engine's tool keeps this; it must not keep the Python object alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call(*args: Any) -> Any:
-        target = reference()
-        return target(*args) if target is not None else None
-
-    return call

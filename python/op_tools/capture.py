@@ -8,7 +8,7 @@ from typing import Any
 from ditorch import _C, settings
 
 from . import results
-from .console import count
+from .console import count, format_bytes
 from .tool import Tool
 
 __all__ = ["OpCapture", "save_item"]
@@ -42,19 +42,13 @@ class OpCapture(Tool):
     def summary(self) -> str:
         facts = self.describe()
         size = facts["bytes"] - facts["shared"]
-        text = f"OpCapture: {count(facts['items'], 'item')} ({_size(size)}) in {facts['root']} as {facts['layout']}"
+        text = (
+            f"OpCapture: {count(facts['items'], 'item')} ({format_bytes(size)}) in {facts['root']} as {facts['layout']}"
+        )
         for key, words in (("failed", "could not be saved"), ("lost", "were lost"), ("errors", "calls failed")):
             if facts[key]:
                 text += f"; {count(facts[key])} {words}"
         return f"{text}; {facts['problem']}" if facts["problem"] else text
-
-
-def _size(number: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            return f"{number:,.0f} {unit}" if unit == "bytes" else f"{number:,.1f} {unit}"
-        number /= 1024
-    raise AssertionError
 
 
 def save_item(path: str | os.PathLike, item: dict[str, Any]) -> None:

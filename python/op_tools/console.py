@@ -1,6 +1,6 @@
 """What tools say on the console: short lines on standard error, each in one piece.
 
-`console=full` is the original's format, on standard output (legacy.py); `console=off` says nothing but errors.
+`console=full` is the original's format, on standard output (legacy/); `console=off` says nothing but errors.
 """
 
 from __future__ import annotations
@@ -36,3 +36,12 @@ def count(number: int, noun: str = "") -> str:
     if not noun:
         return f"{number:,}"
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_bytes(number: float) -> str:
+    """512 B; 11.1 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024:
+            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
+        number /= 1024
+    return f"{number:,.1f} TiB"

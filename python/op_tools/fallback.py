@@ -49,7 +49,7 @@ class OpFallback(Tool):
             lines.append(str(Table(COLUMNS, [_format_row(row) for row in ran[:SHOWN_ROWS]])))
             total = {key: sum(row[key] for row in ran) for key in ("down", "up", "down_ns", "cpu_ns", "up_ns")}
             lines.append(
-                f"OpFallback: {_size(total['down'])} down, {_size(total['up'])} up; "
+                f"OpFallback: {console.format_bytes(total['down'])} down, {console.format_bytes(total['up'])} up; "
                 f"{_milli(total['down_ns'] + total['up_ns'])} ms of copies, {_milli(total['cpu_ns'])} ms on the CPU"
             )
         if len(ran) > SHOWN_ROWS:
@@ -58,14 +58,6 @@ class OpFallback(Tool):
             reasons = ", ".join(f"{console.count(number)} {reason}" for reason, number in sorted(left.items()))
             lines.append(f"OpFallback: left on the device: {reasons}")
         return "\n".join(lines)
-
-
-def _size(number: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024:
-            return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    return f"{number:.1f} TiB"
 
 
 def _milli(number: int) -> str:
@@ -77,8 +69,8 @@ def _format_row(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "op": row["name"],
         "calls": row["count"],
-        "down": _size(row["down"]),
-        "up": _size(row["up"]),
+        "down": console.format_bytes(row["down"]),
+        "up": console.format_bytes(row["up"]),
         "copy ms": _milli(row["down_ns"] + row["up_ns"]),
         "cpu ms": _milli(row["cpu_ns"]),
         "retries": row["retries"] or "",

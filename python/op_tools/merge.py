@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ditorch import _C, export
+from ditorch.output import write_whole
 
 from .merge_summary import SORTS, Finding, Rank, Share, Summary
 
@@ -130,15 +131,7 @@ def _write(text: str, path: str | None) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
         return
-    temporary = f"{path}.{os.getpid()}.part"
-    try:
-        with open(temporary, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except OSError:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        raise
+    write_whole(path, text)
 
 
 def main(words: Sequence[str]) -> int:

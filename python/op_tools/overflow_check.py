@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import weakref
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,7 +10,7 @@ from ditorch.table import Table
 
 from . import console, results
 from .selection import NameList
-from .tool import Tool
+from .tool import Tool, call_weakly
 from .traits import get_traits
 
 FOLDER = "op_overflow_check_results"
@@ -38,7 +35,7 @@ class OpOverflowCheck(Tool):
         self._allowed: NameList | None = None
         self._told = 0
         self._saved: list[str] = []
-        self._callbacks = {"report": _call_weakly(self._report), "allow": _call_weakly(self._allow)}
+        self._callbacks = {"report": call_weakly(self._report), "allow": call_weakly(self._allow)}
 
     def engine_options(self, options: Any) -> dict[str, Any]:
         at_once = options.get_value("stop") or options.get_value("save")
@@ -163,7 +160,7 @@ def format_finding(finding: dict[str, Any]) -> str:
         parts.append(f"{len(finding['in']) - SHOWN_TENSORS} more inputs")
     parts += [_format_tensor(tensor) for tensor in finding["out"] if tensor["values"] != "finite"][:SHOWN_TENSORS]
     if finding["location"]:
-        parts.append(f"at {_format_location(finding['location'])}")
+        parts.append(f"at {results.format_location(finding['location'])}")
     if finding["module"]:
         parts.append(f"module {finding['module']}")
     return "; ".join(parts)
@@ -207,16 +204,6 @@ def _format_tensor(tensor: dict[str, Any]) -> str:
     return f"{text} min {tensor['min']:.3g} max {tensor['max']:.3g} mean {tensor['mean']:.3g}"
 
 
-def _format_location(location: str, source: bool = True) -> str:
-    """`train.py:7 (y = x.log())` of `<file>:<line> <function>: <source>`; relative to the current directory."""
-    match = re.match(r"(.*?):(\d+) \S+: ?(.*)", location)
-    if not match:
-        return location
-    text = f"{results.shorten(match[1]) if os.path.isabs(match[1]) else match[1]}:{match[2]}"
-    line = match[3] if len(match[3]) <= 80 else match[3][:77] + "..."
-    return f"{text} ({line})" if source and line else text
-
-
 def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
     made = "" if finding["numel"] < 0 else f"{finding['inf']:,} Inf, {finding['nan']:,} NaN of {finding['numel']:,}"
     return {
@@ -227,7 +214,7 @@ def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
         "first step": finding["step"],
         "last step": finding["last_step"],
         "why": finding["reason"],
-        "place": _format_location(finding["location"], source=False),
+        "place": results.format_location(finding["location"], source=False),
     }
 
 
@@ -252,17 +239,6 @@ def _is_news(finding: dict[str, Any]) -> bool:
 
 def _as_tuple(result: Any) -> tuple:
     return result if type(result) is tuple else (result,)
-
-
-def _call_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The engine's tool keeps this; it must not keep the Python object alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call(*args: Any) -> Any:
-        target = reference()
-        return target(*args) if target is not None else None
-
-    return call
 
 
 # ---- devices without a helper: torch's own operators

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from typing import Any, NamedTuple
 
@@ -105,6 +106,16 @@ def check_directory(options: ToolOptions, title: str) -> None:
             raise PermissionError(f"no permission to write {directory!r}")
     except OSError as error:
         raise _refuse(options, title, error) from error
+
+
+def format_location(location: str, source: bool = True) -> str:
+    """`train.py:7 (y = x.log())` of `<file>:<line> <function>: <source>`; relative to the current directory."""
+    match = re.match(r"(.*?):(\d+) \S+: ?(.*)", location)
+    if not match:
+        return location
+    text = f"{shorten(match[1]) if os.path.isabs(match[1]) else match[1]}:{match[2]}"
+    line = match[3] if len(match[3]) <= 80 else match[3][:77] + "..."
+    return f"{text} ({line})" if source and line else text
 
 
 def flush_log() -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import atexit
 import os
-import tempfile
 import time
 from typing import Any
 
 from ditorch import _C
+from ditorch.output import open_whole
 from ditorch.table import Table
 
 from . import console, results
@@ -167,19 +167,8 @@ _files: dict[tuple[int, str], _Files] = {}
 
 def _export(form: str, path: str, log: results.Log) -> None:
     """A view of all times in the process's log, as a file that appears when it is complete."""
-    folder, name = os.path.split(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-    try:
-        mask = os.umask(0)
-        os.umask(mask)
-        os.fchmod(handle, 0o666 & ~mask)
+    with open_whole(path) as handle:
         _C.LogReader(log.get_files(), ["time"], None, None).export(form, handle)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(handle)
 
 
 _MISSING = {

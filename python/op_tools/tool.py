@@ -7,6 +7,7 @@ started and stopped in any order; an exception of the program is never replaced 
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -349,3 +350,14 @@ class Tool:
 
 
 __all__ = ["Tool", "active_tools", "step"]
+
+
+def call_weakly(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The engine's tool keeps this; it must not keep the Python object alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call(*args: Any) -> Any:
+        target = reference()
+        return target(*args) if target is not None else None
+
+    return call

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from conftest import HERE
-from ditorch.device_suite import arguments, expect, junit, report, worker
+from ditorch.device_suite import arguments, expect, report, worker
 from ditorch.device_suite import main as command
 
 REPORT = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools", "gen_opinfo_report.py")
@@ -244,7 +244,7 @@ def test_junit_is_valid_and_counts_right(read, tmp_path):
     summary = report.Summary(results, file, {})
     about = dict.fromkeys(("ditorch", "torch", "backend", "device", "expect"), "x")
     path = tmp_path / "out.xml"
-    junit.write(str(path), about, summary)
+    report.write_junit(str(path), about, summary)
     check_junit(path)
     root = ElementTree.parse(path).getroot()
     assert {name: root.get(name) for name in ("tests", "failures", "errors", "skipped", "time")} == {

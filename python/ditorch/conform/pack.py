@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from .. import diopi
+from ..output import open_whole
 
 VERSION = 1
 _MAGIC = b"DITCONF\n"
@@ -308,27 +309,21 @@ def encode(case: Any) -> bytes:
 
 def write(path: str | os.PathLike[str], cases: Iterable[Any]) -> int:
     """Write a pack; returns the number of cases. The file appears when it is complete."""
-    temporary = f"{os.fspath(path)}.{os.getpid()}.part"
     entries = []
-    try:
-        with open(temporary, "wb") as file:
-            file.write(bytes(64))
-            offset = 64
-            for case in cases:
-                payload = encode(case)
-                file.write(payload)
-                entries.append(_ENTRY.pack(offset, len(payload), zlib.crc32(payload), 0))
-                offset += len(payload)
-            index = b"".join(entries)
-            file.write(index)
-            file.seek(0)
-            size = offset + len(index)
-            header = _HEADER.pack(_MAGIC, VERSION, 64, len(entries), offset, size, zlib.crc32(index))
-            file.write(header + struct.pack("<I", zlib.crc32(header)))
-        os.replace(temporary, path)
-    finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+    with open_whole(path) as handle, open(handle, "wb", closefd=False) as file:
+        file.write(bytes(64))
+        offset = 64
+        for case in cases:
+            payload = encode(case)
+            file.write(payload)
+            entries.append(_ENTRY.pack(offset, len(payload), zlib.crc32(payload), 0))
+            offset += len(payload)
+        index = b"".join(entries)
+        file.write(index)
+        file.seek(0)
+        size = offset + len(index)
+        header = _HEADER.pack(_MAGIC, VERSION, 64, len(entries), offset, size, zlib.crc32(index))
+        file.write(header + struct.pack("<I", zlib.crc32(header)))
     return len(entries)
 
 

@@ -7,16 +7,15 @@ missing or unsupported (no dtype of its cases). Depends on runner.py's rows.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
 
+from .. import junit
+from ..output import write_whole
 from ..table import format_table
 from .runner import BAD, judge_functions
 
 COLUMNS = ("pass", "fail", "missing", "unsupported", "skipped")
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 Row = dict[str, Any]
 
@@ -115,49 +114,24 @@ def format_failures(rows: Iterable[Row], limit: int) -> str:
 def write_json(path: str, about: Row, rows: list[Row]) -> None:
     lines = summarize(rows)
     functions = {line.function: {"verdict": line.verdict, **line.counts, "without": line.dtypes} for line in lines}
-    with open(path, "w", encoding="utf-8") as stream:
-        totals = {**count(lines), "inference": count_inference(rows)}
-        json.dump({"about": about, "totals": totals, "functions": functions, "cases": rows}, stream, indent=1)
-        stream.write("\n")
+    totals = {**count(lines), "inference": count_inference(rows)}
+    data = {"about": about, "totals": totals, "functions": functions, "cases": rows}
+    write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
 def write_junit(path: str, about: Row, rows: list[Row]) -> None:
     """A suite per function, a test per case."""
-    root = ElementTree.Element("testsuites", name="ditorch conform")
-    groups: dict[str, list[Row]] = {}
+    suites: dict[str, list[junit.Case]] = {}
     for row in rows:
-        groups.setdefault(row["function"], []).append(row)
-    for function, members in groups.items():
-        suite = ElementTree.SubElement(root, "testsuite", name=function)
-        properties = ElementTree.SubElement(suite, "properties")
-        for name, value in about.items():
-            ElementTree.SubElement(properties, "property", name=name, value=_clean(str(value)))
-        kinds = [_add_case(suite, row) for row in members]
-        suite.set("tests", str(len(members)))
-        for name, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
-            suite.set(name, str(kinds.count(kind)))
-        suite.set("time", f"{sum(row['seconds'] for row in members):.3f}")
-    for name in ("tests", "failures", "errors", "skipped"):
-        root.set(name, str(sum(int(suite.get(name, "0")) for suite in root)))
-    ElementTree.indent(root)
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write('<?xml version="1.0" encoding="utf-8"?>\n')
-        stream.write(ElementTree.tostring(root, encoding="unicode") + "\n")
+        suites.setdefault(row["function"], []).append(_make_case(row))
+    junit.write(path, "ditorch conform", about, suites)
 
 
-def _add_case(suite: Any, row: Row) -> str:
-    names = {"classname": row["function"], "name": row["id"], "time": f"{row['seconds']:.6f}"}
-    case = ElementTree.SubElement(suite, "testcase", names)
+def _make_case(row: Row) -> junit.Case:
+    names = (row["function"], row["id"], row["seconds"])
     if row["verdict"] == "pass":
-        return ""
-    text = _clean(f"{row.get('reason', '')} {row.get('text', '')}".strip())
+        return junit.Case(*names)
+    text = f"{row.get('reason', '')} {row.get('text', '')}".strip()
     if row["verdict"] in BAD:
-        kind = "failure" if row["verdict"] == "fail" else "error"
-        ElementTree.SubElement(case, kind, message=text[:300], type=row.get("kind", "")).text = text
-        return kind
-    ElementTree.SubElement(case, "skipped", message=f"{row['verdict']}: {text}"[:300])
-    return "skipped"
-
-
-def _clean(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", text)
+        return junit.Case(*names, "failure" if row["verdict"] == "fail" else "error", row.get("kind", ""), text)
+    return junit.Case(*names, "skipped", text=f"{row['verdict']}: {text}")

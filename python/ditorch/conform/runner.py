@@ -426,14 +426,6 @@ def compare_speed(rows: Iterable[Row]) -> list[Speed]:
     return sorted(found, key=lambda speed: -speed.ratio)
 
 
-def count_verdicts(rows: Iterable[Row]) -> dict[str, int]:
-    """How many rows have each verdict."""
-    found = dict.fromkeys(VERDICTS, 0)
-    for row in rows:
-        found[row["verdict"]] += 1
-    return found
-
-
 def judge_functions(rows: Iterable[Row]) -> dict[str, str]:
     """One verdict per function: the worst of its cases in the order fail, crash, timeout; else pass when one passed;
     else missing or unsupported."""

@@ -127,9 +127,7 @@ class Run:
         if self.options.json:
             report.write_json(self.options.json, about, summary)
         if self.options.junit:
-            from . import junit
-
-            junit.write(self.options.junit, about, summary)
+            report.write_junit(self.options.junit, about, summary)
         print(summary.render(), flush=True)
         return 1 if summary.problems else 0
 

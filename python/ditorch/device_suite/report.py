@@ -7,9 +7,10 @@ pass, expected (failure), skipped, no_reference, wrong. Only wrong ones make the
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
+from .. import junit
+from ..output import write_whole
 from .expect import Expectations
 
 VERDICTS = ("pass", "expected", "skipped", "no_reference", "wrong")
@@ -105,12 +106,27 @@ def write_json(path: str, about: dict[str, Any], summary: Summary) -> None:
         "problems": summary.problems,
         "results": summary.results,
     }
-    write_file(path, json.dumps(data, indent=1) + "\n")
+    write_whole(path, json.dumps(data, indent=1) + "\n")
 
 
-def write_file(path: str, text: str) -> None:
-    """Whole or not at all."""
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with open(temporary, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
+def write_junit(path: str, about: dict[str, Any], summary: Summary) -> None:
+    """A suite per dtype, a case per entry. A crash and a timeout are errors, other wrong pairs failures; what was not
+    run, is expected to fail or has no reference is skipped."""
+    about = {name: about[name] for name in ("ditorch", "torch", "backend", "device", "expect")}
+    suites = {
+        dtype: [_make_case(result) for result in summary.results if result["dtype"] == dtype]
+        for dtype in summary.dtypes
+    }
+    junit.write(path, "ditorch test-device", about, suites)
+
+
+def _make_case(result: dict[str, Any]) -> junit.Case:
+    names = (f"test_device.{result['dtype']}", result["entry"], result["seconds"])
+    if result["verdict"] == "pass":
+        return junit.Case(*names)
+    if result["verdict"] == "wrong":
+        kind = "error" if result["status"] in ("crash", "timeout") else "failure"
+        return junit.Case(*names, kind, result["status"], result["why"])
+    why = {"expected": "expected failure", "skipped": "not run", "no_reference": "the CPU cannot run it"}
+    text = f"{why[result['verdict']]}: {result['reason'] or result['message']}"
+    return junit.Case(*names, "skipped", text=text)

@@ -9,20 +9,11 @@ from __future__ import annotations
 
 import importlib
 import types
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..cuda.support import NEUTRAL, REFUSED, WORKS, Support
 from .finder import REFUSED as MODULES_REFUSED
 from .surface import EXPORTED
-
-WORKS, NEUTRAL, REFUSED = "works", "neutral", "refused"
-
-
-class Support(NamedTuple):
-    """One line of the account."""
-
-    status: str
-    note: str = ""
-
 
 TABLE: dict[str, Support] = {}
 

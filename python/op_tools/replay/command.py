@@ -20,6 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ditorch import batch_state, worker_pool
+from ditorch.output import write_whole
 
 from . import report
 from .options import ROLES, WORDS, UsageError, parse
@@ -298,7 +299,7 @@ def _report(batch: Batch) -> None:
         if options.json == "-":
             sys.stdout.write(text)
             return
-        report.write_atomic(options.json, text)
+        write_whole(options.json, text)
     rows, left_out = report.choose_rows(batch.entries, options.rows)
     print(report.make_table(rows, options.device, options.parts))
     if left_out:

@@ -334,9 +334,3 @@ def _names_device(text: str) -> bool:
 
     device = _device_of_text(text)
     return device is not None and device.type not in ("cpu", "meta")
-
-
-def to_device_like(case: Any, device: Any) -> tuple[tuple, dict[str, Any]]:
-    """The arguments of a case (see case.py) on a device, once."""
-    placed = Placement(case.args, case.kwargs, device, homes=case.meta.get("devices")).make()
-    return placed.args, placed.kwargs

@@ -7,14 +7,13 @@ JSON is strict: NaN and infinities are the texts "nan", "inf" and "-inf".
 from __future__ import annotations
 
 import math
-import os
 import re
-import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ditorch.table import format_table
+
+from .. import console
 
 FORMAT = "ditorch-replay"
 VERSION = 1
@@ -76,15 +75,7 @@ def _time(result: dict[str, Any], kind: str, key: str) -> str:
 
 def _memory(result: dict[str, Any]) -> str:
     numbers = result.get("memory")
-    return format_bytes(numbers["peak_bytes"]) if numbers else "-"
-
-
-def format_bytes(number: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if number < 1024 or unit == "GiB":
-            return f"{number:.0f} B" if unit == "B" else f"{number:.1f} {unit}"
-        number /= 1024
-    raise AssertionError
+    return console.format_bytes(numbers["peak_bytes"]) if numbers else "-"
 
 
 # ---- tables
@@ -208,26 +199,3 @@ def get_exit_status(entries: Sequence[dict[str, Any]]) -> int:
         get_status(result) for entry in entries if not entry.get("allowed") for result in entry["results"].values()
     }
     return 1 if "wrong" in statuses else 3 if "error" in statuses or statuses == {"skip"} else 0
-
-
-# ---- files
-
-
-def write_atomic(path: str, text: str) -> None:
-    """A regular file appears when it is complete; a pipe or a device is written to as it is."""
-    if os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode):
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
-        return
-    folder, name = os.path.split(os.path.abspath(path))
-    handle, temporary = tempfile.mkstemp(prefix=f".{name}.", dir=folder)
-    try:
-        mask = os.umask(0)
-        os.umask(mask)
-        os.fchmod(handle, 0o666 & ~mask)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

@@ -158,21 +158,3 @@ def differentiate(
 
 def _or_zeros(gradient: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(like) if gradient is None else gradient.detach()
-
-
-def linear_gradients(
-    names: list[str],
-    function: Callable[..., torch.Tensor],
-    inputs: list[torch.Tensor | None],
-    grad: torch.Tensor,
-    terms: float,
-) -> dict[str, Result]:
-    """Gradients of a function that is linear in each input (products, convolutions, averages): the magnitude that
-    enters is the same gradient taken of absolute values."""
-    values = differentiate(function, inputs, grad)
-    scales = differentiate(function, [None if x is None else x.abs() for x in inputs], grad.abs())
-    return {
-        name: Result(value, scale=scale, terms=terms)
-        for name, value, scale in zip(names, values, scales, strict=True)
-        if value is not None
-    }

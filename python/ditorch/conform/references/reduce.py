@@ -25,10 +25,6 @@ def _terms(x: torch.Tensor, dims: list[int]) -> int:
     return max(count, 1)
 
 
-def _sum_dtype(dtype: torch.dtype) -> torch.dtype:
-    return dtype if dtype.is_floating_point or dtype.is_complex else torch.int64
-
-
 @reference("Sum")
 def run_sum(call: Call) -> dict[str, Result]:
     x, dims = call.wide("input"), _dims(call)
