@@ -142,7 +142,8 @@ def test_scatter_is_judged_when_no_index_is_repeated():
     twice = once.clone()
     twice[0] = 1
     assert not watch(lambda: x.scatter(0, once, source), "value:scatter*,scale=0.5").ok
-    assert watch(lambda: x.scatter(0, twice, source), "value:scatter*,scale=0.5").ok
+    undecided = watch(lambda: x.scatter(0, twice, source), "value:scatter*,scale=0.5")
+    assert undecided.ok is None and not undecided.findings()
 
 
 # ---- four times the CPU's own error
