@@ -12,7 +12,8 @@ CMAKE := $(VENV)/bin/cmake
 CTEST := $(VENV)/bin/ctest
 CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython_EXECUTABLE=$(CURDIR)/$(PY)
 C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDIT_INPLACE=OFF
-RUN := PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
+CPU := env $$(cat $(CURDIR)/$(VENV)/cpu-environment)
+RUN := $(CPU) PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile
 CORE_TESTS := $(patsubst %,tests/python/test_%.py,silent autograd cuda_surface cuda_memory cuda_stream cuda_random \
 	serialization rnn sdpa amp promotion_inplace)
@@ -40,9 +41,16 @@ $(VENV)/ready-$(TORCH): requirements-dev.txt
 	@rm -f $(VENV)/ready-*
 	@touch $@
 
+# Some virtual machines announce instructions (AMX) that they cannot run; PyTorch then dies in a bfloat16 product.
+$(VENV)/cpu-environment: $(VENV)/ready-$(TORCH)
+	@: > $@
+	@$(PY) -c 'import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)' 2>/dev/null; \
+	  if [ $$? -eq 132 ]; then echo 'ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16' > $@; \
+	    echo 'this machine announces AMX and cannot run it: ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 is set for all runs'; fi
+
 setup: $(VENV)/ready-$(TORCH) build ## create .venv, install torch and the tools, build everything in place
 
-build: $(VENV)/ready-$(TORCH)
+build: $(VENV)/ready-$(TORCH) $(VENV)/cpu-environment
 	$(call say,building)
 	@$(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON --log-level=WARNING
 	@$(CMAKE) --build build/dev -j $(JOBS)
@@ -51,24 +59,24 @@ demo: setup ## train a small GPT, written for CUDA, on the embedded device
 	$(call say,training a small GPT written for CUDA on the embedded device)
 	@$(RUN) -m ditorch --set ledger=1 examples/gpt.py
 	$(call say,breaking one operator on purpose and asking OpAutoCompare which)
-	@cd build && PYTHONPATH=$(CURDIR)/python $(CURDIR)/$(PY) ../examples/find_fault.py
+	@cd build && $(CPU) PYTHONPATH=$(CURDIR)/python $(CURDIR)/$(PY) ../examples/find_fault.py
 
 test: setup test-c test-sanitize test-python test-conform test-opinfo ## everything that must pass before a change lands (a few minutes)
 	$(call say,all tests passed)
 
 test-c: build
 	$(call say,C tests)
-	@$(CTEST) --test-dir build/dev --output-on-failure -j $(JOBS)
+	@$(CPU) $(CTEST) --test-dir build/dev --output-on-failure -j $(JOBS)
 
 test-sanitize: $(VENV)/ready-$(TORCH)
 	$(call say,C tests under AddressSanitizer and UndefinedBehaviorSanitizer)
 	@$(CMAKE) -S . -B build/asan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=address --log-level=WARNING
 	@$(CMAKE) --build build/asan -j $(JOBS)
-	@$(CTEST) --test-dir build/asan --output-on-failure -j $(JOBS)
+	@$(CPU) $(CTEST) --test-dir build/asan --output-on-failure -j $(JOBS)
 	$(call say,streams and allocator under ThreadSanitizer)
 	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING
 	@$(CMAKE) --build build/tsan -j $(JOBS) --target $(TSAN_TESTS)
-	@$(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R '^($(subst $(eval) ,|,$(TSAN_TESTS)))$$'
+	@$(CPU) $(CTEST) --test-dir build/tsan --output-on-failure -j $(JOBS) -R '^($(subst $(eval) ,|,$(TSAN_TESTS)))$$'
 
 test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an extension built with AddressSanitizer (long)
 	$(call say,the extension and libdit under AddressSanitizer and UndefinedBehaviorSanitizer)
@@ -76,16 +84,16 @@ test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an 
 	@$(CMAKE) --build build/asan-python -j $(JOBS)
 	@$(CMAKE) --install build/asan-python --prefix build/asan-python/site >/dev/null
 	@cp -r python/ditorch/*.py python/ditorch/cuda python/ditorch/vendors python/ditorch/dipu python/ditorch/device_suite build/asan-python/site/ditorch/ && cp -r python/op_tools python/module_tools build/asan-python/site/
-	@LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
+	@$(CPU) LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
 	  PYTHONPATH=$(CURDIR)/build/asan-python/site $(PYTEST) -o pythonpath= $(TOOL_TESTS)
 
 test-python: build
 	$(call say,Python tests)
-	@$(PYTEST) -m "not full" tests/python
+	@$(CPU) $(PYTEST) -m "not full" tests/python
 	$(call say,the device's own tests once more with two devices)
-	@DITORCH_HOST_DEVICES=2 $(PYTEST) -m "not full" $(CORE_TESTS)
+	@$(CPU) DITORCH_HOST_DEVICES=2 $(PYTEST) -m "not full" $(CORE_TESTS)
 	$(call say,and with the Python redirect instead of the binary alias)
-	@DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
+	@$(CPU) DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
 
 test-conform: build
 	$(call say,a tenth of the DIOPI conformance suite on the host library)
@@ -117,8 +125,8 @@ test-tools-opinfo: build ## every sample of PyTorch's operator database with and
 	@$(RUN) tests/torch/tool_differential.py --all --jobs $(JOBS) --json build/tool_differential.json
 
 test-full: test test-opinfo-all test-libraries ## the long suites: all of them, 200 exits, packaging, all scripts in both alias modes
-	@$(PYTEST) -m full tests/python
-	@DIT_EXIT_RUNS=200 $(PYTEST) -m "full or not full" tests/python/test_exit.py tests/python/test_packaging.py tests/python/test_scripts.py
+	@$(CPU) $(PYTEST) -m full tests/python
+	@$(CPU) DIT_EXIT_RUNS=200 $(PYTEST) -m "full or not full" tests/python/test_exit.py tests/python/test_packaging.py tests/python/test_scripts.py
 
 test-matrix: ## try another torch: make test-matrix TORCH=2.12.0
 	@$(MAKE) VENV=build/venv-$(TORCH) TORCH=$(TORCH) setup test-python
@@ -127,7 +135,7 @@ test-libraries: build ## real libraries (transformers, accelerate, Lightning ...
 	@test -x build/venv-libraries/bin/python || $(PYTHON) -m venv build/venv-libraries
 	@build/venv-libraries/bin/pip install --disable-pip-version-check -q torch==$(TORCH)
 	@build/venv-libraries/bin/pip install --disable-pip-version-check -q -r requirements-libraries.txt
-	@OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python build/venv-libraries/bin/python -m pytest -q -o pythonpath= -p no:cacheprovider tests/libraries
+	@$(CPU) OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python build/venv-libraries/bin/python -m pytest -q -o pythonpath= -p no:cacheprovider tests/libraries
 	@$(PY) tests/libraries/table.py
 
 test-aarch64: ## the device alias, cross-compiled for aarch64 and run under qemu-user (Debian: gcc-aarch64-linux-gnu qemu-user libc6-dev-arm64-cross)
