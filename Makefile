@@ -44,7 +44,7 @@ $(VENV)/ready-$(TORCH): requirements-dev.txt
 # Some virtual machines announce instructions (AMX) that they cannot run; PyTorch then dies in a bfloat16 product.
 $(VENV)/cpu-environment: $(VENV)/ready-$(TORCH)
 	@: > $@
-	@$(PY) -c 'import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)' 2>/dev/null; \
+	@env -u ONEDNN_MAX_CPU_ISA $(PY) -c 'import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)' 2>/dev/null; \
 	  if [ $$? -eq 132 ]; then echo 'ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16' > $@; \
 	    echo 'this machine announces AMX and cannot run it: ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 is set for all runs'; fi
 

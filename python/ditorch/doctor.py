@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -25,8 +27,24 @@ def collect(config: str | None, options: dict[str, str]) -> dict[str, Any]:
         _describe_installation(report, config, options)
     except Exception as error:
         report["problems"].append(f"installation failed: {error}")
+    report["problems"] += _probe_processor()
     report["problems"] = report.pop("problems")  # last, where it is read
     return report
+
+
+def _probe_processor() -> list[str]:
+    """Virtual machines may announce instructions (AMX) that they cannot run: PyTorch then dies without a word."""
+    program = "import torch; x = torch.ones(64, 64, dtype=torch.bfloat16); torch.nn.functional.linear(x, x)"
+    try:
+        found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    if found.returncode != -signal.SIGILL:
+        return []
+    return [
+        "PyTorch itself dies here in a bfloat16 product (illegal instruction): the processor announces AMX and cannot "
+        "run it; export ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16"
+    ]
 
 
 def _describe_torch() -> str:
