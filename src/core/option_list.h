@@ -219,6 +219,8 @@
   X(verdict, AUTOCOMPARE, OWN, NULL, CHOICE, "auto", "auto|legacy", 0, 0,                                              \
     "What decides whether a result is wrong: the error against float64 measured by the error of the CPU, or the "      \
     "tolerances.")                                                                                                     \
+  X(reference, AUTOCOMPARE, OWN, NULL, CHOICE, "cpu", "cpu|device", 0, 0,                                              \
+    "Where an operator runs once more: on the CPU, or first on the device in float64 and only suspects on the CPU.")   \
   X(save, AUTOCOMPARE, OWN, NULL, BOOL, "1", NULL, 0, 1,                                                               \
     "Save the calls whose results are wrong: what the device and the CPU got and gave.")                               \
   X(rows, AUTOCOMPARE, OWN, NULL, CHOICE, "all", "all|wrong|none", 0, 0,                                               \

@@ -427,6 +427,19 @@ int compare_call_run(struct engine_tool *tool, struct engine_call *call, struct 
   tools_site_settle(&site);
   tools_site_find(&call->in, &site);
   tools_site_settle(&site);
+  if (c->is_on_site) {
+    int seen = compare_site_forward(tool, call, info, c);
+    *kept = seen == COMPARE_SITE_RIGHT && grad;
+    if (*kept) {
+      compare_case_note_results(c, call);
+    }
+    if (seen > 0) {
+      return 0;
+    }
+    if (seen < 0 || compare_site_leave(c) < 0) {
+      return compare_note_error(state, info);
+    }
+  }
   norm_note_changes(c, call);
   int status = compare_run_forward(c, COMPARE_LEGACY, grad, &work.run);
   if (status == 0 && grad && work.run.reason[0]) {  // without a derivative on the CPU the results can still be compared

@@ -88,6 +88,9 @@ static int case_fill(struct compare_case *c, const struct compare_op *info, cons
   if (case_allocate(c, call) < 0) {
     return -1;
   }
+  if (compare_site_takes(c->tool->state, info, call)) {
+    return compare_site_fill(c, call);
+  }
   int count = call->in.tensor_count;
   if (count > 0 && twin_make(call->in.tensor, count, TWIN_DETACHED, true, c->twins) < 0) {
     return -1;
@@ -154,6 +157,7 @@ void compare_case_empty(struct compare_case *c) {
   objects_release(twins, c->twin_count);
   c->twin_count = 0;
   Py_CLEAR(c->py_settings);
+  compare_site_reset(c);
   PyMem_Free(c->dtypes);
   PyMem_Free(c->spans);
   PyMem_Free(c->result_spans);

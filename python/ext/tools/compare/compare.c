@@ -299,7 +299,7 @@ static void counts_clear(struct compare_state *state) {
   memset(state->wrong, 0, sizeof state->wrong);
   memset(state->close, 0, sizeof state->close);
   memset(state->skipped, 0, sizeof state->skipped);
-  state->rows_written = state->runs = state->kept = 0;
+  state->rows_written = state->runs = state->kept = state->near_count = 0;
   state->spoiled_count = 0;
   state->saved_calls = state->saved_bytes = state->capped = state->failed = 0;
   state->spent_ns = 0;
@@ -388,15 +388,15 @@ static PyObject *unable_describe(const struct compare_state *state) {
 
 static PyObject *compare_describe(struct engine_tool *tool) {
   struct compare_state *state = tool->state;
-  return Py_BuildValue("{s:L,s:L,s:L,s:L,s:N,s:N,s:N,s:N,s:N,s:L,s:K,s:K,s:K,s:z,s:d,s:d}", "saved",
-                       (long long)state->saved_calls, "saved_bytes", (long long)state->saved_bytes, "capped",
-                       (long long)state->capped, "failed", (long long)state->failed, "findings",
-                       compare_findings_describe(state), "forward", counts_describe(state, 0), "backward",
-                       counts_describe(state, 1), "skipped", skips_describe(state), "unable", unable_describe(state),
-                       "dropped", (long long)state->dropped, "rows", (unsigned long long)state->rows_written, "runs",
-                       (unsigned long long)state->runs, "kept", (unsigned long long)state->kept, "csv",
-                       state->rows_written ? state->csv : NULL, "spent", (double)state->spent_ns * 1e-9, "passed",
-                       (double)(dit_record_get_time() - state->begin_ns) * 1e-9);
+  return Py_BuildValue(
+      "{s:K,s:L,s:L,s:L,s:L,s:N,s:N,s:N,s:N,s:N,s:L,s:K,s:K,s:K,s:z,s:d,s:d}", "on_device",
+      (unsigned long long)state->near_count, "saved", (long long)state->saved_calls, "saved_bytes",
+      (long long)state->saved_bytes, "capped", (long long)state->capped, "failed", (long long)state->failed, "findings",
+      compare_findings_describe(state), "forward", counts_describe(state, 0), "backward", counts_describe(state, 1),
+      "skipped", skips_describe(state), "unable", unable_describe(state), "dropped", (long long)state->dropped, "rows",
+      (unsigned long long)state->rows_written, "runs", (unsigned long long)state->runs, "kept",
+      (unsigned long long)state->kept, "csv", state->rows_written ? state->csv : NULL, "spent",
+      (double)state->spent_ns * 1e-9, "passed", (double)(dit_record_get_time() - state->begin_ns) * 1e-9);
 }
 
 const struct engine_tool_vtable engine_tool_compare = {

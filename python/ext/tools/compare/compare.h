@@ -76,6 +76,11 @@ struct compare_case {
   unsigned long thread;
   // Of compare/guard.c: the hashes of its inputs before the call; 0: none were asked for.
   uint64_t guard;
+  // Of compare/on_site.c: reference=device.
+  bool is_on_site;                          ///< the twins are the device's own tensors, and runs are made there
+  PyObject *py_home_args, *py_home_kwargs;  ///< owned: the arguments for the CPU, with the same twins still
+  int64_t *versions;                        ///< of the twins when the call was made; -1: copies
+  uint64_t *hashes;                         ///< of the arguments before the call, where the host can read them; 0: none
   bool refuses_guests;  ///< under the device's autocast the CPU could not run it: its own autocast has to do
   bool done;            ///< its backward is over, and what it held is gone
 };

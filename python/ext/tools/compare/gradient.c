@@ -196,6 +196,15 @@ int compare_gradient_run(struct engine_tool *tool, struct compare_op *info, stru
   PyObject *py_grads = NULL;
   char reason[256] = "";
   struct tools_site site;
+  if (c->is_on_site) {
+    int seen = compare_site_backward(tool, info, c, backward);
+    if (seen > 0) {
+      return 0;
+    }
+    if (seen < 0 || compare_site_leave(c) < 0) {
+      return compare_note_error(tool->state, info);
+    }
+  }
   tools_site_find_among(backward->grad_inputs, backward->grad_input_count, &site);
   tools_site_settle(&site);
   int status = gradients_fetch(&out, backward->grad_outputs, backward->grad_output_count, true);

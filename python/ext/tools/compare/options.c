@@ -115,9 +115,13 @@ static int tolerances_read(struct compare_state *state, PyObject *list) {
 }
 
 int compare_options_read(struct compare_state *state, PyObject *options) {
-  int verdict = 0, rows = 0;
+  int verdict = 0, rows = 0, reference = 0;
   state->save = state->backward = state->log = true;
   state->max_cache = 100;
+  if (option_read_choice(options, "OpAutoCompare", "reference", (const char *const[]){"cpu", "device", NULL},
+                         &reference) < 0) {
+    return -1;
+  }
   if (option_read_choice(options, "OpAutoCompare", "verdict", (const char *const[]){"auto", "legacy", NULL}, &verdict) <
           0 ||
       option_read_choice(options, "OpAutoCompare", "rows", (const char *const[]){"all", "wrong", "none", NULL}, &rows) <
@@ -136,6 +140,7 @@ int compare_options_read(struct compare_state *state, PyObject *options) {
     return -1;
   }
   state->legacy = verdict == 1;
+  state->on_site = reference == 1;
   state->rows_mode = rows == 0 ? COMPARE_ROWS_ALL : rows == 1 ? COMPARE_ROWS_WRONG : COMPARE_ROWS_NONE;
   state->py_report = Py_XNewRef(option_get(options, "report"));
   state->py_unable = Py_XNewRef(option_get(options, "unable"));

@@ -40,6 +40,7 @@ struct surroundings {
   PyObject *py_state;         // of the CPU's generator, to be given back
   PyObject *py_begin;         // the one with which the run begins; NULL: that one
   PyObject *py_drawn;         // what the random part saved
+  PyObject *py_place;         // whose autocast is switched: "cpu"; "cuda" for runs on the device itself
   PyObject *py_old_autocast;  // bool; NULL: untouched
   PyObject *py_old_dtype, *py_old_cache;
   int grad;     // before; -1: untouched
@@ -90,11 +91,11 @@ static int autocast_enter(struct surroundings *around, const struct compare_case
   if (!wanted && torch_names.py_autocast_is_any && py_call_bool(torch_names.py_autocast_is_any, NULL) == 0) {
     return 0;
   }
-  int on = py_call_bool(torch_names.py_autocast_is_enabled, torch_names.py_text_cpu);
+  int on = py_call_bool(torch_names.py_autocast_is_enabled, around->py_place);
   if (on < 0 || (!on && !wanted)) {
     return on < 0 ? -1 : 0;
   }
-  around->py_old_dtype = PyObject_CallOneArg(torch_names.py_autocast_dtype_get, torch_names.py_text_cpu);
+  around->py_old_dtype = PyObject_CallOneArg(torch_names.py_autocast_dtype_get, around->py_place);
   around->py_old_cache = around->py_old_dtype ? PyObject_CallNoArgs(torch_names.py_autocast_cache_is_enabled) : NULL;
   PyObject *dtype = wanted ? torch_dtype_get(c->autocast) : around->py_old_dtype;
   if (!around->py_old_cache || !dtype) {
@@ -103,22 +104,23 @@ static int autocast_enter(struct surroundings *around, const struct compare_case
   around->py_old_autocast = PyBool_FromLong(on);
   // Its cache would keep twins alive until the outermost autocast of the program ends.
   if (py_call_none(torch_names.py_autocast_cache_set, Py_False) < 0 ||
-      py_call_pair(torch_names.py_autocast_dtype_set, torch_names.py_text_cpu, dtype) < 0) {
+      py_call_pair(torch_names.py_autocast_dtype_set, around->py_place, dtype) < 0) {
     return -1;
   }
-  return py_call_pair(torch_names.py_autocast_set, torch_names.py_text_cpu, wanted ? Py_True : Py_False);
+  return py_call_pair(torch_names.py_autocast_set, around->py_place, wanted ? Py_True : Py_False);
 }
 
 static void autocast_leave(struct surroundings *around) {
   if (around->py_old_autocast &&
-      (py_call_pair(torch_names.py_autocast_set, torch_names.py_text_cpu, around->py_old_autocast) < 0 ||
-       py_call_pair(torch_names.py_autocast_dtype_set, torch_names.py_text_cpu, around->py_old_dtype) < 0 ||
+      (py_call_pair(torch_names.py_autocast_set, around->py_place, around->py_old_autocast) < 0 ||
+       py_call_pair(torch_names.py_autocast_dtype_set, around->py_place, around->py_old_dtype) < 0 ||
        py_call_none(torch_names.py_autocast_cache_set, around->py_old_cache) < 0)) {
     py_error_drop();
   }
   Py_CLEAR(around->py_old_autocast);
   Py_CLEAR(around->py_old_dtype);
   Py_CLEAR(around->py_old_cache);
+  Py_CLEAR(around->py_place);
 }
 
 PyObject *compare_dispatch_disable(void) {
@@ -137,6 +139,11 @@ static int dispatch_enter(struct surroundings *around) {
 static int surroundings_enter(struct surroundings *around, const struct compare_case *c, const struct compare_op *info,
                               enum compare_precision precision) {
   *around = (struct surroundings){.grad = -1, .tracing = -1};
+  int length = c->is_on_site && c->device ? (int)strcspn(c->device, ":") : 0;
+  around->py_place = length ? PyUnicode_FromStringAndSize(c->device, length) : Py_NewRef(torch_names.py_text_cpu);
+  if (!around->py_place) {
+    return -1;
+  }
   around->grad = py_call_bool(torch_names.py_grad_is_enabled, NULL);
   if (around->grad < 0 || (around->grad && grad_set(false) < 0) || dispatch_enter(around) < 0) {
     return -1;
@@ -214,7 +221,7 @@ static bool state_has_moved(PyObject *before) {
 static int dtype_choose(const struct compare_case *c, const struct compare_op *info, enum compare_precision precision,
                         bool grad, int dtype) {
   bool own = is_native(precision);
-  if ((info->is_exact && (!grad || precision == COMPARE_LEGACY)) || own || dtype < 0) {
+  if ((info->is_exact && !c->is_on_site && (!grad || precision == COMPARE_LEGACY)) || own || dtype < 0) {
     return dtype;
   }
   if (precision == COMPARE_LEGACY) {
@@ -604,15 +611,15 @@ static int run_fill(const struct compare_case *c, const struct compare_op *info,
   if (arrays_allocate(c, run) < 0 || inputs_make(c, info, precision, grad, run) < 0 || (grad && grad_set(true) < 0)) {
     return -1;
   }
-  bool wide =
-      (precision == COMPARE_WIDE || precision == COMPARE_SHAKEN || precision == COMPARE_JITTER_WIDE) && !info->is_exact;
+  bool wide = (precision == COMPARE_WIDE || precision == COMPARE_SHAKEN || precision == COMPARE_JITTER_WIDE) &&
+              (!info->is_exact || c->is_on_site);
   run->py_result = info->moves      ? operator_stand_in(run)
                    : around->guests ? operator_call_guests(c, run)
                                     : operator_call(c, run, wide, precision == COMPARE_SHAKEN);
   if (!run->py_result) {
     return -1;
   }
-  if (result_is_elsewhere(run->py_result)) {
+  if (!c->is_on_site && result_is_elsewhere(run->py_result)) {
     snprintf(run->reason, sizeof run->reason, "it leaves the CPU although all arguments are there");
   }
   PyObject *begin = around->py_begin ? around->py_begin : around->py_state;

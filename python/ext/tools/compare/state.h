@@ -86,6 +86,7 @@ struct compare_tolerance {
 struct compare_state {
   // Options.
   bool legacy, save, stop, backward, log;
+  bool on_site;  ///< reference=device
   enum { COMPARE_ROWS_ALL, COMPARE_ROWS_WRONG, COMPARE_ROWS_NONE } rows_mode;
   int64_t share, max_bytes, max_cache, cap_bytes, cap_calls;
   char *results;  ///< absolute
@@ -124,6 +125,7 @@ struct compare_state {
 
   int64_t begin_ns, spent_ns;
   uint64_t compared[2], wrong[2], close[2], skipped[COMPARE_SKIPS], rows_written, runs, kept;
+  uint64_t near_count;  ///< comparisons that the device's own float64 decided
 };
 
 // ---- compare/options.c
@@ -154,6 +156,23 @@ void compare_case_note_results(struct compare_case *c, const struct engine_call 
 void compare_spoiled_note(struct compare_state *state, const struct engine_span *span, uint64_t id);
 /// The call that changed an input or a result of the case after the case's own call; 0: none.
 uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c);
+
+// ---- compare/on_site.c
+
+enum { COMPARE_SITE_SUSPECT, COMPARE_SITE_RIGHT, COMPARE_SITE_WRONG };
+/// Is the first look at this call one on the device?
+bool compare_site_takes(const struct compare_state *state, const struct compare_op *info,
+                        const struct engine_call *call);
+/// Fill a fresh case with the device's own tensors. 0 or -1.
+DIT_NODISCARD int compare_site_fill(struct compare_case *c, const struct engine_call *call);
+void compare_site_reset(struct compare_case *c);
+/// The arguments go to the CPU: from now on it is an ordinary case. 0 or -1.
+DIT_NODISCARD int compare_site_leave(struct compare_case *c);
+/// The first look at a call, at its backward: COMPARE_SITE_*, or -1. RIGHT and WRONG are reported already.
+DIT_NODISCARD int compare_site_forward(struct engine_tool *tool, struct engine_call *call, struct compare_op *info,
+                                       struct compare_case *c);
+DIT_NODISCARD int compare_site_backward(struct engine_tool *tool, struct compare_op *info, struct compare_case *c,
+                                        const struct engine_backward *backward);
 
 // ---- compare/guard.c
 

@@ -1,0 +1,435 @@
+// reference=device: the first look at a call is the same operator on the device itself, in float64.
+//
+// Its arguments stay where they are, so nothing travels: a case holds the tensors themselves (copies of those that the
+// call may write to), and its run is the operator with float64 in their places. A result within what is known to be
+// right (twice the rounding of its dtype; the yardstick that an earlier judgement left behind) is right. Everything
+// else is a suspect: the arguments go to the CPU, and the ordinary comparison takes over. So a right result costs one
+// run on the device, and "wrong" is said by the CPU alone. What both dtypes of the device do wrong alike is not seen.
+// Depends on compare/run.c and backward.c for the runs, device.h for comparing where the tensors are.
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dit/operator.h"
+#include "py_call.h"
+#include "tools/compare/judge.h"
+#include "tools/compare/state.h"
+#include "tools/device.h"
+#include "tools/remap.h"
+#include "tools/twin.h"
+#include "torch_names.h"
+
+// ---- which calls
+
+static bool tensor_is_here(const struct engine_tensor *tensor) {
+  return tensor->place == ENGINE_PLACE_CPU;
+}
+
+// Two tensors of the arguments over the same memory, of which the call may write to one: copies would come apart.
+static bool call_has_overlaps(const struct engine_call *call) {
+  for (int i = 0; i < call->in.tensor_count; i++) {
+    struct engine_span a = engine_tensor_get_span(&call->in.tensor[i]);
+    for (int j = 0; j < i; j++) {
+      struct engine_span b = engine_tensor_get_span(&call->in.tensor[j]);
+      if (call->in.tensor[i].py_tensor != call->in.tensor[j].py_tensor && engine_spans_meet(&a, &b)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+// By its name, its keywords, or without saying so.
+static bool call_may_write(const struct engine_call *call) {
+  return (call->op->flags & ENGINE_OP_INPLACE) || (call->flags & ENGINE_CALL_ATEN) ||
+         dit_operator_has(call->op->name, DIT_OPERATOR_RUNNING | DIT_OPERATOR_OPTIMIZER) ||
+         (call->kwargs && (PyDict_GetItemString(call->kwargs, "out") || PyDict_GetItemString(call->kwargs, "inplace")));
+}
+
+bool compare_site_takes(const struct compare_state *state, const struct compare_op *info,
+                        const struct engine_call *call) {
+  int away = 0, floating = 0;
+  if (!state->on_site || info->moves || (call->op->flags & (ENGINE_OP_RANDOM | ENGINE_OP_COLLECTIVE))) {
+    return false;
+  }
+  for (int i = 0; i < call->in.tensor_count; i++) {
+    const struct engine_tensor *tensor = &call->in.tensor[i];
+    struct dit_tensor_view view;
+    enum dit_dtype_class class = dit_dtype_get_class(tensor->dtype);
+    bool is_real = class == DIT_DTYPE_CLASS_FLOAT || class == DIT_DTYPE_CLASS_COMPLEX;
+    if (tensor->dtype == DIT_DTYPE_F64 || tensor->dtype == DIT_DTYPE_C128 || !engine_tensor_get_view(tensor, &view)) {
+      return false;  // nothing is wider; or nothing that C can look at
+    }
+    away += !tensor_is_here(tensor);
+    floating += is_real && !tensor_is_here(tensor);
+  }
+  return away > 0 && floating > 0 && !(call_may_write(call) && call_has_overlaps(call));
+}
+
+// ---- the case
+
+// The tensor itself without its history, or a copy; requires_grad as it was. New reference or NULL.
+static PyObject *twin_take(const struct engine_tensor *tensor, bool copy) {
+  PyObject *py_twin = PyObject_CallOneArg(torch_names.py_detach, tensor->py_tensor);
+  if (py_twin && copy) {
+    Py_SETREF(py_twin, PyObject_CallOneArg(torch_names.py_clone, py_twin));
+  }
+  if (py_twin && (tensor->flags & ENGINE_TENSOR_GRAD) && py_call_none(torch_names.py_requires_grad, py_twin) < 0) {
+    Py_CLEAR(py_twin);
+  }
+  return py_twin;
+}
+
+static int twins_take(struct compare_case *c, const struct engine_call *call) {
+  bool copy = call_may_write(call);
+  for (int i = 0; i < call->in.tensor_count; i++) {
+    int first = 0;
+    while (call->in.tensor[first].py_tensor != call->in.tensor[i].py_tensor) {
+      first++;
+    }
+    c->twins[i] = first < i ? Py_NewRef(c->twins[first]) : twin_take(&call->in.tensor[i], copy);
+    if (!c->twins[i]) {
+      return -1;
+    }
+    c->versions[i] = copy ? -1 : engine_tensor_get_version(c->twins[i]);
+    c->twin_count = i + 1;
+  }
+  return 0;
+}
+
+// Where the host reads the memory it hashes it itself; other devices are asked by compare_guard_begin.
+static uint64_t hash_make(PyObject *tensor) {
+  struct engine_tensor info;
+  struct dit_tensor_view view;
+  struct dit_hash hash = {0};
+  engine_tensor_read(tensor, &info);
+  if (info.place == ENGINE_PLACE_HOST && engine_tensor_get_view(&info, &view)) {
+    (void)!dit_tensor_get_hash(&view, &hash, NULL);
+  }
+  engine_tensor_reset(&info);
+  return hash.low;
+}
+
+int compare_site_fill(struct compare_case *c, const struct engine_call *call) {
+  size_t count = (size_t)call->in.tensor_count;
+  c->versions = PyMem_Calloc(count + 1, sizeof *c->versions);
+  c->hashes = PyMem_Calloc(count + 1, sizeof *c->hashes);
+  if (!c->versions || !c->hashes) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  c->is_on_site = true;
+  if (torch_names_load(TORCH_TENSOR) < 0 || twins_take(c, call) < 0 ||
+      remap_call(call, c->twins, NULL, &c->py_args, &c->py_kwargs) < 0 ||
+      remap_call(call, c->twins, torch_names.py_host, &c->py_home_args, &c->py_home_kwargs) < 0) {
+    return -1;
+  }
+  for (int i = 0; i < c->twin_count; i++) {
+    c->hashes[i] = hash_make(call->in.tensor[i].py_tensor);
+  }
+  return 0;
+}
+
+void compare_site_reset(struct compare_case *c) {
+  Py_CLEAR(c->py_home_args);
+  Py_CLEAR(c->py_home_kwargs);
+  PyMem_Free(c->versions);
+  PyMem_Free(c->hashes);
+  c->versions = NULL;
+  c->hashes = NULL;
+}
+
+// Somebody wrote to an argument since the call.
+static bool case_is_stale(const struct compare_case *c) {
+  for (int i = 0; i < c->twin_count; i++) {
+    if (c->versions[i] >= 0 && engine_tensor_get_version(c->twins[i]) != c->versions[i]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+struct homeward {
+  PyObject *const *from, *const *to;
+  int count;
+};
+
+static PyObject *homeward_find(void *context, PyObject *tensor) {
+  const struct homeward *homeward = context;
+  for (int i = 0; i < homeward->count; i++) {
+    if (homeward->from[i] == tensor) {
+      return Py_NewRef(homeward->to[i]);
+    }
+  }
+  return Py_NewRef(tensor);
+}
+
+static int twins_send_home(const struct compare_case *c, PyObject **twins) {
+  struct engine_tensor *tensors = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *tensors);
+  if (!tensors) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  for (int i = 0; i < c->twin_count; i++) {
+    engine_tensor_read(c->twins[i], &tensors[i]);
+  }
+  int status = twin_make(tensors, c->twin_count, TWIN_DETACHED, true, twins);
+  for (int i = 0; i < c->twin_count; i++) {
+    engine_tensor_reset(&tensors[i]);
+  }
+  PyMem_Free(tensors);
+  return status;
+}
+
+int compare_site_leave(struct compare_case *c) {
+  PyObject **twins = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *twins);
+  if (!twins || twins_send_home(c, twins) < 0) {
+    PyMem_Free(twins);
+    return -1;
+  }
+  struct homeward homeward = {c->twins, twins, c->twin_count};
+  PyObject *py_args = remap_value(c->py_home_args, homeward_find, &homeward);
+  PyObject *py_kwargs = py_args && c->py_home_kwargs ? remap_value(c->py_home_kwargs, homeward_find, &homeward) : NULL;
+  bool failed = !py_args || (c->py_home_kwargs && !py_kwargs);
+  PyObject **old = failed ? twins : c->twins;
+  for (int i = 0; i < c->twin_count; i++) {
+    Py_XDECREF(old[i]);
+  }
+  PyMem_Free(old);
+  if (failed) {
+    Py_XDECREF(py_args);
+    return -1;
+  }
+  c->twins = twins;
+  Py_XSETREF(c->py_args, py_args);
+  Py_XSETREF(c->py_kwargs, py_kwargs);
+  c->is_on_site = false;
+  compare_site_reset(c);
+  return 0;
+}
+
+// ---- comparing where the tensors are
+
+// One slot per device, kept for the life of the process.
+static void *slot_get(const struct dit_helper_vtable *helper, int device) {
+  static void *slots[64];
+  if (device < 0 || device >= 64) {
+    return NULL;
+  }
+  if (!slots[device] &&
+      helper->slots_create(device, sizeof(struct dit_compare_result), 1, &slots[device], NULL) != DIT_OK) {
+    slots[device] = NULL;
+  }
+  return slots[device];
+}
+
+static bool views_compare(const struct tools_site *site, const struct dit_tensor_view *a,
+                          const struct dit_tensor_view *b, const struct dit_compare_options *options,
+                          struct dit_compare_result *result) {
+  if (site->place == ENGINE_PLACE_HOST || site->place == ENGINE_PLACE_CPU) {
+    return dit_tensor_compare(a, b, options, result, NULL) == DIT_OK;
+  }
+  const struct dit_helper_vtable *helper = tools_site_get_helper(site);
+  void *slots = helper && helper->compare ? slot_get(helper, site->device) : NULL;
+  return slots && helper->compare(a, b, options, site->stream, slots, 0, NULL) == DIT_OK &&
+         helper->slots_read(slots, 0, 1, site->stream, result, NULL) == DIT_OK;
+}
+
+// What is right whatever the operator: twice the rounding of the dtype, and the roundings of sums, which devices keep
+// in float32. A longer way to the result needs the judge once, who leaves a yardstick.
+static void allowance_get(struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
+                          double *relative, double *residual) {
+  struct dit_judge_type type;
+  double seen_relative, seen_residual;
+  bool contracts = dit_operator_has(c->op->name, DIT_OPERATOR_CONTRACTION);
+  bool exact = dit_operator_has(c->op->name, DIT_OPERATOR_VIEW | DIT_OPERATOR_EXACT) && what != COMPARE_GRAD;
+  bool floating = dit_judge_type_get(view->dtype, &type, NULL) == DIT_OK;
+  *relative = floating && !exact ? 2 * type.roundoff : 0;
+  *residual = floating && contracts ? 0x1p-20 : 0;
+  if (floating && judge_seen_get(c, what, index, view, &seen_relative, &seen_residual)) {
+    *relative = fmax(*relative, seen_relative);
+    *residual = fmax(*residual, seen_residual);
+  }
+}
+
+static bool views_are_near(struct compare_case *c, enum compare_what what, int index, const struct tools_site *site,
+                           const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
+  double relative, residual;
+  struct dit_compare_result result;
+  allowance_get(c, what, index, a, &relative, &residual);
+  struct dit_compare_options options = {.rtol = relative, .atol = 0, .equal_nan = true};
+  if (!views_compare(site, a, b, &options, &result)) {
+    return false;
+  }
+  if (result.allclose) {
+    return true;
+  }
+  options.atol = residual * fmax(fabs(result.min_b), fabs(result.max_b));
+  if (result.nonfinite_mismatch > 0 || !isfinite(options.atol) || options.atol == 0) {
+    return false;
+  }
+  return result.max_abs_diff <= options.atol || (views_compare(site, a, b, &options, &result) && result.allclose);
+}
+
+// Is this value of the device near enough to that of the wide run? Anything that cannot be told is not.
+static bool value_is_near(struct compare_case *c, enum compare_what what, int index, PyObject *device,
+                          PyObject *reference) {
+  if (!device || !reference || !engine_is_tensor(device) || !engine_is_tensor(reference)) {
+    bool same = device && reference && PyObject_RichCompareBool(device, reference, Py_EQ) == 1;
+    py_error_drop();
+    return same || (!device && !reference);
+  }
+  struct engine_tensor a, b;
+  struct dit_tensor_view first, second;
+  bool near = false;
+  engine_tensor_read(device, &a);
+  engine_tensor_read(reference, &b);
+  bool shapes = a.ndim == b.ndim && a.place == b.place && a.device_index == b.device_index &&
+                engine_tensor_get_view(&a, &first) && engine_tensor_get_view(&b, &second) &&
+                (a.ndim == 0 || memcmp(first.sizes, second.sizes, (size_t)a.ndim * sizeof *first.sizes) == 0);
+  if (shapes && a.numel == 0) {
+    near = true;
+  } else if (shapes) {
+    struct tools_site site;
+    tools_site_find_among(&device, 1, &site);
+    tools_site_settle(&site);
+    Py_BEGIN_ALLOW_THREADS;
+    near = views_are_near(c, what, index, &site, &first, &second);
+    Py_END_ALLOW_THREADS;
+  }
+  engine_tensor_reset(&a);
+  engine_tensor_reset(&b);
+  return near;
+}
+
+// ---- one call
+
+// The generator of the device, which an operator with dropout in it would draw from. New reference, NULL: not needed.
+static PyObject *generator_save(const struct compare_op *info) {
+  PyObject *py_cuda = info->may_draw ? PyObject_GetAttrString(torch_names.py_torch, "cuda") : NULL;
+  PyObject *py_state = py_cuda ? PyObject_CallMethod(py_cuda, "get_rng_state", NULL) : NULL;
+  Py_XDECREF(py_cuda);
+  py_error_drop();
+  return py_state;
+}
+
+static void generator_restore(PyObject *py_state) {
+  PyObject *py_cuda = py_state ? PyObject_GetAttrString(torch_names.py_torch, "cuda") : NULL;
+  PyObject *py_done = py_cuda ? PyObject_CallMethod(py_cuda, "set_rng_state", "O", py_state) : NULL;
+  Py_XDECREF(py_done);
+  Py_XDECREF(py_cuda);
+  Py_XDECREF(py_state);
+  py_error_drop();
+}
+
+static bool outputs_are_near(struct compare_case *c, const struct engine_call *call, const struct compare_run *run) {
+  struct engine_leaves leaves;
+  engine_leaves_init(&leaves);
+  bool near = engine_leaves_add(&leaves, run->py_result, "out") == 0 && leaves.leaf_count == call->out.leaf_count;
+  for (int i = 0; near && i < leaves.leaf_count; i++) {
+    near = value_is_near(c, COMPARE_OUTPUT, i, call->out.leaf[i].value, leaves.leaf[i].value);
+  }
+  for (int i = 0; near && i < c->twin_count; i++) {
+    near = !c->changed[i] || value_is_near(c, COMPARE_INPUT, i, call->in.tensor[i].py_tensor, run->inputs[i]);
+  }
+  py_error_drop();
+  engine_leaves_reset(&leaves);
+  return near;
+}
+
+// An argument that the call must not write to and did; -1: none. Its old values are gone.
+static int spoiled_find(struct compare_case *c, const struct engine_call *call) {
+  bool *untouched = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *untouched);
+  int found = -1;
+  if (untouched && c->guard) {
+    compare_guard_end(c, call, untouched);
+  }
+  for (int i = 0; untouched && i < c->twin_count && found < 0; i++) {
+    bool hashed = c->guard && call->in.tensor[i].place != ENGINE_PLACE_CPU;
+    bool spoiled = c->hashes[i] ? hash_make(call->in.tensor[i].py_tensor) != c->hashes[i] : hashed && !untouched[i];
+    found = !c->changed[i] && spoiled ? i : -1;
+  }
+  PyMem_Free(untouched);
+  return found;
+}
+
+static int spoiled_report(struct engine_tool *tool, struct engine_call *call, struct compare_op *info,
+                          struct compare_case *c, int input) {
+  struct compare_judgement judgement = {.verdict = COMPARE_WRONG, .auto_verdict = COMPARE_WRONG, .index = -1};
+  struct compare_event event = {.tool = tool, .c = c, .call = call, .id = c->id, .step = c->step};
+  judgement.cosine = -1;
+  judgement.cpu_error = judgement.max_abs_diff = judgement.max_relative_diff = NAN;
+  judgement.numel = call->in.tensor[input].numel;
+  judgement.dtype = call->in.tensor[input].dtype;
+  snprintf(judgement.reason, sizeof judgement.reason, "the call changed an input that it must not write to");
+  compare_spoiled_note(tool->state, &c->spans[input], c->id);
+  compare_report_row(&event, COMPARE_INPUT, input, &judgement);
+  compare_note_direction(tool->state, info, c->id, false, true, false);
+  compare_report_settle(tool);
+  return compare_report_wrong(&event, COMPARE_INPUT, input, &call->in.tensor[input], &judgement, NULL);
+}
+
+static void rows_report(struct engine_tool *tool, struct compare_case *c, const struct engine_call *call,
+                        const struct engine_backward *backward, enum compare_what what, int count) {
+  struct compare_event event = {.tool = tool, .c = c, .call = call, .backward = backward, .id = c->id, .step = c->step};
+  for (int i = 0; i < count; i++) {
+    struct compare_judgement judgement = {.close = true, .cosine = 1, .index = -1, .cpu_error = NAN, .dtype = -1};
+    snprintf(judgement.info, sizeof judgement.info, "near the device's own float64");
+    compare_report_row(&event, what, count > 1 ? i : -1, &judgement);
+  }
+  compare_report_settle(tool);
+}
+
+int compare_site_forward(struct engine_tool *tool, struct engine_call *call, struct compare_op *info,
+                         struct compare_case *c) {
+  struct compare_state *state = tool->state;
+  int spoiled = spoiled_find(c, call);
+  if (spoiled >= 0) {
+    return spoiled_report(tool, call, info, c, spoiled) < 0 ? -1 : COMPARE_SITE_WRONG;
+  }
+  struct compare_run run = {0};
+  PyObject *py_state = generator_save(info);
+  int status = compare_run_forward(c, COMPARE_WIDE, false, &run);
+  generator_restore(py_state);
+  bool near = status == 0 && run.py_result && !run.reason[0] && outputs_are_near(c, call, &run);
+  compare_run_reset(&run);
+  if (status < 0 || !near) {
+    return status < 0 ? -1 : COMPARE_SITE_SUSPECT;
+  }
+  state->near_count++;
+  rows_report(tool, c, call, NULL, COMPARE_OUTPUT, call->out.leaf_count);
+  compare_note_direction(state, info, c->id, false, false, true);
+  return COMPARE_SITE_RIGHT;
+}
+
+// ---- its backward
+
+int compare_site_backward(struct engine_tool *tool, struct compare_op *info, struct compare_case *c,
+                          const struct engine_backward *backward) {
+  PyObject *py_grads = NULL;
+  char reason[256] = "";
+  if (case_is_stale(c)) {
+    int status = compare_note_unable(tool->state, info, "an argument was changed between the call and its backward");
+    return status < 0 ? -1 : COMPARE_SITE_WRONG;
+  }
+  PyObject *py_state = generator_save(info);
+  int status =
+      compare_run_backward(c, COMPARE_WIDE, backward->grad_outputs, backward->grad_output_count, &py_grads, reason);
+  generator_restore(py_state);
+  bool near = status == 0 && py_grads;
+  for (int i = 0; near && i < backward->grad_input_count; i++) {
+    PyObject *wide = i < PyList_GET_SIZE(py_grads) ? PyList_GET_ITEM(py_grads, i) : Py_None;
+    PyObject *mine = backward->grad_inputs[i] == Py_None ? NULL : backward->grad_inputs[i];
+    wide = wide == Py_None || (!backward->complete && !mine) ? NULL : wide;
+    near = value_is_near(c, COMPARE_GRAD, i, mine, wide);
+  }
+  Py_XDECREF(py_grads);
+  if (status < 0 || !near) {
+    return status < 0 ? -1 : COMPARE_SITE_SUSPECT;
+  }
+  struct compare_state *state = tool->state;
+  state->near_count++;
+  rows_report(tool, c, NULL, backward, COMPARE_GRAD, backward->grad_input_count);
+  compare_note_direction(state, info, c->id, true, false, true);
+  return COMPARE_SITE_RIGHT;
+}
