@@ -90,7 +90,8 @@ def test_a_broken_operator_is_named(kind, fault, capfd):
     assert counts(name)[name] == (2, 1, 0)
     text = capfd.readouterr().out
     assert f"autocompare: {name}: allclose" in text
-    assert re.search(rf"^autocompare:{re.escape(name)} (result 0|result 0\[0\]): not_close, \d+ of \d+", text, re.M)
+    wrong = re.search(rf"^autocompare:{re.escape(name)} result 0(\[0\])?: not_close, (\d+) of \d+", text, re.M)
+    assert wrong and (wrong[2] == "1" or fault.startswith("unwritten"))  # and nothing else: the references are right
 
 
 def test_a_modified_input_is_named(capfd):
