@@ -1,22 +1,23 @@
 // Controls over the operators of the device (options force_fallback, autocompare, dump_op_args, launch_blocking).
 //
-// The lists are regular expressions, by commas or lines, that match the whole name of an overload without "aten::"; a
-// file in the working directory adds to each. refresh_controls reads options and files anew, checks them, and publishes
-// a snapshot, which calls on other threads take up with their next operator. Lines go to stdout, as those of DIPU do.
+// The lists are those of ControlsNames.cpp; a file in the working directory adds to each. refresh_controls reads
+// options and files anew, checks them, and publishes a snapshot, which calls on other threads take up with their next
+// operator. Lines go to stdout, as those of DIPU do. The comparison encloses everything else, injected faults included.
 #include "Controls.h"
 
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
-#include <cstdio>
 #include <fstream>
 #include <memory>
 #include <mutex>
-#include <regex>
 #include <sstream>
 #include <unordered_map>
 
 #include "ControlsCompare.h"
+#include "ControlsNames.h"
+#include "ControlsReport.h"
+#include "ControlsText.h"
 #include "Storage.h"
 #include "dit/diopi.h"
 #include "dit/options.h"
@@ -31,7 +32,7 @@ namespace {
 using torch::jit::Stack;
 
 struct Snapshot {
-  std::vector<std::regex> fallback, compare;
+  NameList fallback, compare;
   int dump = -1;  // -1 off, 0 fallbacks alone, 1 functions, 2 arguments, 3 values
   bool sync = false;
   uint64_t number = 0;
@@ -53,52 +54,31 @@ std::string readFile(const char *path) {
   return text.str();
 }
 
-void addPatterns(const std::string &origin, const std::string &text, std::vector<std::regex> &out) {
-  size_t begin = 0;
-  while (begin <= text.size()) {
-    const size_t end = std::min(text.find_first_of(",\n\r", begin), text.size());
-    const size_t first = text.find_first_not_of(" \t", begin);
-    if (first < end) {
-      const std::string pattern = text.substr(first, text.find_last_not_of(" \t", end - 1) + 1 - first);
-      try {
-        out.emplace_back(pattern);
-      } catch (const std::regex_error &error) {
-        TORCH_CHECK_VALUE(false, origin, ": '", pattern, "' is no regular expression (", error.what(),
-                          "); give patterns of whole operator names such as add.out or .*_backward, by commas");
-      }
-    }
-    begin = end + 1;
-  }
+NameList readList(const char *option, const char *file, std::vector<std::string> &warnings) {
+  NameList list;
+  list.add(std::string("option '") + option + "'", readOption(option), warnings);
+  list.add(file, readFile(file), warnings);
+  return list;
 }
 
-std::vector<std::regex> readPatterns(const char *option, const char *file) {
-  std::vector<std::regex> patterns;
-  addPatterns(std::string("option '") + option + "'", readOption(option), patterns);
-  addPatterns(file, readFile(file), patterns);
-  return patterns;
-}
-
-void refresh() {
+// Returns what the user should be told about the lists.
+std::vector<std::string> refresh() {
+  std::vector<std::string> warnings;
   auto fresh = std::make_shared<Snapshot>();
-  fresh->fallback = readPatterns("force_fallback", ".dipu_force_fallback_op_list.config");
-  fresh->compare = readPatterns("autocompare", ".specified_autocompare_op_list.config");
+  fresh->fallback = readList("force_fallback", ".dipu_force_fallback_op_list.config", warnings);
+  fresh->compare = readList("autocompare", ".specified_autocompare_op_list.config", warnings);
   fresh->dump = static_cast<int>(dit_option_get_int(dit_option_find("dump_op_args")));
   fresh->sync = dit_option_get_int(dit_option_find("launch_blocking")) != 0;
-  const unsigned flags = (fresh->fallback.empty() ? 0u : kFallback) | (fresh->compare.empty() ? 0u : kCompare) |
+  const unsigned flags = (fresh->fallback.isEmpty() ? 0u : kFallback) | (fresh->compare.isEmpty() ? 0u : kCompare) |
                          (fresh->dump < 0 ? 0u : kDump) | (fresh->sync ? kSync : 0u);
   const std::lock_guard<std::mutex> lock(mutex);
   fresh->number = current->number + 1;
   current = std::move(fresh);
   active.store(flags, std::memory_order_relaxed);
-}
-
-bool matches(const std::vector<std::regex> &patterns, const char *name) {
-  for (const std::regex &pattern : patterns) {
-    if (std::regex_match(name, pattern)) {
-      return true;
-    }
+  if (flags & kCompare) {
+    reportAtExit();
   }
-  return false;
+  return warnings;
 }
 
 // What a thread knows: the snapshot it saw last, which lists each operator is on, and the call that it is in.
@@ -109,7 +89,8 @@ struct Thread {
   const c10::OperatorHandle *handle = nullptr;
   const c10::IValue *args = nullptr;
   bool shown = false;
-  bool comparing = false;
+  const Operator *compared = nullptr;  // the innermost one that is compared
+  bool fell_back = false;              // it ran on the CPU
 };
 
 Thread &getThread() {
@@ -128,9 +109,8 @@ Thread &getThread() {
 unsigned findLists(Thread &thread, const Operator &op) {
   const auto [entry, fresh] = thread.lists.try_emplace(&op, 0u);
   if (fresh) {
-    const char *name = op.name.c_str() + (op.name.rfind("aten::", 0) == 0 ? sizeof("aten::") - 1 : 0);
-    entry->second = (matches(thread.snapshot->fallback, name) ? kFallback : 0u) |
-                    (matches(thread.snapshot->compare, name) ? kCompare : 0u);
+    entry->second = (thread.snapshot->fallback.matches(op.name) ? kFallback : 0u) |
+                    (thread.snapshot->compare.matches(op.name) ? kCompare : 0u);
   }
   return entry->second;
 }
@@ -147,8 +127,7 @@ void showLine(Thread &thread, const std::string &line) {
       text += describe(thread.op->name, schema.arguments()[i].name(), thread.args[i], thread.snapshot->dump >= 3);
     }
   }
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
+  print(text);
   thread.shown = true;
 }
 
@@ -201,28 +180,29 @@ bool runInC(Thread &thread, const Operator &op, Stack *stack) {
     return false;
   }
   if (!thread.shown && thread.snapshot->dump >= 1) {
-    const std::string text = "--[" + op.name + "]: " + getFunctionName(op.c_op->function) + "\n";
-    std::fputs(text.c_str(), stdout);  // the arguments are gone from the stack
-    std::fflush(stdout);
+    print("--[" + op.name + "]: " + getFunctionName(op.c_op->function) + "\n");  // the arguments are gone
   }
   return true;
 }
 
-bool runCompared(Thread &thread, const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
-  if (op.c_op == nullptr || op.generator_arg >= 0 || op.hidden_randomness || thread.comparing) {
-    return runInC(thread, op, stack);
+// Finds out whether an operator falls back while it is compared. Operators inside of it may be compared, too.
+class Watch {
+ public:
+  Watch(Thread &thread, const Operator &op)
+      : thread_(thread), compared_(thread.compared), fell_back_(thread.fell_back) {
+    thread.compared = &op;
+    thread.fell_back = false;
   }
-  Comparison comparison(op, handle, stack->data() + (stack->size() - op.nargs));
-  if (!runInC(thread, op, stack)) {
-    return false;
+  ~Watch() {
+    thread_.compared = compared_;
+    thread_.fell_back = fell_back_;
   }
-  thread.comparing = true;
-  const std::string report = comparison.finish(stack->data() + (stack->size() - op.nrets));
-  thread.comparing = false;
-  std::fputs(report.c_str(), stdout);
-  std::fflush(stdout);
-  return true;
-}
+
+ private:
+  Thread &thread_;
+  const Operator *compared_;
+  bool fell_back_;
+};
 
 }  // namespace
 
@@ -240,7 +220,7 @@ void run(const Operator &op, const c10::OperatorHandle &handle, Stack *stack, Ru
   const bool fell_back = lists & kFallback || (op.c_op == nullptr && !op.composite);
   if (fell_back) {
     runFallbackShown(thread, op, handle, stack);
-  } else if (!(lists & kCompare ? runCompared(thread, op, handle, stack) : runInC(thread, op, stack))) {
+  } else if (!runInC(thread, op, stack)) {
     if (snapshot->dump >= 0 && !op.composite) {
       showLine(thread, "fallback to cpu, name=" + op.name);
     }
@@ -251,10 +231,38 @@ void run(const Operator &op, const c10::OperatorHandle &handle, Stack *stack, Ru
   }
 }
 
+void runCompared(const Operator &op, const c10::OperatorHandle &handle, Stack *stack, Runner inner) {
+  Thread &thread = getThread();
+  if (!(findLists(thread, op) & kCompare)) {
+    inner(op, handle, stack);
+    return;
+  }
+  const bool all = thread.snapshot->dump >= 1;
+  if (const char *reason = findExclusion(op)) {
+    inner(op, handle, stack);
+    noteSkipped(op.name, reason);
+    return;
+  }
+  Comparison comparison(op, handle, stack->data() + (stack->size() - op.nargs));
+  bool on_cpu;
+  {
+    const Watch watch(thread, op);
+    inner(op, handle, stack);
+    on_cpu = thread.fell_back;
+  }
+  comparison.finish(stack->data() + (stack->size() - op.nrets));
+  noteCompared(op.name, comparison.verdict(), comparison.reason(), on_cpu, all, [&] { return comparison.show(); });
+}
+
+void noteFallback(const Operator &op) {
+  Thread &thread = getThread();
+  thread.fell_back = thread.fell_back || thread.compared == &op;
+}
+
 namespace {
 
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
-  m.def("refresh_controls() -> ()", &refresh);
+  m.def("refresh_controls() -> str[]", &refresh);
 }
 
 }  // namespace

@@ -23,7 +23,18 @@ inline bool isActive() {
 // How an operator runs without controls.
 using Runner = void (*)(const Operator &, const c10::OperatorHandle &, torch::jit::Stack *);
 
-// Run an operator under the controls that are on.
+// Are calls compared? Then they go through runCompared, which encloses all else.
+inline bool isComparing() {
+  return C10_UNLIKELY((active.load(std::memory_order_relaxed) & kCompare) != 0);
+}
+
+// Run an operator and compare what it did, faults included, with the CPU, if it is on the list.
+void runCompared(const Operator &op, const c10::OperatorHandle &handle, torch::jit::Stack *stack, Runner inner);
+
+// Told by the CPU fallback while calls are compared.
+void noteFallback(const Operator &op);
+
+// Run an operator under the other controls that are on.
 void run(const Operator &op, const c10::OperatorHandle &handle, torch::jit::Stack *stack, Runner plain);
 
 // Sees the DIOPI functions of a call, for the lines about it; null while they are off.

@@ -101,11 +101,19 @@ void runWithFaults(const Operator &op, const c10::OperatorHandle &handle, Stack 
                   static_cast<int>(output_views.size()));
 }
 
-void enter(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+void enterUncompared(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   if (C10_UNLIKELY(dit_fault_is_active())) {
     runWithFaults(op, handle, stack);
   } else {
     runOperator(op, handle, stack);
+  }
+}
+
+void enter(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
+  if (controls::isComparing()) {
+    controls::runCompared(op, handle, stack, &enterUncompared);
+  } else {
+    enterUncompared(op, handle, stack);
   }
 }
 
@@ -199,6 +207,12 @@ bool wantsDoor(const c10::OperatorHandle &handle, const std::string &name) {
   return handle.hasKernelForDispatchKey(c10::DispatchKey::CPU) || isWholesale(name) || Operator(handle).c_op != nullptr;
 }
 
+// The operators that were given a door; complete when this library is loaded.
+std::unordered_set<std::string> &listDoors() {
+  static auto *names = new std::unordered_set<std::string>;
+  return *names;
+}
+
 void registerOperators() {
   static auto *library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
@@ -215,6 +229,7 @@ void registerOperators() {
     if (!wantsDoor(*handle, name)) {
       continue;
     }
+    listDoors().insert(name);
     if (isDirect(name) && Operator(*handle).c_op != nullptr) {
       registerDirect(*handle, name, makeDoor<enter>(*handle), makeDoor<runRest>(*handle));
     } else {
@@ -243,4 +258,9 @@ TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
 }
 
 }  // namespace
+
+bool hasDoor(const std::string &name) {
+  return listDoors().count(name) > 0;
+}
+
 }  // namespace ditorch

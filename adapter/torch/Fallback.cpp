@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "Allocator.h"
+#include "Controls.h"
 #include "Generator.h"
 #include "Operator.h"
 #include "Profiler.h"
@@ -237,6 +238,9 @@ void runComposite(const Operator &op, const c10::OperatorHandle &handle, Stack *
 
 void runFallback(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   const uint64_t start = now();
+  if (controls::isComparing()) {
+    controls::noteFallback(op);
+  }
   IValue *args = stack->data() + (stack->size() - op.nargs);
   const c10::DeviceIndex device = findDevice(op, args);
   const c10::DeviceGuard guard(c10::Device(kDevice, device));

@@ -44,6 +44,10 @@ void runComposite(const Operator &op, const c10::OperatorHandle &handle, torch::
 // Run the operator's C implementation; false (and an untouched stack) when it does not take this call.
 bool runC(const Operator &op, torch::jit::Stack *stack);
 
+// Does this operator of PyTorch come through the door? Those that are made of other operators, and a few that are
+// written by hand, do not.
+bool hasDoor(const std::string &name);
+
 // Fill a C view of a tensor. The tensor must outlive the view.
 void fillView(dit_tensor_view &view, const at::TensorBase &tensor);
 

@@ -87,6 +87,7 @@ struct dit_verdict_case {
   enum dit_verdict_what what;
   int index;        ///< of the value among those of its run
   bool is_careful;  ///< the device takes its inputs as they are and sums in float32 at least: the embedded one does
+  double between;   ///< roundoff of the dtype that autocast may use on the way to the result; 0: no autocast
   uint64_t seed;    ///< of the moves of this call
   struct dit_verdict_memory *memory;  ///< NULL: none
   uint64_t key;                       ///< of the operator, its signature, this value and its shape; 0: none

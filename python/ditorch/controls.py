@@ -1,20 +1,24 @@
 """Controls over the operators of the embedded device, for debugging an operator library while a program runs.
 
-    controls.use(force_fallback="mm,.*_backward")         # from now on: these run on the CPU
-    with controls.use(autocompare="native_layer_norm.*"):  # inside the block: compared with the CPU, call by call
+    controls.use(force_fallback="mm,.*_backward")    # from now on: these run on the CPU
+    with controls.use(autocompare="softmax,mm"):     # inside the block: judged by the CPU's result, call by call
         ...
-    controls.use(dump_op_args=2)                          # print every operator, its function and its arguments
+    print(controls.report())                         # what was compared, and what was wrong
+    controls.use(dump_op_args=2)                     # print every operator, its function and its arguments
 
-The lists are regular expressions, by commas, that match the whole name of an overload without `aten::`. The same
-options can be set from the environment: DITORCH_FORCE_FALLBACK, DITORCH_AUTOCOMPARE, DITORCH_DUMP_OP_ARGS,
-CUDA_LAUNCH_BLOCKING, and by DIPU's names. While all are off they cost nothing.
+The lists are names or regular expressions, by commas: `softmax`, `torch.softmax`, `aten::_softmax`, `add.out`,
+`.*_backward`. The same options can be set from the environment: DITORCH_FORCE_FALLBACK, DITORCH_AUTOCOMPARE,
+DITORCH_DUMP_OP_ARGS, CUDA_LAUNCH_BLOCKING, and by DIPU's names. While all are off they cost nothing.
 """
 
 from __future__ import annotations
 
+import warnings
+
 from . import _C, settings
 
 NAMES = ("force_fallback", "autocompare", "dump_op_args", "launch_blocking")
+COUNTS = ("compared", "wrong", "unknown", "on_cpu", "not_compared")
 
 
 class Controls:
@@ -35,11 +39,17 @@ def _to_text(value: str | int | bool) -> str:
 
 
 def _set(values: dict[str, str]) -> None:
-    import torch
-
     for name, text in values.items():
         _C.option_set(name, text)
-    torch.ops.ditorch.refresh_controls()
+    refresh()
+
+
+def refresh() -> None:
+    """Read the options and DIPU's files anew. A pattern that matches no operator is told in a warning."""
+    import torch
+
+    for text in torch.ops.ditorch.refresh_controls():
+        warnings.warn(text, stacklevel=2)
 
 
 def use(
@@ -50,7 +60,8 @@ def use(
     launch_blocking: bool | None = None,
 ) -> Controls:
     """Set the controls that are given and leave the others; "", -1 and False turn one off. A pattern that is no
-    regular expression is a ValueError, and nothing changes."""
+    regular expression is a ValueError, and nothing changes; one that matches no operator is a warning that names the
+    nearest ones."""
     given = dict(zip(NAMES, (force_fallback, autocompare, dump_op_args, launch_blocking), strict=True))
     values = {name: _to_text(value) for name, value in given.items() if value is not None}
     previous = {name: _to_text(settings.get(name)) for name in values}
@@ -60,3 +71,29 @@ def use(
         _set(previous)
         raise
     return Controls(previous)
+
+
+def report() -> str:
+    """What autocompare found so far, as text: one line per operator. The same is printed when the process ends."""
+    import torch
+
+    return torch.ops.ditorch.compared_text()
+
+
+def rows() -> list[dict[str, str | int]]:
+    """The same as data: operator, calls compared, wrong, unknown, on_cpu and not_compared, and the first reason of an
+    unknown or left out call."""
+    import torch
+
+    found = []
+    for line in torch.ops.ditorch.compared_rows():
+        name, *counts, reason = line.split("\t")
+        found.append({"operator": name, **dict(zip(COUNTS, map(int, counts), strict=True)), "reason": reason})
+    return found
+
+
+def reset_report() -> None:
+    """Forget what was found; every operator has its lines again."""
+    import torch
+
+    torch.ops.ditorch.compared_reset()

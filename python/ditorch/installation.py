@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import Any
 
-from . import _C, choice, dipu_variables, faults, ledger, library, metrics, settings, visible
+from . import _C, choice, controls, dipu_variables, faults, ledger, library, metrics, settings, visible
 from .library import DEVICE_TYPE
 from .patches import Patches
 from .vendors.probe import Stack
@@ -113,7 +113,7 @@ def _install_host(patches: Patches) -> None:
         )
     dipu_variables.check()
     library.load_adapter()
-    torch.ops.ditorch.refresh_controls()
+    controls.refresh()
     _start_runtime()
     metrics.install(patches)
     mode = settings.get("alias")

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "module.h"
+#include "py_helper.h"
 #include "tools/compare/judge.h"
 
 static const char *const run_names[] = {
@@ -177,8 +178,7 @@ static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
       what_read(what, &c.what) < 0) {
     return NULL;
   }
-  if (!engine_is_tensor(device) || !engine_is_tensor(first)) {
-    PyErr_SetString(PyExc_TypeError, "device and first must be tensors");
+  if (question_check_tensor(device, "device") < 0 || question_check_tensor(first, "first") < 0) {
     return NULL;
   }
   if (py_dim != Py_None) {
@@ -212,8 +212,7 @@ static PyObject *py_judge_move(PyObject *module, PyObject *args) {
   }
   struct engine_tensor info;
   struct dit_tensor_view view;
-  if (!engine_is_tensor(tensor)) {
-    PyErr_SetString(PyExc_TypeError, "judge_move takes a tensor");
+  if (question_check_tensor(tensor, "tensor") < 0) {
     return NULL;
   }
   engine_tensor_read(tensor, &info);

@@ -1,4 +1,4 @@
-/// The nearest of several names, for "did you mean". Internal to core.
+/// The nearest of several names, for "did you mean". Not part of the public headers.
 #ifndef DIT_CORE_EDIT_DISTANCE_H
 #define DIT_CORE_EDIT_DISTANCE_H
 

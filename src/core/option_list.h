@@ -46,9 +46,9 @@
     "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
-    "Operators that run on the CPU: regular expressions of whole names without aten::, such as add.out, by commas.")   \
+    "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, by commas.") \
   X(autocompare, "DITORCH_AUTOCOMPARE", STRING, "", NULL, 0, 0,                                                        \
-    "Operators of which every call is compared with the CPU's, results and arguments: the same kind of list.")         \
+    "Operators of which every call is judged by the CPU's, results and arguments: the same kind of list.")             \
   X(dump_op_args, "DITORCH_DUMP_OP_ARGS", INT, "-1", NULL, -1, 3,                                                      \
     "Print, to stdout: -1 nothing, 0 operators that fall back, 1 every operator and its function, 2 also the "         \
     "arguments, 3 also their values.")                                                                                 \

@@ -182,3 +182,43 @@ enum dit_status places_compare(const struct dit_verdict_case *c, const struct di
   values_reset(&wanted);
   return status;
 }
+
+// How often the chosen value (or the value at the chosen place) occurs in its row; -1: no such place.
+static int64_t frequency_get(const struct values *values, const struct rows *rows, int64_t line, double chosen,
+                             bool is_place) {
+  const double *row = values->data + line / rows->inner * rows->size * rows->inner + line % rows->inner;
+  int64_t count = 0;
+  if (is_place && !(chosen >= 0 && chosen < (double)rows->size)) {
+    return -1;
+  }
+  double value = is_place ? row[(int64_t)chosen * rows->inner] : chosen;
+  for (int64_t i = 0; i < rows->size; i++) {
+    count += is_equal(row[i * rows->inner], value);
+  }
+  return count;
+}
+
+enum dit_status places_are_as_frequent(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
+                                       const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
+                                       bool *alike, struct dit_error *err) {
+  *alike = false;
+  if (arguments->input_count < 1 || arguments->inputs[0].numel == 0) {
+    return DIT_OK;
+  }
+  struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
+  struct values values = {0}, mine = {0}, wanted = {0};
+  enum dit_status status = values_read(&arguments->inputs[0], &values, err);
+  status = status == DIT_OK ? values_read(device, &mine, err) : status;
+  status = status == DIT_OK ? values_read(cpu, &wanted, err) : status;
+  if (status == DIT_OK && mine.count == rows.outer * rows.inner && wanted.count == mine.count) {
+    *alike = true;
+    for (int64_t i = 0; i < mine.count && *alike; i++) {
+      int64_t count = frequency_get(&values, &rows, i, mine.data[i], c->index == 1);
+      *alike = count > 0 && count == frequency_get(&values, &rows, i, wanted.data[i], c->index == 1);
+    }
+  }
+  values_reset(&values);
+  values_reset(&mine);
+  values_reset(&wanted);
+  return status;
+}

@@ -10,6 +10,13 @@ DIT_NODISCARD enum dit_status places_compare(const struct dit_verdict_case *c,
                                              const struct dit_verdict_arguments *arguments,
                                              const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
                                              bool *alike, struct dit_error *err);
+/// torch.mode: is what the device chose (values, index 0, or their places, index 1) as frequent in its row as what the
+/// CPU chose?
+DIT_NODISCARD enum dit_status places_are_as_frequent(const struct dit_verdict_case *c,
+                                                     const struct dit_verdict_arguments *arguments,
+                                                     const struct dit_tensor_view *device,
+                                                     const struct dit_tensor_view *cpu, bool *alike,
+                                                     struct dit_error *err);
 /// Are some values of the first argument equal that the operator chooses among?
 DIT_NODISCARD enum dit_status places_have_ties(const struct dit_verdict_case *c,
                                                const struct dit_verdict_arguments *arguments, bool *ties,

@@ -49,7 +49,7 @@ static bool is_narrow(const struct evidence *e) {
 
 // The embedded device sums in float32 at least and takes its inputs as they are; other devices may not.
 static bool can_shake(const struct evidence *e) {
-  if (e->blind) {
+  if (e->blind || (!e->has_native && e->c->between > 0)) {
     return true;
   }
   if (e->exact || (is_narrow(e) && e->c->is_careful)) {
@@ -73,6 +73,9 @@ static double growth_get(const struct evidence *e) {
 static double size_get(const struct evidence *e) {
   if (e->blind) {
     return e->type.roundoff;
+  }
+  if (!e->has_native && e->c->between > 0) {
+    return fmax(e->type.roundoff, e->c->between);  // the CPU cannot say what autocast costs: all of it may be narrow
   }
   bool may_round = !e->c->is_careful && e->type.roundoff == 0x1p-24 && has_trait(e, DIT_OPERATOR_CONTRACTION);
   return may_round ? e->arguments.input_roundoff : 0;

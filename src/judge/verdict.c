@@ -8,6 +8,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "dit/numerics.h"
 #include "judge/evidence.h"
@@ -184,10 +185,27 @@ static enum dit_status is_loose(struct evidence *e, bool *loose) {
   return DIT_OK;
 }
 
+// A result that only the operator's own backward reads, in a form that may be the device's own.
+static bool is_private(const struct dit_verdict_case *c) {
+  return c->op && (c->traits & DIT_OPERATOR_PRIVATE) && c->what == DIT_VERDICT_OUTPUT && c->index < 32 &&
+         (c->op->private_results >> c->index & 1);
+}
+
 static enum dit_status different_judge(struct evidence *e, const struct dit_tensor_view *first,
                                        const struct dit_judge_result *compared, struct dit_verdict_result *out) {
-  bool loose;
+  bool loose, alike;
   DIT_RETURN_IF_NOT_OK(is_loose(e, &loose));
+  if (is_private(e->c)) {
+    result_set(out, DIT_VERDICT_UNKNOWN, e->c->op->reason ? e->c->op->reason : "it is no result");
+    return DIT_OK;
+  }
+  if (e->c->what == DIT_VERDICT_OUTPUT && e->c->op && strcmp(e->c->op->name, "mode") == 0) {
+    DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
+    DIT_RETURN_IF_NOT_OK(places_are_as_frequent(e->c, &e->arguments, e->device, first, &alike, e->err));
+    if (alike) {
+      return DIT_OK;  // several values are the most frequent ones
+    }
+  }
   if (loose && compared->nonfinite == 0) {
     result_set(out, DIT_VERDICT_UNKNOWN, e->c->op->reason ? e->c->op->reason : "the result is not unique");
     return DIT_OK;
@@ -210,11 +228,11 @@ enum dit_status dit_verdict_judge(const struct dit_verdict_case *c, const struct
   struct dit_error own = {0};
   *result = (struct dit_verdict_result){.index = -1, .cpu_error = NAN, .numel = device->numel};
   if (!views_agree(device, first)) {
-    bool is_private = (c->traits & DIT_OPERATOR_PRIVATE) && c->index > 0 && c->what == DIT_VERDICT_OUTPUT &&
-                      (device->numel == 0 || first->numel == 0);
-    result_set(result, is_private ? DIT_VERDICT_UNKNOWN : DIT_VERDICT_WRONG,
-               is_private ? "statistics that nobody needs are returned by one of the two only"
-                          : "the result has another shape than the CPU's");
+    bool is_spare = (c->traits & DIT_OPERATOR_PRIVATE) && c->index > 0 && c->what == DIT_VERDICT_OUTPUT &&
+                    (is_private(c) || device->numel == 0 || first->numel == 0);
+    result_set(result, is_spare ? DIT_VERDICT_UNKNOWN : DIT_VERDICT_WRONG,
+               is_spare ? "statistics that nobody needs are returned by one of the two only"
+                        : "the result has another shape than the CPU's");
     return DIT_OK;
   }
   struct evidence e = {

@@ -38,14 +38,22 @@ def test_a_listed_operator_runs_on_the_cpu_and_back_in_c_afterwards():
     ("patterns", "expected"),
     [
         ("_softmax", {"aten::_softmax"}),
-        ("softmax", set()),  # the whole name counts
+        ("softmax", {"aten::_softmax"}),  # a function stands for the operators that it consists of
+        ("torch.nn.functional.softmax", {"aten::_softmax"}),
+        ("aten::_softmax", {"aten::_softmax"}),
+        ("oftmax", set()),  # the whole name counts
         (".*softmax", {"aten::_softmax"}),
         ("add.Tensor, mm ,", {"aten::add.Tensor", "aten::mm"}),
-        ("add", set()),
+        ("add", {"aten::add.Tensor"}),
+        ("aten::add,F.linear", {"aten::add.Tensor", "aten::mm"}),
+        ("torch.matmul", {"aten::mm"}),
+        ("torch.ops.aten.mm.default, __add__", {"aten::add.Tensor", "aten::mm"}),
+        ("add.out", set()),
         (r"add\.(out|Tensor)", {"aten::add.Tensor"}),
         (".*", {"aten::_softmax", "aten::add.Tensor", "aten::mm"}),
     ],
 )
+@pytest.mark.filterwarnings("ignore:option 'force_fallback'")
 def test_patterns_match_whole_names(patterns, expected):
     x = torch.randn(3, 3, device="cuda")
     ditorch.reset_counters()
@@ -66,6 +74,29 @@ def test_a_bad_pattern_is_an_error_and_changes_nothing():
     assert names(ditorch.fallbacks()) == {"aten::mm"}
     with pytest.raises(ValueError, match="dump_op_args"):
         controls.use(dump_op_args=9)
+
+
+@pytest.mark.parametrize(
+    ("option", "pattern", "words"),
+    [
+        ("autocompare", "sofmax", "'sofmax' matches no operator; the nearest are _softmax"),
+        ("force_fallback", "aten::native_layer_nrm", "matches no operator; the nearest are native_layer_norm"),
+        ("autocompare", "add.outt", "the nearest are add.out"),
+        ("autocompare", "view", r"matches aten::view\S*, which the controls do not see"),
+        ("force_fallback", "x.*y.*z.*q", r"'x\.\*y\.\*z\.\*q' matches no operator"),
+    ],
+)
+def test_a_pattern_without_an_operator_is_a_warning(option, pattern, words):
+    with pytest.warns(UserWarning, match=f"option '{option}': .*{words}"):
+        controls.use(**{option: f"mm,{pattern}"})
+
+
+@pytest.mark.parametrize(
+    "pattern", ["softmax", "torch.softmax", "aten::_softmax", "_softmax", "add.out", ".*_backward"]
+)
+def test_a_pattern_with_an_operator_is_none(pattern, recwarn):
+    controls.use(autocompare=pattern, force_fallback=pattern)
+    assert not recwarn.list
 
 
 def test_backward_operators_are_operators_too():
@@ -137,7 +168,7 @@ def said(capfd):
 
 
 def test_every_call_is_compared_backward_included(said):
-    found = blocks(said(work, autocompare="native_layer_norm.*,mm"))
+    found = blocks(said(work, autocompare="native_layer_norm.*,mm", dump_op_args=1))
     for operator in ("aten::native_layer_norm", "aten::native_layer_norm_backward"):
         for tensor in ("result 0", "input"):
             assert found[operator, tensor] == "allclose"
@@ -147,7 +178,7 @@ def test_every_call_is_compared_backward_included(said):
 
 
 def test_metadata_and_first_values_are_printed(said):
-    text = said(lambda: torch.arange(40.0, device="cuda").mul(2), autocompare="mul.Tensor")
+    text = said(lambda: torch.arange(40.0, device="cuda").mul(2), autocompare="mul.Tensor", dump_op_args=1)
     assert "autocompare:aten::mul.Tensor result 0: allclose" in text
     assert text.count("sizes: [40], stride: [1]") >= 4
     assert re.search(r"\[0, 2, 4, 6, 8, 10, 12, 14, 16, 18, \.\.\.\]", text)
@@ -164,8 +195,8 @@ def test_a_lying_library_is_found(python, rule, tensor):
     found = blocks(text)
     assert found["aten::native_layer_norm", tensor].startswith("not_close"), found
     if rule.startswith("value"):
-        assert re.search(r"not_close, \d+ of 6 values, max diff: \S+, MAE: \S+", text)
-    assert found["aten::mm", "result 0"] == "allclose"
+        assert re.search(r"not_close, 1 of 6 values, error: \S+, allowed: \S+, the CPU's own error: \S+, index: ", text)
+    assert "autocompare: aten::mm: allclose\n" in text and "autocompare: aten::native_layer_norm:" not in text
 
 
 def test_in_place_and_list_arguments(said):
@@ -175,7 +206,7 @@ def test_in_place_and_list_arguments(said):
         torch.cat([a, a])
         a[1:].mul_(a[:1])
 
-    found = blocks(said(call, autocompare="add_.*,cat,mul_.*"))
+    found = blocks(said(call, autocompare="add_.*,cat,mul_.*", dump_op_args=1))
     assert found["aten::add_.Tensor", "result 0"] == "allclose" == found["aten::add_.Tensor", "self"]
     assert found["aten::cat", "tensors[0]"] == "allclose" == found["aten::mul_.Tensor", "self"]
 
@@ -185,11 +216,13 @@ def test_values_beyond_finite_ones_compare_as_equal(said):
         torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0], device="cuda").mul(2)
         torch.empty(0, device="cuda").mul(2)
 
-    assert set(blocks(said(call, autocompare="mul.Tensor")).values()) == {"allclose"}
+    assert set(blocks(said(call, autocompare="mul.Tensor", dump_op_args=1)).values()) == {"allclose"}
 
 
 def test_random_operators_are_left_alone(said):
-    assert not blocks(said(lambda: torch.rand(3, device="cuda"), autocompare="uniform_"))
+    controls.reset_report()
+    text = said(lambda: torch.rand(3, device="cuda"), autocompare="uniform_")
+    assert text == "autocompare: aten::uniform_: not compared, it draws random numbers\n"
 
 
 # ---- lines

@@ -158,6 +158,10 @@ static bool precision_is_tf32(const char *operator) {
 }
 
 double judge_input_roundoff(const char *word) {
+  // Attention of float32 in one kernel makes its products of three parts in TF32 each (PyTorch's efficient attention).
+  if (strstr(word, "attention")) {
+    return 0x1p-21;
+  }
   bool is_cudnn =
       strstr(word, "conv") || strncmp(word, "rnn_", 4) == 0 || strcmp(word, "lstm") == 0 || strcmp(word, "gru") == 0;
   int reduced = is_cudnn ? setting_get("_get_cudnn_allow_tf32") : setting_get("_get_cublas_allow_tf32");
