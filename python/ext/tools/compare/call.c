@@ -436,6 +436,7 @@ int compare_call_run(struct engine_tool *tool, struct engine_call *call, struct 
     if (seen > 0) {
       return 0;
     }
+    info->suspects++;
     if (seen < 0 || compare_site_leave(c) < 0) {
       return compare_note_error(state, info);
     }

@@ -308,7 +308,7 @@ static void counts_clear(struct compare_state *state) {
       memset(info->compared, 0, sizeof info->compared);
       memset(info->wrong, 0, sizeof info->wrong);
       memset(info->first_wrong, 0, sizeof info->first_wrong);
-      info->unable = 0;
+      info->unable = info->suspects = 0;
     }
   }
 }
@@ -386,11 +386,23 @@ static PyObject *unable_describe(const struct compare_state *state) {
   return py_dict;
 }
 
+static PyObject *suspects_describe(const struct compare_state *state) {
+  PyObject *py_dict = PyDict_New();
+  for (size_t i = 0; py_dict && i < sizeof state->ops / sizeof *state->ops; i++) {
+    for (const struct compare_op *info = state->ops[i]; py_dict && info; info = info->next) {
+      if (info->suspects && py_dict_take(py_dict, info->op->name, PyLong_FromUnsignedLongLong(info->suspects)) < 0) {
+        Py_CLEAR(py_dict);
+      }
+    }
+  }
+  return py_dict;
+}
+
 static PyObject *compare_describe(struct engine_tool *tool) {
   struct compare_state *state = tool->state;
   return Py_BuildValue(
-      "{s:K,s:L,s:L,s:L,s:L,s:N,s:N,s:N,s:N,s:N,s:L,s:K,s:K,s:K,s:z,s:d,s:d}", "on_device",
-      (unsigned long long)state->near_count, "saved", (long long)state->saved_calls, "saved_bytes",
+      "{s:N,s:K,s:L,s:L,s:L,s:L,s:N,s:N,s:N,s:N,s:N,s:L,s:K,s:K,s:K,s:z,s:d,s:d}", "suspects", suspects_describe(state),
+      "on_device", (unsigned long long)state->near_count, "saved", (long long)state->saved_calls, "saved_bytes",
       (long long)state->saved_bytes, "capped", (long long)state->capped, "failed", (long long)state->failed, "findings",
       compare_findings_describe(state), "forward", counts_describe(state, 0), "backward", counts_describe(state, 1),
       "skipped", skips_describe(state), "unable", unable_describe(state), "dropped", (long long)state->dropped, "rows",

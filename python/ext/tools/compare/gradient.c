@@ -201,6 +201,7 @@ int compare_gradient_run(struct engine_tool *tool, struct compare_op *info, stru
     if (seen > 0) {
       return 0;
     }
+    info->suspects++;
     if (seen < 0 || compare_site_leave(c) < 0) {
       return compare_note_error(tool->state, info);
     }

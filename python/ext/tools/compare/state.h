@@ -32,6 +32,7 @@ struct compare_op {
   int8_t writes;                   ///< aten: the schema says that it writes to arguments; -1 not asked yet
   bool told;                       ///< why it could not be compared
   uint64_t unable;                 ///< calls that could not be compared
+  uint64_t suspects;               ///< reference=device: comparisons that went on to the CPU
   char reason[256];                ///< of the first of them
   uint64_t compared[2], wrong[2];  ///< forward, backward: comparisons of calls
   uint64_t first_wrong[2];         ///< id of the first wrong call
