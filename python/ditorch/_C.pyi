@@ -318,6 +318,13 @@ def judge(
     """Is value number `index` of a call right? `first` is what the CPU has at hand; run(kind, size, narrow, seed) makes
     a further run and returns its values, or a text that says why there is none."""
 
+def judge_constants() -> dict[str, Any]:
+    """The numbers of the rule (dit/verdict.h)."""
+
+def judge_forget() -> None:
+    """Forget what earlier calls left behind for OpAutoCompare: the next results are judged by full runs, as the first
+    ones were."""
+
 def judge_input_roundoff(name) -> float:
     """The unit roundoff to which a CUDA device rounds float32 inputs of this operator on purpose (TF32); 0 where it
     does not."""

@@ -181,6 +181,9 @@ static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
       what_read(what, &c.what) < 0) {
     return NULL;
   }
+  if (engine_torch_load() < 0) {
+    return NULL;
+  }
   if (!engine_is_tensor(device) || !engine_is_tensor(first)) {
     PyErr_SetString(PyExc_TypeError, "device and first must be tensors");
     return NULL;
@@ -213,7 +216,8 @@ static PyObject *py_judge_move(PyObject *module, PyObject *args) {
   double size;
   unsigned long long seed;
   int place, gradient = 0;
-  if (!PyArg_ParseTuple(args, "OdKi|p:judge_move", &tensor, &size, &seed, &place, &gradient)) {
+  if (!PyArg_ParseTuple(args, "OdKi|p:judge_move", &tensor, &size, &seed, &place, &gradient) ||
+      engine_torch_load() < 0) {
     return NULL;
   }
   uint64_t own = gradient ? dit_random_mix(seed, GRADIENT_SEED) : seed;
@@ -279,10 +283,30 @@ static PyObject *py_judge_input_roundoff(PyObject *module, PyObject *name) {
   return PyFloat_FromDouble(op && contracts ? judge_input_roundoff(op->name) : 0);
 }
 
+PyDoc_STRVAR(constants_doc, "judge_constants() -> dict[str, Any]\n\nThe numbers of the rule (dit/verdict.h).");
+static PyObject *py_judge_constants(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  return Py_BuildValue("{s:d,s:i,s:i,s:d,s:i}", "factor", DIT_VERDICT_FACTOR, "thin", DIT_VERDICT_THIN, "rounds",
+                       DIT_VERDICT_ROUNDS, "jitter", DIT_VERDICT_JITTER, "odd", DIT_VERDICT_ODD);
+}
+
+PyDoc_STRVAR(forget_doc,
+             "judge_forget() -> None\n\nForget what earlier calls left behind for OpAutoCompare: the next results are "
+             "judged by full runs, as the first ones were.");
+static PyObject *py_judge_forget(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  judge_forget();
+  Py_RETURN_NONE;
+}
+
 PyMethodDef py_judge_methods[] = {
     {"judge", (PyCFunction)(void (*)(void))py_judge, METH_VARARGS | METH_KEYWORDS, judge_doc},
     {"judge_move", py_judge_move, METH_VARARGS, move_doc},
     {"judge_move_numbers", py_judge_move_numbers, METH_VARARGS, numbers_doc},
+    {"judge_constants", py_judge_constants, METH_NOARGS, constants_doc},
+    {"judge_forget", py_judge_forget, METH_NOARGS, forget_doc},
     {"judge_input_roundoff", py_judge_input_roundoff, METH_O, roundoff_doc},
     {NULL, NULL, 0, NULL},
 };
