@@ -53,10 +53,10 @@ class Request:
         with torch.no_grad(), torch._C.DisableTorchFunction():
             tensor = tensor.detach()
             is_number = tensor.is_floating_point() or tensor.is_complex()
-            kept = self.kind in ("native", "other") or (exact and self.kind in ("wide", "shaken"))
-            if not is_number or kept:
-                return tensor
             wide = WIDE.get(tensor.dtype, torch.float64)
+            kept = self.kind in ("native", "other") or (exact and self.kind == "wide")
+            if not is_number or kept or (exact and self.kind == "shaken" and tensor.dtype != wide):
+                return tensor
             if self.kind == "wide":
                 return tensor.to(wide)
             own = get_narrow(tensor.dtype) if self.narrow else tensor.dtype
