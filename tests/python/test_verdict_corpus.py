@@ -222,8 +222,8 @@ def ask_judge(case, careful=True):
     runs = Runs(runner.make)
     first = runs("native")[case.index]
     answer = judge(
-        call.entry.name, case.value, first, runs, args=call.args, kwargs=call.kwargs, inputs=call.tensors, what=call.what,
-        index=case.index, careful=careful, seed=case.seed,
+        call.entry.name, case.value, first, runs, args=call.args, kwargs=call.kwargs, inputs=call.tensors,
+        what=call.what, index=case.index, careful=careful, seed=case.seed,
     )  # fmt: skip
     return answer.verdict
 

@@ -133,6 +133,7 @@ def _entries() -> list[Entry]:
         Entry("torch.sort", lambda m: (m.few(5, 12), 1), (F32, I64), targets=(0, 1)),
         Entry("torch.topk", lambda m: (m.few(4, 15), 4, 1), MOST, targets=(0, 1)),
         Entry("torch.topk", lambda m: (m.r(4, 15), 4, 1), (F32,), True, (1,)),
+        Entry("torch.sort", lambda m: (m.few(2, 40), 1), (F32, I64), targets=(1,)),
         Entry("torch.argmax", lambda m: (m.few(6, 9), 1), (F32, BF16, I64)),
         Entry("torch.max", lambda m: (m.few(7, 8), 0), MOST, True, (0, 1)),
         Entry("torch.argsort", lambda m: (m.r(30),), (F32, I64)),
@@ -231,6 +232,20 @@ def _change_whole(step: int) -> Callable:
     return damage
 
 
+def _change_pair(swaps: bool) -> Callable:
+    """The first two whole numbers along the last dimension: of sorts they often stand for equal values."""
+
+    def damage(tensor: torch.Tensor, _generator: torch.Generator) -> torch.Tensor | None:
+        if tensor.dtype != I64 or not tensor.dim() or tensor.shape[-1] < 2:
+            return None
+        made = tensor.clone()
+        made[..., 1] = tensor[..., 0]
+        made[..., 0] = tensor[..., 1 if swaps else 0]
+        return made
+
+    return damage
+
+
 def _other_shape(tensor: torch.Tensor, _generator: torch.Generator) -> torch.Tensor | None:
     return tensor.unsqueeze(0).clone()
 
@@ -257,6 +272,8 @@ DAMAGES: dict[str, Callable] = {
     "minus zero": _minus_zero,
     "next whole number": _change_whole(1),
     "far whole number": _change_whole(-3),
+    "two indices swapped": _change_pair(True),
+    "an index twice": _change_pair(False),
     "shape": _other_shape,
 }
 
