@@ -79,6 +79,8 @@ DIT_API void dit_verdict_memory_destroy(struct dit_verdict_memory *memory);
 /// False when nothing is known.
 DIT_API bool dit_verdict_memory_get(struct dit_verdict_memory *memory, uint64_t key, double *relative,
                                     double *residual);
+/// Every yardstick is forgotten: the next judgements make their runs, as the first ones did.
+DIT_API void dit_verdict_memory_clear(struct dit_verdict_memory *memory);
 
 /// One value to be judged.
 struct dit_verdict_case {

@@ -15,6 +15,10 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+# From here on the text is also in repros of calls under autocast (op_tools/repro), which need torch alone.
+# begin
+# ---- the autocast of a device, on the CPU
+
 
 class Guest(torch.Tensor):
     """A CPU tensor in the clothes of a device: `inner` holds its values."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from ditorch.device_autocast import run_under_autocast
+from ditorch.judge import shake_in_place
 from ditorch.table import Table
 
 from . import console, results
@@ -53,6 +54,7 @@ class OpAutoCompare(Tool):
             "casts": list(read_casts(options)),
             "tolerances": list(read_tolerances(options)),
             "under_autocast": run_under_autocast,
+            "shake": shake_in_place,
         }
 
     def check(self, options: Any) -> None:

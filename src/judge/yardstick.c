@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define YARDSTICKS 4096
 
@@ -34,6 +35,14 @@ void dit_verdict_memory_destroy(struct dit_verdict_memory *memory) {
   if (memory) {
     (void)pthread_mutex_destroy(&memory->mutex);
     free(memory);
+  }
+}
+
+void dit_verdict_memory_clear(struct dit_verdict_memory *memory) {
+  if (memory) {
+    (void)pthread_mutex_lock(&memory->mutex);
+    memset(memory->table, 0, sizeof memory->table);
+    (void)pthread_mutex_unlock(&memory->mutex);
   }
 }
 

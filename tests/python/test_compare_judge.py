@@ -240,7 +240,11 @@ def test_a_signature_that_was_judged_needs_no_further_runs():
         for _ in range(10):
             F.gelu(x @ w)
         later = tool.describe()["runs"]
+        ditorch._C.judge_forget()
+        F.gelu(x @ w)
+        anew = tool.describe()["runs"]
     assert tool.ok and later - first == 20, (first, later)  # one run per call
+    assert anew - later > 2  # forgotten, so judged by full runs once more
 
 
 # ---- the legacy columns and verdict

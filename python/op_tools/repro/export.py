@@ -15,19 +15,24 @@ import os
 import platform
 import re
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import torch
+from ditorch import _C, device_autocast
 
 from ..containers import traverse_container
 from ..reader import Case
 from ..reader.limits import one_line
 from ..replay.operator_lookup import LookupFailure, check_arguments, find_function
-from . import template
+from . import moves, rule, template
 from .values import Parts, ReproError, Writer, is_dotted, is_tensor, write_literal
 
 __all__ = ["ReproError", "write_literal", "write_repro"]
 
+# The traits that rule.py and template.py ask for.
+_TRAITS = {"cancels", "contraction", "distinct", "exact", "last", "loose", "pointwise", "private", "scan", "scatter"}
+_TRAITS |= {"ties", "transfer", "uninitialised", "view"}
 _VENDOR = re.compile(r"torch_\w+", re.ASCII)
 
 
@@ -44,7 +49,7 @@ def write_repro(
         raise ReproError(f"device {device!r} is no name of a device, such as cuda or npu:0")
     try:
         call, args, kwargs = _make_call(case)
-        verdict, lines = _judge(call) if is_here else ("", ["not judged: the operator is not torch's own"])
+        verdict, lines = _judge(call, device) if is_here else ("", ["not judged: the operator is not torch's own"])
         script = _write_script(call, args, kwargs, device)
         readme = _write_readme(case, call, device, lines)
         os.makedirs(directory, exist_ok=True)
@@ -67,11 +72,23 @@ def _make_call(case: Case) -> tuple[template.Call, str, str]:
         case.name,
         writer.parts.tensors,
         lambda inputs: (writer.make(tuple(case.args), inputs), writer.make(dict(case.kwargs), inputs)),
+        list(writer.parts.order),
         grads,
         _make_state(case),
+        _C.judge_constants(),
+        _find_row(case.name),
         _make_data(case, writer.parts),
     )
     return call, args, kwargs
+
+
+def _find_row(name: str) -> dict[str, Any]:
+    """What the rule needs to know about the operator; nothing when the table does not have it."""
+    row = _C.operator_find(name)
+    if row is None:
+        return {}
+    traits = sorted(row["traits"] & _TRAITS)
+    return {"traits": traits, **{key: row[key] for key in ("name", "dim", "index", "loose", "reason")}}
 
 
 def _check_operator(case: Case, modules: Sequence[str]) -> bool:
@@ -159,7 +176,7 @@ def _needs_grad(case: Case) -> bool:
     return not results or any(t.requires_grad for t in results)
 
 
-def _judge(call: template.Call) -> tuple[str, list[str]]:
+def _judge(call: template.Call, device: str) -> tuple[str, list[str]]:
     """The captured results against the CPU of this machine; nothing where that cannot be."""
     captured = template.get_captured(call)
     if not captured:
@@ -167,42 +184,46 @@ def _judge(call: template.Call) -> tuple[str, list[str]]:
     output = io.StringIO()
     try:
         with contextlib.redirect_stdout(output), torch.random.fork_rng(devices=[]):
-            facts = template.references(call)
-            failed = template.compare(call, captured, (), "", facts)
+            references = template.References(call, template.get_guest(device))
+            failed = template.compare_values(references, captured, (), "")
     except Exception as error:  # an operator of a package that is not here, or anything that the operator says
         return "", [f"not judged: {one_line(template.explain(error))}"]
     lines = [line.strip() for line in output.getvalue().splitlines() if line.strip()]
     return ("FAIL" if failed else "PASS"), lines
 
 
-def _get_body() -> str:
-    """The template from its mark on."""
-    with open(template.__file__, encoding="utf-8") as file:
-        text = file.read()
-    return text.partition("# begin\n")[2]
+def _get_text(module: ModuleType) -> str:
+    """What a repro has of a module: the text from its mark on."""
+    with open(str(module.__file__), encoding="utf-8") as file:
+        return file.read().partition("# begin\n")[2].strip()
 
 
 def _write_script(call: template.Call, args: str, kwargs: str, device: str) -> str:
-    body = _get_body().rstrip()
-    imports, _, rest = body.partition("import torch\n")
-    collections = "import collections\n" if "collections.OrderedDict(" in args + kwargs else ""
-    imports = imports.replace("import argparse\n", f"import argparse\n{collections}")
+    plain = ["argparse", "contextlib", "importlib", "math", "os", "sys", "types"]
+    plain += ["collections"] if "collections.OrderedDict(" in args + kwargs else []
+    guests = ["from torch.utils._pytree import tree_map", ""] if call.state.get("autocast") else [""]
     lines = [
         f'"""{call.operator} as it was called: see README.md. `python repro.py --help` tells how to run it."""',
         "",
-        imports.rstrip(),
+        "from __future__ import annotations",
+        "",
+        *(f"import {name}" for name in sorted(plain)),
         "",
         "import torch",
-        "",
-        "# ---- the call",
+        *guests,
+        "# ---- the call; what follows it is the same for every operator: how it is run, and when a result is wrong",
         "",
         f"OPERATOR = {call.operator!r}",
         "# memory, dtype, shape, strides, offset, flags (grad: requires a gradient; cpu: is on the CPU everywhere)",
         "TENSORS = [",
         *(f"    {_write_recipe(recipe)},  # {number}" for number, recipe in enumerate(call.tensors)),
         "]",
+        f"ORDER = {call.order}  # the tensors of the arguments, as they come",
         f"GRADS = {call.grads}  # of the results: numbers of tensors",
         f"STATE = {_write_state(call.state)}",
+        f"RULE = {_write_flat(call.rule)}  # the numbers of the verdict",
+        "# what is known about the operator",
+        f"ROW = {_write_flat(call.row)}",
         "",
         "",
         "def make_arguments(c):",
@@ -211,20 +232,23 @@ def _write_script(call: template.Call, args: str, kwargs: str, device: str) -> s
         "    return args, kwargs",
         "",
         "",
-        "# ---- how it is run and judged: the error against float64 on the CPU must be within 4 times the error that",
-        "# the CPU itself makes in the same precision: 4 * (2u|r| + residual), with the unit roundoff u of the dtype,",
-        "# the value r in float64, and the largest part of the CPU's error beyond 2u|r| as residual; of a result in",
-        "# float64, which has no wider reference, what a change of the arguments by 8 units in the last place does",
-        rest.rstrip(),
-        "",
-        "",
+        *(f"{_get_text(module)}\n\n" for module in _list_modules(call)),
         'if __name__ == "__main__":',
         "    DATA = load_data(os.path.dirname(os.path.abspath(__file__)))",
-        "    CALL = Call(OPERATOR, TENSORS, make_arguments, GRADS, STATE, DATA)",
+        "    CALL = Call(OPERATOR, TENSORS, make_arguments, ORDER, GRADS, STATE, RULE, ROW, DATA)",
         f"    sys.exit(main(CALL, {device!r}))",
         "",
     ]
     return "\n".join(lines)
+
+
+def _list_modules(call: template.Call) -> list[ModuleType]:
+    return [moves, rule, *([device_autocast] if call.state.get("autocast") else []), template]
+
+
+def _write_flat(values: dict[str, Any]) -> str:
+    parts = (f'"{key}": {json.dumps(value) if isinstance(value, str) else value}' for key, value in values.items())
+    return "{" + ", ".join(parts) + "}"
 
 
 def _write_recipe(recipe: tuple) -> str:
@@ -266,7 +290,8 @@ def _write_readme(case: Case, call: template.Call, device: str, lines: list[str]
         "It runs the operator on the device, on the CPU, and on the CPU in float64, forward and (where gradients were",
         "captured) backward. It prints the error of each value and where it is worst, then PASS or FAIL; the exit",
         "status is 0, 1, or 2 when it could not be run. A value is right when its error against float64 is within",
-        "four times the error that the CPU itself makes in the same precision; repro.py says how that is computed.",
+        "four times the error that the CPU itself makes in the same precision, and an operator that rounds nothing on",
+        "the CPU must be exact; repro.py says how that is computed. `none`: nothing can be said.",
         "",
         "## Seen when this was exported",
         "",

@@ -1,17 +1,11 @@
-"""What every exported repro ends with (see repro.py): the call once on the device, once on the CPU, once on the CPU in
-float64, forward and backward, and the verdict.
+"""What every exported repro ends with (see export.py): the call once on the device, and on the CPU as often as the
+verdict (rule.py) needs it, forward and backward.
 
-This text is copied into the exported script, so it needs torch alone and runs on Python 3.8 and torch 2.1. What is
-particular about a call stands in front of it there: see `Call`.
-
-The rule: u is the unit roundoff of the result's dtype, r the value in float64. The CPU's own error beyond 2u|r| is its
-residual (it carries the length of reductions and cancellation). A value is right when it is within
-4 * (2u|r| + residual) of r: four times the error that the CPU itself makes in the same precision. Of a call that
-computes in float64 there is no wider reference: its residual is what a change of the arguments by up to 8 units in the
-last place does, up to 1000u of the largest value (or of 1).
+This text is copied into the exported script behind those of moves.py, rule.py and ditorch/device_autocast.py, so it
+needs torch alone and runs on Python 3.8 and torch 2.1. What is particular about a call stands in front of all that
+there: see `Call`.
 """
 
-# begin
 from __future__ import annotations
 
 import argparse
@@ -20,38 +14,31 @@ import importlib
 import math
 import os
 import sys
+import types
 
 import torch
+from ditorch.device_autocast import run_under_autocast
 
-FACTOR = 4
-WIDE = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex32: torch.complex128,
-    torch.complex64: torch.complex128,
-}
-WIDE.update({getattr(torch, name): torch.float64 for name in dir(torch) if name.startswith("float8_")})
-TIES = """sort argsort msort topk max min kthvalue median nanmedian mode argmax argmin cummax cummin unique
-    unique_consecutive max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d
-    max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices searchsorted bucketize"""
-UNINITIALISED = "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_"
+from .moves import Run
+from .rule import get_same, judge
 
 
+# begin
 class Missing(Exception):
     """Something that the call needs is not here; the text says what to do."""
 
 
 class Call:
     """One operator call. `tensors`: (memory, dtype, shape, strides, offset, flags) each, or ("whole", number) for one
-    that data.pt holds as it is; flags: grad, conj, neg, cpu. `grads`: numbers of the gradients of the results."""
+    that data.pt holds as it is; flags: grad, conj, neg, cpu. `order`: the tensors of the arguments, as they come;
+    `grads`: those of the gradients of the results. `rule`: its numbers; `row`: what is known about the operator."""
 
-    def __init__(self, operator, tensors, make_arguments, grads, state, data):
+    def __init__(self, operator, tensors, make_arguments, order, grads, state, rule, row, data):
         self.operator, self.tensors, self.make_arguments = operator, tensors, make_arguments
-        self.grads, self.state, self.data = grads, state, data
+        self.order, self.grads, self.state, self.rule, self.row, self.data = order, grads, state, rule, row, data
 
-    def get_last_name(self):
-        return self.operator.replace("::", ".").split(".")[-1]
+    def has(self, *traits):
+        return any(trait in self.row.get("traits", ()) for trait in traits)
 
 
 def find_operator(name):
@@ -94,10 +81,10 @@ class Enter(torch.autograd.Function):
 
 class Inputs:
     """The arguments of one run, in memory of their own: strides, offsets and sharing as captured. In float64 tensors
-    share memory with tensors of the same dtype alone."""
+    share memory with tensors of the same dtype alone; inputs that are moved share none."""
 
-    def __init__(self, call, device, wide, grad, shake=False):
-        self.call, self.device, self.wide, self.grad, self.shake = call, device, wide, grad, shake
+    def __init__(self, call, device, run, grad):
+        self.call, self.device, self.run, self.grad = call, device, run, grad
         self.memory, self.made, self.leaves = {}, {}, {}
 
     def place(self, number):
@@ -111,24 +98,27 @@ class Inputs:
     def flat(self, number, dtype):
         data = self.place(number)
         data = data[: data.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
-        if not self.wide or not (dtype.is_floating_point or dtype.is_complex):
+        if self.run.moves or self.run.get_dtype(dtype) == dtype:
             return data
         key = (number, dtype)
         if key not in self.memory:
-            data = data.to(WIDE.get(dtype, dtype))
-            if self.shake:
-                generator = torch.Generator().manual_seed(1)
-                noise = 2 * torch.rand(data.shape, dtype=torch.float64, generator=generator) - 1
-                data = data * (1 + 8 * torch.finfo(torch.float64).eps * noise)
-            self.memory[key] = data
+            self.memory[key] = data.to(self.run.get_dtype(dtype))
         return self.memory[key]
 
+    def get_moved(self, number, gradient=None):
+        """As the run wants it, without autograd; `gradient`: it is that of this result."""
+        tensor = self.get_plain(number)
+        if not self.run.moves or tensor.layout is not torch.strided or tensor.is_quantized:
+            return tensor
+        if gradient is not None:
+            return self.run.make_gradient(tensor, gradient)
+        return self.run.make(tensor, self.call.order.index(number))
+
     def get_plain(self, number):
-        """Without autograd."""
+        """Without autograd, and without a move."""
         if self.call.tensors[number][0] == "whole":
             tensor = self.call.data["whole"][self.call.tensors[number][1]].to(self.device, copy=True)
-            widen = self.wide and not tensor.is_quantized and tensor.dtype in WIDE
-            return tensor.to(WIDE[tensor.dtype]) if widen else tensor
+            return tensor if tensor.is_quantized or self.run.moves else tensor.to(self.run.get_dtype(tensor.dtype))
         memory, dtype, shape, strides, offset, flags = self.call.tensors[number]
         tensor = self.flat(memory, dtype).as_strided(shape, strides, offset).data
         tensor = tensor.conj().data if "conj" in flags else tensor
@@ -136,7 +126,7 @@ class Inputs:
 
     def tensor(self, number):
         if number not in self.made:
-            tensor = self.get_plain(number)
+            tensor = self.get_moved(number)
             flags = self.call.tensors[number][-1]
             if self.grad and isinstance(flags, str) and "grad" in flags:
                 leaf = torch.zeros((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape).requires_grad_()
@@ -146,7 +136,7 @@ class Inputs:
         return self.made[number]
 
     def dtype(self, dtype):
-        return WIDE.get(dtype, dtype) if self.wide else dtype
+        return self.run.get_dtype(dtype)
 
     def get_device(self):
         return torch.device(self.device)
@@ -191,10 +181,10 @@ def is_tensor(value):
 
 
 @contextlib.contextmanager
-def captured_state(call, device, seed):
+def captured_state(call, device, seed=0, autocast=True):
     """Random numbers, determinism, autocast and grad mode as they were."""
     state, kind = call.state, torch.device(device).type
-    torch.manual_seed(seed)
+    (torch.default_generator if kind == "cpu" else torch).manual_seed(seed)
     for name, numbers in ({} if seed else call.data["random"]).items():
         try:
             if name.split(":")[0] == "cpu":
@@ -208,24 +198,32 @@ def captured_state(call, device, seed):
         if state.get("deterministic") is not None:
             torch.use_deterministic_algorithms(state["deterministic"], warn_only=True)
             stack.callback(torch.use_deterministic_algorithms, before)
-        for dtype in state.get("autocast", ()):
+        for dtype in state.get("autocast", ()) if autocast else ():
             stack.enter_context(torch.autocast(kind, dtype=dtype, cache_enabled=False))
         stack.enter_context(torch.set_grad_enabled(state.get("grad", True)))
         yield
 
 
-def run(call, device, wide=False, seed=0, shake=False):
-    """{name: value} of everything that the call gave, on the CPU; and the numbers of the arguments it wrote to."""
-    inputs = Inputs(call, device, wide, call.state.get("grad", True), shake)
+def run(call, device, further=None, seed=0, guest=""):
+    """{name: value} of everything that the call gave, on the CPU; and the numbers of the arguments it wrote to.
+    `further`: which run it is, if not the plain one. `guest`: the device whose autocast acts on the CPU's tensors."""
+    further = further or Run()
+    inputs = Inputs(call, device, further, call.state.get("grad", True))
     function = find_operator(call.operator)
     args, kwargs = call.make_arguments(inputs)
-    with captured_state(call, device, seed):
-        result = function(*args, **kwargs)
+    double = any(call.tensors[n][1] in (torch.float64, torch.complex128) for n in call.order)
+    args, kwargs = further.make_numbers(args, kwargs, 2.0**-53 if double else 2.0**-24)
+    casts = further.kind in ("native", "other", "jitter") and not further.narrow
+    with captured_state(call, device, seed, casts and not guest):
+        if guest and casts:
+            result = run_under_autocast(function, args, kwargs, guest, call.state["autocast"][0])
+        else:
+            result = function(*args, **kwargs)
     outputs = flatten(result)
     tensors = [value for value in outputs if is_tensor(value)]
     pairs = [
-        (tensor, inputs.get_plain(number).to(device=tensor.device, dtype=tensor.dtype))
-        for tensor, number in zip(tensors, call.grads)  # noqa: B905 (Python 3.8)
+        (tensor, inputs.get_moved(number, place).to(device=tensor.device, dtype=tensor.dtype))
+        for place, (tensor, number) in enumerate(zip(tensors, call.grads))  # noqa: B905 (Python 3.8)
         if number is not None and tensor.requires_grad
     ]
     numbers = sorted(inputs.leaves)
@@ -251,70 +249,121 @@ def to_cpu(value):
     return value.resolve_conj().resolve_neg().cpu()
 
 
-# ---- the verdict
+# ---- the references, and what is said about them
 
 
-def judge(got, native, wide, name, shaken=None):
+class References:
+    """The call on the CPU: in its own precision at once, and as often as the verdict asks. `guest`: see run()."""
+
+    def __init__(self, call, guest=""):
+        self.call, self.kept = call, {}
+        self.guest = guest if call.state.get("autocast") else ""
+        self.native, self.written = self.run(Run())
+        other, _ = run(call, "cpu", seed=1)
+        results = [name for name in self.native if name.startswith("result") and is_tensor(self.native[name])]
+        differs = any(not same_values(self.native[name], other[name]) for name in results)
+        self.is_random = differs or call.has("uninitialised")
+        memory = [recipe[0] for recipe in call.tensors]
+        self.is_tangled = any(memory.count(memory[number]) > 1 for number in self.written)
+        plain = Inputs(call, "cpu", Run(), False)
+        args, kwargs = call.make_arguments(plain)
+        tensors = [plain.made[number] for number in call.order]
+        dim, index = (get_argument(args, kwargs, call.row.get(name), name) for name in ("dim", "index"))
+        self.dim = dim if type(dim) is int else None
+        self.place = next((n for n, tensor in enumerate(tensors) if tensor is index), None)
+        self.inputs = [to_cpu(tensor) for tensor in tensors]
+
+    def run(self, further):
+        """Under the device's autocast where the CPU's tensors can be dressed for it, else under the CPU's own."""
+        guest = self.guest if further.kind != "other" else ""
+        try:
+            return run(self.call, "cpu", further, guest=guest)
+        except Exception:
+            if not guest:
+                raise
+            self.guest = ""
+            return run(self.call, "cpu", further)
+
+    def get(self, further, name):
+        """One value of a further run, or why there is none."""
+        # What computes nothing runs in its own dtypes; its gradients may be sums.
+        keep = self.call.has("view", "transfer") and not name.startswith("gradient")
+        further = Run(further.kind, further.size, further.narrow, further.seed, keep)
+        if further.kind == "other" and not self.guest:
+            return "the CPU has no other way"
+        if further.moves and self.is_tangled:
+            return "an argument that is written to shares its memory"
+        key = (further.kind, further.size, further.narrow, further.seed, further.keep)
+        if key not in self.kept:
+            try:
+                self.kept[key] = self.run(further)[0]
+            except Exception as error:  # not every operator takes float64
+                self.kept[key] = get_line(error)
+        values = self.kept[key]
+        return values if isinstance(values, str) else values.get(name)
+
+
+def get_argument(args, kwargs, place, name):
+    if name in kwargs:
+        return kwargs[name]
+    return args[place] if isinstance(place, int) and place < len(args) else None
+
+
+def same_values(a, b):
+    return a.shape == b.shape and bool(get_same(a, b).all())
+
+
+def get_input_roundoff(row):
+    """That of TF32, to which PyTorch's switches let a CUDA device round float32 inputs of products; 0: they do not."""
+    name, backends = row.get("name", ""), torch.backends
+    if "contraction" not in row.get("traits", ()):
+        return 0.0
+    try:
+        if "conv" in name or name.startswith("rnn_") or name in ("lstm", "gru"):
+            rounds = backends.cudnn.allow_tf32 and backends.cudnn.enabled
+        else:
+            rounds = backends.cuda.matmul.allow_tf32
+    except RuntimeError:  # the program uses the newer switches
+        rounds = "tf32" in (backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision)
+    return 2.0**-11 if rounds else 0.0
+
+
+def judge_value(references, name, got, seed=0, careful=False):
     """(verdict, what to print): "PASS", "FAIL", or "none" where nothing can be said."""
+    call, native = references.call, references.native.get(name)
     if not is_tensor(got) or not is_tensor(native):
         same = type(got) is type(native) and (is_tensor(got) or got == native or got != got)
         close = isinstance(got, float) and isinstance(native, float) and math.isclose(got, native, rel_tol=1e-6)
         return ("PASS" if same or close else "FAIL"), f"{str(got)[:60]}, on the CPU {str(native)[:60]}"
-    if got.shape != native.shape:
-        return "FAIL", f"shape {tuple(got.shape)}, on the CPU {tuple(native.shape)}"
     if got.dtype != native.dtype:
         return "FAIL", f"dtype {got.dtype}, on the CPU {native.dtype}"
-    if not got.numel():
-        return "PASS", "no elements"
-    if not (got.is_floating_point() or got.is_complex()):
-        wrong = (got != native).sum().item()
-        if wrong and name in TIES.split():
-            return "none", f"{wrong} of {got.numel()} differ from the CPU's; equal values may be in another order"
-        return ("FAIL" if wrong else "PASS"), f"{wrong} of {got.numel()} differ from the CPU's"
-    if is_tensor(wide) and wide.shape == got.shape:
-        return judge_numbers(got, native, wide, "float64", shaken)
-    return judge_numbers(got, native, native, "the CPU")
+    if references.is_random and name.startswith("result"):
+        verdict = "none" if got.shape == native.shape else "FAIL"
+        return verdict, "random or uninitialised: only shape and dtype are judged"
+    number = int(name.split()[3 if name.startswith("gradient") else 1])
+    what = {"r": "output", "g": "grad", "t": "input"}[name[0]]
+    case = types.SimpleNamespace(
+        rule=call.rule, row=call.row, what=what, index=number if what == "output" else call.order.index(number),
+        careful=careful, seed=seed, inputs=references.inputs, dim=references.dim, place=references.place,
+        input_roundoff=get_input_roundoff(call.row),
+    )  # fmt: skip
+    found = judge(case, got, native, lambda further: references.get(further, name))
+    return found.verdict, describe(found, got)
 
 
-def get_roundoff(dtype):
-    return torch.finfo(dtype).eps / 2
-
-
-def judge_numbers(got, native, wide, against, shaken=None):
-    kind = torch.complex128 if got.is_complex() else torch.float64
-    tiny = torch.finfo(got.dtype).tiny
-    got, native, wide, u = got.to(kind), native.to(kind), wide.to(kind), get_roundoff(got.dtype)
-    size = wide.abs()
-    own = (native - wide).abs()
-    sound = torch.isfinite(own)
-    residual = (own - 2 * u * size)[sound].clamp(min=0).max().item() if sound.any() else 0.0
-    if is_tensor(shaken) and shaken.shape == wide.shape:
-        moved = finite_max((shaken.to(kind) - wide).abs())
-        residual = max(residual, min(moved, 1000 * u * max(finite_max(size), 1)))
-    if against != "float64":
-        residual = 16 * u * size[torch.isfinite(size)].max().item() if torch.isfinite(size).any() else 0.0
-    allowed = FACTOR * (2 * u * size + residual) + tiny
-    error = (got - wide).abs()
-    odd = ~torch.isfinite(error)
-    agree = (got == wide) | (torch.isnan(got) & torch.isnan(wide))
-    agree |= (got == native) | (torch.isnan(got) & torch.isnan(native))
-    error = torch.where(odd & agree, torch.zeros_like(error), error)
-    error = torch.where(odd & ~agree, torch.full_like(error, math.inf), error)
-    excess = torch.where(torch.isfinite(allowed), error - allowed, torch.where(agree, -torch.ones_like(error), error))
-    place = int(excess.reshape(-1).argmax())
-    index = tuple(int(i) for i in unravel(place, excess.shape))
-    wrong = int((excess > 0).sum())
-    text = (
-        f"max error {error.max().item():.3g} against {against}, {finite_max((got - native).abs()):.3g} against the CPU "
-        f"(the CPU's own {finite_max(own):.3g}); worst at {list(index)}: {got[index].item()}, not "
-        f"{wide[index].item()}, allowed {allowed[index].item():.3g}"
-    )
-    return ("FAIL" if wrong else "PASS"), text + (f"; {wrong} of {got.numel()} wrong" if wrong else "")
-
-
-def finite_max(values):
-    values = values[torch.isfinite(values)]
-    return values.max().item() if values.numel() else math.nan
+def describe(found, got):
+    """An answer of the rule in words."""
+    result = found.result
+    if result is None or (found.verdict == "none" and not result.index >= 0):
+        return found.reason
+    if result.index < 0:
+        return found.reason or "equal to the reference"
+    own = "" if math.isnan(found.cpu_error) else f", the CPU's own {found.cpu_error:.3g}"
+    place = list(unravel(result.index, got.shape))
+    text = f"max error {result.error:.3g} (allowed {result.allowed:.3g}{own}); worst at {place}: "
+    text += f"{result.value}, not {result.reference}"
+    text += f"; {result.wrong} of {got.numel()} wrong" if found.verdict == "FAIL" else ""
+    return f"{found.reason}: {text}" if found.reason else text
 
 
 def unravel(place, shape):
@@ -325,54 +374,18 @@ def unravel(place, shape):
     return reversed(index)
 
 
-def references(call):
-    """The call on the CPU in its own precision, in float64 (or why not), and whether it is random."""
-    native, written = run(call, "cpu")
-    try:
-        wide, _ = run(call, "cpu", wide=True)
-        why = ""
-    except Exception as error:  # not every operator takes float64
-        wide, why = {}, get_line(error)
-    other, _ = run(call, "cpu", seed=1)
-    results = [name for name in native if name.startswith("result") and is_tensor(native[name])]
-    random = any(not same_values(native[name], other[name]) for name in results)
-    shaken = shake_arguments(call, native) if wide else {}
-    return native, written, wide, why, random or call.get_last_name() in UNINITIALISED.split(), shaken
-
-
-def shake_arguments(call, native):
-    """The call in float64 once more, with the arguments changed by units in their last place: when it computes in
-    float64 anyway."""
-    tensors = [value for value in native.values() if is_tensor(value)]
-    if not any(value.dtype in (torch.float64, torch.complex128) for value in tensors):
-        return {}
-    return run(call, "cpu", wide=True, shake=True)[0]
-
-
-def same_values(a, b):
-    return a.shape == b.shape and bool(((a == b) | ((a != a) & (b != b))).all())
-
-
-def compare(call, values, written, title, facts):
+def compare_values(references, values, written, title):
     """Print a line per value; True when one is wrong."""
-    native, cpu_written, wide, why, random, shaken = facts
     failed = False
     print(title)
     for name, got in values.items():
-        if name.endswith("after the call") and int(name.split()[1]) not in set(written) | set(cpu_written):
+        if name.endswith("after the call") and int(name.split()[1]) not in set(written) | set(references.written):
             continue
-        if got is None and native.get(name) is None:
+        if got is None and references.native.get(name) is None:
             continue
-        if random and is_tensor(got) and name.startswith("result"):
-            like = native.get(name)
-            same = is_tensor(like) and (got.shape, got.dtype) == (like.shape, like.dtype)
-            verdict, text = ("none" if same else "FAIL"), "random or uninitialised: only shape and dtype are judged"
-        else:
-            verdict, text = judge(got, native.get(name), wide.get(name), call.get_last_name(), shaken.get(name))
+        verdict, text = judge_value(references, name, got)
         failed = failed or verdict == "FAIL"
         print(f"  {verdict:4}  {name}: {text}")
-    if why:
-        print(f"  note: not in float64 ({why[:200]}): compared with the CPU")
     return failed
 
 
@@ -408,6 +421,15 @@ def check_device(name):
     return device
 
 
+def get_guest(name):
+    """The device, if there is one here whose autocast the CPU can be asked under."""
+    try:
+        device = check_device(name)
+        return "" if device.type == "cpu" else str(device)
+    except Missing:
+        return ""
+
+
 def main(call, device, words=None):
     """0 right, 1 wrong, 2 when it could not be run."""
     parser = argparse.ArgumentParser(description=f"Run {call.operator} with captured arguments.")
@@ -427,7 +449,7 @@ def main(call, device, words=None):
             except Exception as error:
                 raised = error
                 print(f"on {place}: raised {explain(error)}")
-        facts = references(call)
+        references = References(call, get_guest(options.device))
     except Missing as error:
         print(error, file=sys.stderr)
         return 2
@@ -438,8 +460,8 @@ def main(call, device, words=None):
         print("FAIL")
         return 1
     captured = get_captured(call)
-    wrong_then = compare(call, captured, (), "as captured:", facts) if captured else False
-    wrong_now = False if options.captured else compare(call, values, written, f"on {place}:", facts)
+    wrong_then = compare_values(references, captured, (), "as captured:") if captured else False
+    wrong_now = False if options.captured else compare_values(references, values, written, f"on {place}:")
     failed = wrong_then if options.captured else wrong_now
     print("FAIL" if failed else "PASS")
     return 1 if failed else 0

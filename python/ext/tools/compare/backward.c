@@ -180,10 +180,15 @@ static void gradient_shake(const struct compare_case *c, PyObject *tensor, int d
   struct dit_judge_type type;
   engine_tensor_read(tensor, &info);
   bool is_wide = engine_tensor_get_view(&info, &view) && (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128);
-  if (is_wide && dit_shape_is_dense(view.ndim, view.sizes, view.strides) &&
-      dit_judge_type_get(dtype, &type, NULL) == DIT_OK) {
+  if (is_wide && dit_judge_type_get(dtype, &type, NULL) == DIT_OK &&
+      (c->is_on_site || dit_shape_is_dense(view.ndim, view.sizes, view.strides))) {
     double size = c->shake > 0 ? c->shake : type.roundoff;
     size = c->jitter > 0 ? c->jitter * type.roundoff : size;
+    if (c->is_on_site) {
+      compare_site_shake(c, tensor, size, 1000 + index);
+      engine_tensor_reset(&info);
+      return;
+    }
     int64_t count = view.numel * (view.dtype == DIT_DTYPE_C128 ? 2 : 1);
     dit_verdict_move(view.data, count, size, dit_random_mix(c->shake_seed, UINT64_C(0x10000)), index);
   }

@@ -44,6 +44,8 @@ const char *judge_runs_get_reason(struct judge_runs *runs, enum compare_precisio
 /// are. Never leaves an exception.
 double judge_input_roundoff(const char *word);
 void judge_runs_reset(struct judge_runs *runs);
+/// Forget the yardsticks of earlier calls.
+void judge_forget(void);
 /// What cannot be read or compared is unknown, with the pending exception's text. 0, or -1 when the exception is not of
 /// that kind.
 DIT_NODISCARD int judge_excuse(struct compare_judgement *out);

@@ -257,8 +257,11 @@ static void tensor_shake(const struct compare_case *c, PyObject *tensor, int i) 
   engine_tensor_read(tensor, &known);
   double size = c->shake > 0 ? c->shake : roundoff_get(c->dtypes[i]);
   size = c->jitter > 0 ? c->jitter * roundoff_get(dtype_narrow(c, c->dtypes[i])) : size;
-  if (size > 0 && engine_tensor_get_view(&known, &view) && dit_shape_is_dense(view.ndim, view.sizes, view.strides) &&
-      (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128)) {
+  if (c->is_on_site && size > 0) {
+    compare_site_shake(c, tensor, size, i);
+  } else if (size > 0 && engine_tensor_get_view(&known, &view) &&
+             dit_shape_is_dense(view.ndim, view.sizes, view.strides) &&
+             (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128)) {
     int64_t count = view.numel * (view.dtype == DIT_DTYPE_C128 ? 2 : 1);
     Py_BEGIN_ALLOW_THREADS;
     dit_verdict_move(view.data, count, size, c->shake_seed, i);

@@ -99,6 +99,7 @@ struct compare_state {
   PyObject *py_unable;  ///< called once per operator that cannot be compared: (name, reason), or NULL
   PyObject
       *py_under_autocast;  ///< (func, args, kwargs, device, dtype): on the CPU under the device's autocast, or NULL
+  PyObject *py_shake;      ///< (tensor, size, seed): moves a float64 tensor of the device in place, or NULL
   PyObject *py_rows;       ///< called with the rows when they are written (full console): (list, path), or NULL
 
   struct compare_op *ops[256];
@@ -184,6 +185,8 @@ void compare_guard_end(struct compare_case *c, const struct engine_call *call, b
 
 // ---- compare/run.c
 
+/// Move a float64 tensor of the device, whose memory is not read here. Never leaves an exception.
+void compare_site_shake(const struct compare_case *c, PyObject *tensor, double size, int place);
 /// Under autocast the CPU has a second way, its own lists (COMPARE_OTHER).
 bool compare_run_has_other(const struct compare_case *c);
 /// The pending exception as text, cleared: "TypeError: ...", its first line.
