@@ -145,7 +145,10 @@ enum dit_status evidence_measure(struct evidence *e) {
       DIT_RETURN_IF_NOT_OK(exactness_prove(e));
     }
   }
-  e->thin = !e->exact && (e->blind || error.finite < DIT_VERDICT_THIN);  // also: without the CPU's error
+  // Without the CPU's error single elements are judged by what moves them; under autocast, where many roundings lie on
+  // the way, all of them by the largest move.
+  int64_t known = e->has_native ? error.finite : e->c->between > 0 ? e->device->numel : 0;
+  e->thin = !e->exact && (e->blind || known < DIT_VERDICT_THIN);
   return DIT_OK;
 }
 

@@ -79,6 +79,7 @@ struct compare_case {
   // Of compare/on_site.c: reference=device.
   bool is_on_site;                          ///< the twins are the device's own tensors, and runs are made there
   PyObject *py_home_args, *py_home_kwargs;  ///< owned: the arguments for the CPU, with the same twins still
+  bool *fixed;                              ///< its dtype is no matter of precision: the step counts of an optimizer
   int64_t *versions;                        ///< of the twins when the call was made; -1: copies
   uint64_t *hashes;                         ///< of the arguments before the call, where the host can read them; 0: none
   bool refuses_guests;  ///< under the device's autocast the CPU could not run it: its own autocast has to do

@@ -114,7 +114,8 @@ int compare_site_fill(struct compare_case *c, const struct engine_call *call) {
   size_t count = (size_t)call->in.tensor_count;
   c->versions = PyMem_Calloc(count + 1, sizeof *c->versions);
   c->hashes = PyMem_Calloc(count + 1, sizeof *c->hashes);
-  if (!c->versions || !c->hashes) {
+  c->fixed = PyMem_Calloc(count + 1, sizeof *c->fixed);
+  if (!c->versions || !c->hashes || !c->fixed) {
     (void)PyErr_NoMemory();
     return -1;
   }
@@ -123,6 +124,13 @@ int compare_site_fill(struct compare_case *c, const struct engine_call *call) {
       remap_call(call, c->twins, NULL, &c->py_args, &c->py_kwargs) < 0 ||
       remap_call(call, c->twins, torch_names.py_host, &c->py_home_args, &c->py_home_kwargs) < 0) {
     return -1;
+  }
+  const struct dit_operator *row = dit_operator_find(call->op->name);
+  for (int i = 0; row && row->castable > 0 && i < call->in.leaf_count; i++) {
+    const struct engine_leaf *leaf = &call->in.leaf[i];
+    if (leaf->tensor >= 0) {
+      c->fixed[leaf->tensor] = leaf->top >= row->castable;
+    }
   }
   for (int i = 0; i < c->twin_count; i++) {
     c->hashes[i] = hash_make(call->in.tensor[i].py_tensor);
@@ -135,6 +143,8 @@ void compare_site_reset(struct compare_case *c) {
   Py_CLEAR(c->py_home_kwargs);
   PyMem_Free(c->versions);
   PyMem_Free(c->hashes);
+  PyMem_Free(c->fixed);
+  c->fixed = NULL;
   c->versions = NULL;
   c->hashes = NULL;
 }

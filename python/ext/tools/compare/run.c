@@ -302,7 +302,8 @@ static PyObject *tensor_jitter(const struct compare_case *c, PyObject *twin, boo
 static PyObject *input_make(const struct compare_case *c, const struct compare_op *info,
                             enum compare_precision precision, bool grad, int i, bool *fresh) {
   PyObject *twin = c->twins[i];
-  int dtype = dtype_choose(c, info, precision, grad, c->dtypes[i]);
+  bool fixed = c->is_on_site && c->fixed[i];
+  int dtype = fixed ? c->dtypes[i] : dtype_choose(c, info, precision, grad, c->dtypes[i]);
   bool shaken = precision == COMPARE_SHAKEN && (dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_C128);
   bool jittered = (precision == COMPARE_JITTER || precision == COMPARE_JITTER_WIDE) && roundoff_get(c->dtypes[i]) > 0;
   *fresh = false;
