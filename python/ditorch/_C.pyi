@@ -322,9 +322,14 @@ def judge_input_roundoff(name) -> float:
     """The unit roundoff to which a CUDA device rounds float32 inputs of this operator on purpose (TF32); 0 where it
     does not."""
 
-def judge_move(tensor, size, seed, place) -> None:
+def judge_move(tensor, size, seed, place, gradient=False) -> None:
     """Move every number of a dense float64 or complex128 CPU tensor by a random relative error of at most `size`, in
-    place, as the judge's further runs want it."""
+    place, as the judge's further runs want it. The tensor is argument number `place`, or the gradient of output number
+    `place`."""
+
+def judge_move_numbers(numbers, size, seed) -> list[float]:
+    """The numbers among the arguments of a call, in order, each off by a random relative error of at most `size`; small
+    integers stay."""
 
 def ledger() -> list[dict[str, Any]]:
     """Most calls first: name, c and fallback, each with calls, bytes, nanoseconds."""

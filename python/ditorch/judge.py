@@ -24,7 +24,7 @@ class Request:
     """One further run: its inputs are those of the call, made wide or moved as `kind` says."""
 
     kind: str
-    """wide, native, shaken, jitter or jitter_wide: see enum dit_verdict_run."""
+    """wide, native, other, shaken, jitter or jitter_wide: see enum dit_verdict_run."""
     size: float = 0.0
     narrow: bool = False
     seed: int = 0
@@ -44,25 +44,78 @@ class Request:
             return torch.complex64 if dtype.is_complex else torch.float32
         return dtype
 
-    def move(self, tensor: torch.Tensor, place: int) -> torch.Tensor:
-        """Input number `place` for this run; the tensor itself where nothing changes. Autograd is not asked."""
-        with torch.no_grad():
+    def move(self, tensor: torch.Tensor, place: int, *, gradient: bool = False, exact: bool = False) -> torch.Tensor:
+        """Input number `place` for this run; the tensor itself where nothing changes. Autograd is not asked.
+
+        `gradient`: it is the gradient of output number `place`. `exact`: an operator that computes nothing (keeps_dtypes)
+        gets its inputs as they are in the wide runs of its results."""
+        with torch.no_grad(), torch._C.DisableTorchFunction():
             tensor = tensor.detach()
-            if not (tensor.is_floating_point() or tensor.is_complex()):
+            is_number = tensor.is_floating_point() or tensor.is_complex()
+            kept = self.kind in ("native", "other") or (exact and self.kind in ("wide", "shaken"))
+            if not is_number or kept:
                 return tensor
             wide = WIDE.get(tensor.dtype, torch.float64)
-            if self.kind in ("wide", "native"):
-                return tensor.to(wide) if self.kind == "wide" else tensor
+            if self.kind == "wide":
+                return tensor.to(wide)
             own = get_narrow(tensor.dtype) if self.narrow else tensor.dtype
-            moved = tensor.to(wide, copy=True)
-            if not is_dense(moved):
-                moved = moved.contiguous()
-            size = self.size * get_roundoff(own) if self.kind != "shaken" else self.size or get_roundoff(own)
-            _C.judge_move(moved, size, self.seed, place)
+            moved = self._shake(tensor.to(wide, copy=True), own, place, gradient)
             if self.kind == "shaken":
                 return moved
             rounded = moved.to(own)
             return rounded.to(wide) if self.kind == "jitter_wide" else rounded
+
+    def _shake(self, moved: torch.Tensor, own: torch.dtype, place: int, gradient: bool) -> torch.Tensor:
+        """A fresh wide tensor, its numbers moved by roundings of the dtype `own`."""
+        if moved.layout != torch.strided:
+            return moved
+        moved = moved.resolve_conj().resolve_neg()
+        if not is_dense(moved):
+            moved = moved.contiguous()
+        size = self.size * get_roundoff(own) if self.kind != "shaken" else self.size or get_roundoff(own)
+        _C.judge_move(moved, size, self.seed, place, gradient)
+        return moved
+
+    def change_arguments(
+        self, args: tuple, kwargs: dict[str, Any], *, double: bool = False, exact: bool = False
+    ) -> tuple[tuple, dict[str, Any]]:
+        """The arguments that are no tensors, for this run: numbers are off by a rounding of float32 in shaken ones
+        (`double`: of float64, because the call computes in it), and an argument `dtype` follows the inputs."""
+        if self.kind == "shaken":
+            args, kwargs = _move_numbers(args, kwargs, 2.0**-53 if double else 2.0**-24, self.seed)
+        dtype = kwargs.get("dtype")
+        if isinstance(dtype, torch.dtype) and not (exact and self.is_wide):
+            kwargs = {**kwargs, "dtype": self.get_dtype(dtype)}
+        return args, kwargs
+
+
+def _move_numbers(args: tuple, kwargs: dict[str, Any], size: float, seed: int) -> tuple[tuple, dict[str, Any]]:
+    """The floats among the arguments, and in tuples of them."""
+    found: list[float] = []
+
+    def collect(value: Any) -> None:
+        if type(value) is tuple:
+            for item in value:
+                collect(item)
+        elif type(value) is float:
+            found.append(value)
+
+    def replace(value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(replace(item) for item in value)
+        return next(moved) if type(value) is float else value
+
+    collect(args)
+    found += [value for value in kwargs.values() if type(value) is float]
+    moved = iter(_C.judge_move_numbers(found, size, seed))
+    args = replace(args)
+    return args, {key: replace(value) if type(value) is float else value for key, value in kwargs.items()}
+
+
+def keeps_dtypes(name: str) -> bool:
+    """Does the operator only show, copy or convert what it is given? Then its wide run is the program's own."""
+    kinds = _C.engine_classify(name)
+    return kinds["view"] or kinds["transfer"]
 
 
 def get_narrow(dtype: torch.dtype) -> torch.dtype:
@@ -79,7 +132,7 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 class Runs:
-    """The further runs of one call, made when they are asked for: the wide and the native one once.
+    """The further runs of one call, made when they are asked for: the wide, the native and the other one once.
 
     `make(request)` runs the call on the CPU and returns its values in the order of those that are judged."""
 
@@ -97,7 +150,7 @@ class Runs:
             values: Any = list(self._make(Request(kind, size, narrow, seed)))
         except Exception as error:  # whatever an operator raises for a dtype that it does not take
             values = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        if kind in ("wide", "native"):
+        if kind in ("wide", "native", "other"):
             self._kept[kind] = values
         return values
 
@@ -142,30 +195,35 @@ def judge(
     call's arguments and `inputs` the tensors among them, as they were before it; `careful`: the value is of the
     embedded device, which takes its inputs as they are and sums in float32 at least."""
     row = _C.operator_find(name) or {}
-    dim = _get_argument(args, kwargs, row.get("dim", -1), "dim")
-    place = _get_argument(args, kwargs, row.get("index", -1), "index")
+    dim = _get_argument(args, kwargs, row.get("dim"), "dim")
+    place = _get_argument(args, kwargs, row.get("index"), "index")
     found = next((i for i, tensor in enumerate(inputs) if tensor is place), -1)
-    answer = _C.judge(
-        name,
-        value.detach(),
-        first.detach(),
-        runs,
-        inputs=tuple(tensor.detach() for tensor in inputs),
-        what=what,
-        index=index,
-        careful=careful,
-        seed=seed,
-        dim=dim if isinstance(dim, int) and not isinstance(dim, bool) else None,
-        index_input=found,
-        input_roundoff=0.0 if careful else _C.judge_input_roundoff(name),
-    )
+    try:
+        answer = _C.judge(
+            name,
+            value.detach(),
+            first.detach(),
+            runs,
+            inputs=tuple(tensor.detach() for tensor in inputs),
+            what=what,
+            index=index,
+            careful=careful,
+            seed=seed,
+            dim=dim if isinstance(dim, int) and not isinstance(dim, bool) else None,
+            index_input=found,
+            input_roundoff=0.0 if careful else _C.judge_input_roundoff(name),
+        )
+    except RuntimeError as error:  # a dtype or a layout that has no numbers to compare
+        lines = str(error).splitlines()
+        return Judgement("unknown", f"not comparable: {lines[0] if lines else ''}", numel=value.numel())
     return Judgement(**answer)
 
 
-def _get_argument(args: Sequence[Any], kwargs: dict[str, Any] | None, place: int, name: str) -> Any:
+def _get_argument(args: Sequence[Any], kwargs: dict[str, Any] | None, place: Any, name: str) -> Any:
+    """By name, or by its place where the operator table knows one."""
     if kwargs and name in kwargs:
         return kwargs[name]
-    return args[place] if 0 <= place < len(args) else None
+    return args[place] if isinstance(place, int) and 0 <= place < len(args) else None
 
 
 def is_careful(device: torch.device | str) -> bool:

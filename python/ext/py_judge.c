@@ -6,8 +6,12 @@
 #include <math.h>
 #include <string.h>
 
+#include "dit/random.h"
 #include "module.h"
 #include "tools/compare/judge.h"
+
+// Of the moves of gradients, as in tools/compare/backward.c.
+#define GRADIENT_SEED UINT64_C(0x10000)
 
 static const char *const run_names[] = {
     [DIT_RUN_WIDE] = "wide",     [DIT_RUN_NATIVE] = "native",           [DIT_RUN_SHAKEN] = "shaken",
@@ -197,19 +201,22 @@ static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
   return py_answer;
 }
 
-PyDoc_STRVAR(
-    move_doc,
-    "judge_move(tensor, size, seed, place) -> None\n\nMove every number of a dense float64 or complex128 CPU tensor "
-    "by a random relative error of at most `size`, in place, as the judge's further runs want it.");
+PyDoc_STRVAR(move_doc,
+             "judge_move(tensor, size, seed, place, gradient=False) -> None\n\nMove every number of a dense float64 or "
+             "complex128 "
+             "CPU tensor by a random relative error of at most `size`, in place, as the judge's further runs want it. "
+             "The tensor "
+             "is argument number `place`, or the gradient of output number `place`.");
 static PyObject *py_judge_move(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *tensor;
   double size;
   unsigned long long seed;
-  int place;
-  if (!PyArg_ParseTuple(args, "OdKi:judge_move", &tensor, &size, &seed, &place)) {
+  int place, gradient = 0;
+  if (!PyArg_ParseTuple(args, "OdKi|p:judge_move", &tensor, &size, &seed, &place, &gradient)) {
     return NULL;
   }
+  uint64_t own = gradient ? dit_random_mix(seed, GRADIENT_SEED) : seed;
   struct engine_tensor info;
   struct dit_tensor_view view;
   if (!engine_is_tensor(tensor)) {
@@ -222,7 +229,7 @@ static PyObject *py_judge_move(PyObject *module, PyObject *args) {
                  dit_shape_is_dense(view.ndim, view.sizes, view.strides);
   if (is_here) {
     Py_BEGIN_ALLOW_THREADS;
-    dit_verdict_move(view.data, view.numel * (view.dtype == DIT_DTYPE_C128 ? 2 : 1), size, seed, place);
+    dit_verdict_move(view.data, view.numel * (view.dtype == DIT_DTYPE_C128 ? 2 : 1), size, own, place);
     Py_END_ALLOW_THREADS;
   }
   engine_tensor_reset(&info);
@@ -231,6 +238,31 @@ static PyObject *py_judge_move(PyObject *module, PyObject *args) {
     return NULL;
   }
   Py_RETURN_NONE;
+}
+
+PyDoc_STRVAR(numbers_doc,
+             "judge_move_numbers(numbers, size, seed) -> list[float]\n\nThe numbers among the arguments of a call, in "
+             "order, each off by a random relative error of at most `size`; small integers stay.");
+static PyObject *py_judge_move_numbers(PyObject *module, PyObject *args) {
+  (void)module;
+  PyObject *numbers;
+  double size;
+  unsigned long long seed;
+  if (!PyArg_ParseTuple(args, "O!dK:judge_move_numbers", &PyList_Type, &numbers, &size, &seed)) {
+    return NULL;
+  }
+  uint64_t state = dit_verdict_move_begin(seed);
+  PyObject *py_moved = PyList_New(PyList_GET_SIZE(numbers));
+  for (Py_ssize_t i = 0; py_moved && i < PyList_GET_SIZE(numbers); i++) {
+    double number = PyFloat_AsDouble(PyList_GET_ITEM(numbers, i));
+    PyObject *py_number = PyErr_Occurred() ? NULL : PyFloat_FromDouble(dit_verdict_move_number(number, size, &state));
+    if (!py_number) {
+      Py_CLEAR(py_moved);
+      break;
+    }
+    PyList_SET_ITEM(py_moved, i, py_number);
+  }
+  return py_moved;
 }
 
 PyDoc_STRVAR(roundoff_doc,
@@ -250,6 +282,7 @@ static PyObject *py_judge_input_roundoff(PyObject *module, PyObject *name) {
 PyMethodDef py_judge_methods[] = {
     {"judge", (PyCFunction)(void (*)(void))py_judge, METH_VARARGS | METH_KEYWORDS, judge_doc},
     {"judge_move", py_judge_move, METH_VARARGS, move_doc},
+    {"judge_move_numbers", py_judge_move_numbers, METH_VARARGS, numbers_doc},
     {"judge_input_roundoff", py_judge_input_roundoff, METH_O, roundoff_doc},
     {NULL, NULL, 0, NULL},
 };
