@@ -47,8 +47,8 @@ class Request:
     def move(self, tensor: torch.Tensor, place: int, *, gradient: bool = False, exact: bool = False) -> torch.Tensor:
         """Input number `place` for this run; the tensor itself where nothing changes. Autograd is not asked.
 
-        `gradient`: it is the gradient of output number `place`. `exact`: an operator that computes nothing (keeps_dtypes)
-        gets its inputs as they are in the wide runs of its results."""
+        `gradient`: it is the gradient of output number `place`. `exact`: an operator that computes nothing
+        (keeps_dtypes) gets its inputs as they are in the wide runs of its results."""
         with torch.no_grad(), torch._C.DisableTorchFunction():
             tensor = tensor.detach()
             is_number = tensor.is_floating_point() or tensor.is_complex()

@@ -178,7 +178,7 @@ static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOOO|O!sipKOid:judge", names, &name, &device, &first, &judging.run,
                                    &PyTuple_Type, &inputs, &what, &c.index, &careful, &seed, &py_dim,
                                    &judging.arguments.index, &judging.arguments.input_roundoff) ||
-      what_read(what, &c.what) < 0) {
+      what_read(what, &c.what) < 0 || engine_torch_load() < 0) {
     return NULL;
   }
   if (!engine_is_tensor(device) || !engine_is_tensor(first)) {
@@ -213,7 +213,8 @@ static PyObject *py_judge_move(PyObject *module, PyObject *args) {
   double size;
   unsigned long long seed;
   int place, gradient = 0;
-  if (!PyArg_ParseTuple(args, "OdKi|p:judge_move", &tensor, &size, &seed, &place, &gradient)) {
+  if (!PyArg_ParseTuple(args, "OdKi|p:judge_move", &tensor, &size, &seed, &place, &gradient) ||
+      engine_torch_load() < 0) {
     return NULL;
   }
   uint64_t own = gradient ? dit_random_mix(seed, GRADIENT_SEED) : seed;
