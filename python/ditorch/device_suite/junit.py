@@ -50,6 +50,7 @@ def _add_case(suite: Any, result: dict[str, Any]) -> str:
         ElementTree.SubElement(case, kind, message=text[:300], type=result["status"]).text = text
         return kind
     why = {"expected": "expected failure", "skipped": "not run", "no_reference": "the CPU cannot run it"}
+    why["undecided"] = "no value could be judged"
     text = f"{why[result['verdict']]}: {result['reason'] or result['message']}"
     ElementTree.SubElement(case, "skipped", message=_clean(text)[:300])
     return "skipped"
