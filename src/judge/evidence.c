@@ -2,8 +2,8 @@
 #include "judge/evidence.h"
 
 #include <math.h>
-#include <stdlib.h>
 
+#include "dit/alloc.h"
 #include "dit/random.h"
 #include "judge/shake.h"
 
@@ -69,7 +69,7 @@ enum dit_status evidence_open(struct evidence *e) {
 
 void evidence_close(struct evidence *e) {
   values_reset(&e->excused);
-  free(e->moves);
+  dit_free(e->moves);
   e->moves = NULL;
 }
 

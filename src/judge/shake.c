@@ -2,8 +2,8 @@
 #include "judge/shake.h"
 
 #include <math.h>
-#include <stdlib.h>
 
+#include "dit/alloc.h"
 #include "dit/random.h"
 
 static bool has_trait(const struct evidence *e, uint64_t trait) {
@@ -82,7 +82,7 @@ static enum dit_status moves_add(struct evidence *e, const struct dit_tensor_vie
   enum dit_status status = values_read(shaken, &x, e->err);
   status = status == DIT_OK ? values_read(&e->wide, &r, e->err) : status;
   if (status == DIT_OK && x.count == r.count && !e->moves) {
-    e->moves = calloc((size_t)(x.count > 0 ? x.count : 1), sizeof *e->moves);
+    e->moves = dit_calloc((size_t)(x.count > 0 ? x.count : 1), sizeof *e->moves);
     status = e->moves ? DIT_OK : dit_error_set(e->err, DIT_ERR_NOMEM, "no memory for %lld moves", (long long)x.count);
   }
   int parts = x.is_complex ? 2 : 1;
