@@ -234,7 +234,7 @@ def run_side(folder, benchmark, place, dtype, fault=""):
     x = torch.randn(24, 96).bfloat16().to(dtype).to(place)
     with CompLayerAcc(model, benchmark, False, folder), ditorch.fault(fault) as faults:
         model(x).float().square().sum().backward()
-    return faults.count
+        return faults.count
 
 
 @pytest.fixture
