@@ -18,7 +18,7 @@ device. Every entry of PyTorch's `op_db` runs forward and backward on the device
 CPU supports for it; values, shapes, dtypes, strides, aliasing, in-place and `out=` forms and gradients must agree.
 Random entries are compared in metadata, reproducibility and statistics, `empty*` in metadata.
 """
-TRIED = ("pass", "fail", "crash", "timeout")
+TRIED = ("pass", "fail", "undecided", "crash", "timeout")
 
 
 def work(result):
@@ -65,12 +65,15 @@ def render_dtypes(totals):
 def render_work(results):
     total = collections.Counter()
     for result in results:
-        total.update({key: result[key] for key in ("samples", "backward", "inplace", "out", "random", "settled")})
+        total.update(
+            {key: result[key] for key in ("samples", "backward", "inplace", "out", "random", "settled", "undecided")}
+        )
     works = collections.Counter(work(r) for r in results if r["status"] in TRIED)
     return [
         f"- samples {total['samples']}, with backward {total['backward']}, in-place {total['inplace']}, "
         f"out= {total['out']}, random {total['random']}",
-        f"- results that a second opinion decided: {total['settled']}",
+        f"- values that differ from the CPU's and are right by the rule: {total['settled']}; "
+        f"undecided: {total['undecided']}",
         f"- work done by: C only {works['C']}, C and fallback {works['both']}, fallback only {works['fallback']}, "
         f"views and metadata only {works['neither']} pairs",
     ]

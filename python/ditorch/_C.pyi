@@ -318,6 +318,7 @@ def judge(
     dim=None,
     index_input=-1,
     input_roundoff=0.0,
+    between=0.0,
 ) -> dict:
     """Is value number `index` of a call right? `first` is what the CPU has at hand; run(kind, size, narrow, seed) makes
     a further run and returns its values, or a text that says why there is none."""

@@ -48,8 +48,7 @@ class Request:
         """Input number `place` for this run; the tensor itself where nothing changes. Autograd is not asked.
 
         `gradient`: it is the gradient of output number `place`. `exact`: an operator that computes nothing
-        (keeps_dtypes)
-        gets its inputs as they are in the wide runs of its results."""
+        (keeps_dtypes) gets its inputs as they are in the wide runs of its results."""
         with torch.no_grad(), torch._C.DisableTorchFunction():
             tensor = tensor.detach()
             is_number = tensor.is_floating_point() or tensor.is_complex()
@@ -201,10 +200,12 @@ def judge(
     index: int = 0,
     careful: bool = False,
     seed: int = 0,
+    between: float = 0.0,
 ) -> Judgement:
     """The verdict on tensor number `index` of a call. `first` is the CPU's value at hand; `args` and `kwargs` are the
     call's arguments and `inputs` the tensors among them, as they were before it; `careful`: the value is of the
-    embedded device, which takes its inputs as they are and sums in float32 at least."""
+    embedded device, which takes its inputs as they are and sums in float32 at least; `between`: the roundoff of
+    the dtype of an autocast that the call was made under."""
     row = _C.operator_find(name) or {}
     dim = _get_argument(args, kwargs, row.get("dim"), "dim")
     place = _get_argument(args, kwargs, row.get("index"), "index")
@@ -222,6 +223,7 @@ def judge(
             seed=seed,
             dim=dim if isinstance(dim, int) and not isinstance(dim, bool) else None,
             index_input=found,
+            between=between,
             input_roundoff=0.0 if careful else _C.judge_input_roundoff(name),
         )
     except RuntimeError as error:  # a dtype or a layout that has no numbers to compare

@@ -163,12 +163,13 @@ static int what_read(const char *text, enum dit_verdict_what *what) {
 
 PyDoc_STRVAR(judge_doc,
              "judge(name, device, first, run, inputs=(), what='output', index=0, careful=False, seed=0, dim=None, "
-             "index_input=-1, input_roundoff=0.0) -> dict\n\nIs value number `index` of a call right? `first` is what "
+             "index_input=-1, input_roundoff=0.0, between=0.0) -> dict\n\nIs value number `index` of a call right? "
+             "`first` is what "
              "the CPU has at hand; run(kind, size, narrow, seed) makes a further run and returns its values, or a text "
              "that says why there is none.");
 static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"name",    "device", "first", "run",         "inputs",         "what", "index",
-                          "careful", "seed",   "dim",   "index_input", "input_roundoff", NULL};
+  static char *names[] = {"name",    "device", "first", "run",         "inputs",         "what",    "index",
+                          "careful", "seed",   "dim",   "index_input", "input_roundoff", "between", NULL};
   (void)module;
   const char *name, *what = "output";
   PyObject *device, *first, *py_dim = Py_None, *inputs = NULL;
@@ -176,10 +177,10 @@ static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
   struct dit_verdict_case c = {0};
   int careful = 0;
   unsigned long long seed = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOOO|O!sipKOid:judge", names, &name, &device, &first, &judging.run,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOOO|O!sipKOidd:judge", names, &name, &device, &first, &judging.run,
                                    &PyTuple_Type, &inputs, &what, &c.index, &careful, &seed, &py_dim,
-                                   &judging.arguments.index, &judging.arguments.input_roundoff) ||
-      what_read(what, &c.what) < 0) {
+                                   &judging.arguments.index, &judging.arguments.input_roundoff, &c.between) ||
+      what_read(what, &c.what) < 0 || engine_torch_load() < 0) {
     return NULL;
   }
   if (question_check_tensor(device, "device") < 0 || question_check_tensor(first, "first") < 0) {

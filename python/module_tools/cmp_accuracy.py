@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import blame, judge, store
 from .naming import parse_steps
@@ -88,10 +88,17 @@ def compare_accuracy(
     check_dtype: bool = True,
     csv_path: str | os.PathLike | None = None,
     json_path: str | os.PathLike | None = None,
+    rule: str = "close",
+    wide: str | os.PathLike | None = None,
+    native: str | os.PathLike | None = None,
 ) -> AccuracyResult:
     """Compare `real` with `expected` in every rank<N> folder of `data_dir`, print a table of each, and say where they
     part first. Close is |real - expected| <= atol + rtol * |expected|; two NaN are equal. `check_dtype=False` compares
-    the values of different dtypes only. The answer's `ok` tells whether all agree; the rows go to CSV and JSON too."""
+    the values of different dtypes only. The answer's `ok` tells whether all agree; the rows go to CSV and JSON too.
+
+    `rule="auto"` judges every value by the rule of OpAutoCompare (docs/verdict.md) in the place of atol and rtol. It
+    needs the data folders of two runs of the same model on the CPU: `wide` in float64, `native` in the program's
+    dtypes."""
     data_dir = os.fspath(data_dir)
     if not os.path.isdir(data_dir):
         raise FileNotFoundError(f"compare_accuracy: {data_dir!r} does not exist; give the data_path of CompLayerAcc")
@@ -100,15 +107,39 @@ def compare_accuracy(
         raise FileNotFoundError(
             f"compare_accuracy: {data_dir!r} has no rank<N> folder; give the data_path of CompLayerAcc"
         )
-    rule = judge.Rule(atol, rtol, check_dtype)
+    _check_rule(rule, wide, native)
+    limits = judge.Rule(atol, rtol, check_dtype)
     result = AccuracyResult()
     for rank, folder in ranks:
-        result.extend(_print_rank(rank, folder, rule, steps))
+        further = Further(_open_cpu_run(wide, rank), _open_cpu_run(native, rank)) if rule == "auto" else None
+        result.extend(_print_rank(rank, folder, limits, steps, further))
     if csv_path is not None:
         write_csv(csv_path, result)
     if json_path is not None:
         write_json(json_path, result)
     return result
+
+
+def _check_rule(rule: str, wide: Any, native: Any) -> None:
+    if rule not in ("close", "auto"):
+        raise ValueError(f"compare_accuracy: rule is {rule!r}; valid: close, auto")
+    if (rule == "auto") != (wide is not None and native is not None) or (wide is None) != (native is None):
+        raise ValueError(
+            "compare_accuracy: rule='auto' needs both wide= (data_path of a run on the CPU in float64) and native= "
+            "(one in the program's dtypes); without it neither is read"
+        )
+
+
+def _open_cpu_run(data_dir: str | os.PathLike, rank: int) -> store.Run:
+    """The run of this rank in a data folder that has one side."""
+    data_dir = os.fspath(data_dir)
+    folders = [os.path.join(data_dir, f"rank{rank}", side) for side in ("expected", "real")]
+    folder = next((folder for folder in folders if os.path.isdir(folder)), None)
+    if folder is None:
+        raise FileNotFoundError(
+            f"compare_accuracy: {data_dir!r} has no rank{rank}/expected; give a data_path of CompLayerAcc"
+        )
+    return store.open_run(folder)
 
 
 def single_process_cmp_accuracy(
@@ -122,7 +153,7 @@ def single_process_cmp_accuracy(
     return _print_rank(rank, rank_dir, rule, options.get("steps"))
 
 
-def _print_rank(rank: int, folder: str, rule: judge.Rule, steps: Any) -> AccuracyResult:
+def _print_rank(rank: int, folder: str, rule: judge.Rule, steps: Any, further: Further | None = None) -> AccuracyResult:
     result = AccuracyResult()
     try:
         expected = store.open_run(os.path.join(folder, "expected"))
@@ -131,14 +162,15 @@ def _print_rank(rank: int, folder: str, rule: judge.Rule, steps: Any) -> Accurac
         result.errors.append(f"rank{rank}: {error}")
         print(f"rank{rank}: nothing to compare: {error}")
         return result
-    result = compare_runs(expected, real, rule, rank=rank, steps=steps)
-    print(_format_table(result, rank, rule))
+    result = compare_runs(expected, real, rule, rank=rank, steps=steps, further=further)
+    limits = "(rule: auto)" if further else f"(atol:{rule.atol}, rtol:{rule.rtol})"
+    print(_format_table(result, rank, limits))
     print(f"modules only in expected: {result.only_expected}")
     print(f"modules only in real: {result.only_real}")
     print("=" * 80)
     bad = [row for row in result.weights if not row.ok]
     if bad:
-        print(_format_weights(bad, rank, rule))
+        print(_format_weights(bad, rank, limits))
     for text in result.first:
         print(text)
     return result
@@ -200,6 +232,19 @@ class Pair:
         return [*names, *(f"{key.name} (step {key.step}, call {key.call})" for key in calls)]
 
 
+class Further(NamedTuple):
+    """The two runs on the CPU that the rule measures by."""
+
+    wide: store.Run
+    native: store.Run
+
+    def load(self, kind: str, key: Key, stepped: bool) -> tuple[dict, dict]:
+        """The files of one call in both; {} where there is none."""
+        paths = (run.get_files(kind, stepped).get(key) for run in self)
+        wide, native = (_load(path, "")[0] or {} for path in paths)
+        return wide, native
+
+
 def _make_renamer(expected: store.Run, real: store.Run) -> Any:
     """A run under a wrapper (folders of the original) has other names than one without: those of expected win."""
     roots = []
@@ -223,7 +268,9 @@ def _load(path: str | None, side: str) -> tuple[dict | None, str]:
     return item, f"{side} raised {item['error']}" if isinstance(item.get("error"), str) else ""
 
 
-def _compare_files(pair: Pair, kind: str, key: Key, parts: tuple[str, ...], rule: judge.Rule) -> dict[str, dict]:
+def _compare_files(
+    pair: Pair, kind: str, key: Key, parts: tuple[str, ...], rule: judge.Rule, further: Further | None
+) -> dict[str, dict]:
     """A cell of each part of a file; {} where it was not run. What is wrong with the file stands in the first one."""
     paths = [files.get(key) for files in pair.files[kind]]
     cells: dict[str, dict] = {part: {} for part in parts}
@@ -236,39 +283,48 @@ def _compare_files(pair: Pair, kind: str, key: Key, parts: tuple[str, ...], rule
     problem = "; ".join(filter(None, (problem, other)))
     if expected is None or real is None:
         return {**cells, parts[0]: {"error": problem}}
+    wide, native = further.load(kind, key, pair.stepped) if further else ({}, {})
+    what = "output" if kind in ("forward", "weights") else "grad"
     for part in parts:
         if part == parts[0] or (part in expected and part in real):  # the original has no kwargs
-            cells[part] = judge.compare_values(real.get(part), expected.get(part), rule)
+            evidence = judge.Evidence(wide.get(part), native.get(part), what) if further else None
+            cells[part] = judge.compare_values(real.get(part), expected.get(part), rule, evidence=evidence)
     if problem and expected.get("error") != real.get("error"):
         cells[parts[0]] = {"error": problem}
     return cells
 
 
 def compare_runs(
-    expected: store.Run, real: store.Run, rule: judge.Rule, *, rank: int = 0, steps: Any = None
+    expected: store.Run,
+    real: store.Run,
+    rule: judge.Rule,
+    *,
+    rank: int = 0,
+    steps: Any = None,
+    further: Further | None = None,
 ) -> AccuracyResult:
-    """One rank."""
+    """One rank; `further`: values are judged by these runs."""
     pair = Pair(expected, real, steps)
     result = AccuracyResult(only_expected=pair.get_lonely(0), only_real=pair.get_lonely(1))
     for key in pair.get_keys():
-        forward = _compare_files(pair, "forward", key, ("output", "input", "kwargs"), rule)
-        backward = _compare_files(pair, "backward", key, ("grad_input", "grad_output", "grad_kwargs"), rule)
+        forward = _compare_files(pair, "forward", key, ("output", "input", "kwargs"), rule, further)
+        backward = _compare_files(pair, "backward", key, ("grad_input", "grad_output", "grad_kwargs"), rule, further)
         given = {**forward["input"], **{f"kwargs.{k}": v for k, v in forward["kwargs"].items()}}
         grads = {**backward["grad_input"], **{f"kwargs.{k}": v for k, v in backward["grad_kwargs"].items()}}
         row = Row(rank, key.name, key.step, key.call, forward["output"], grads, given, backward["grad_output"])
         result.rows.append(row)
-    result.weights = _compare_weights(pair, rule, rank)
+    result.weights = _compare_weights(pair, rule, rank, further)
     first = blame.find_first(result.rows, result.weights)
     result.first = [f"rank{rank}: {first}" if rank else first] if first else []
     return result
 
 
-def _compare_weights(pair: Pair, rule: judge.Rule, rank: int) -> list[WeightRow]:
+def _compare_weights(pair: Pair, rule: judge.Rule, rank: int, further: Further | None) -> list[WeightRow]:
     keys = pair.get_common("weights") | pair.get_common("gradients")
     rows = []
     for key in sorted(keys, key=lambda key: (key.step, key.name)):
-        weights = _compare_files(pair, "weights", key, ("parameters", "buffers"), rule)
-        grads = _compare_files(pair, "gradients", key, ("gradients",), rule)
+        weights = _compare_files(pair, "weights", key, ("parameters", "buffers"), rule, further)
+        grads = _compare_files(pair, "gradients", key, ("gradients",), rule, further)
         cell = {**weights["parameters"], **weights["buffers"]}
         rows.append(WeightRow(rank, key.name, key.step, cell, grads["gradients"]))
     return rows
@@ -300,15 +356,13 @@ def _make_table(rows: list, rank: int, titles: dict[str, str]) -> str:
     return str(table)
 
 
-def _format_table(result: AccuracyResult, rank: int, rule: judge.Rule) -> str:
-    limits = f"(atol:{rule.atol}, rtol:{rule.rtol})"
+def _format_table(result: AccuracyResult, rank: int, limits: str) -> str:
     return _make_table(
         result.rows, rank, {"forward": f"forward: output{limits}", "backward": f"backward: grad_input{limits}"}
     )
 
 
-def _format_weights(rows: list[WeightRow], rank: int, rule: judge.Rule) -> str:
-    limits = f"(atol:{rule.atol}, rtol:{rule.rtol})"
+def _format_weights(rows: list[WeightRow], rank: int, limits: str) -> str:
     return _make_table(rows, rank, {"weights": f"weights{limits}", "gradients": f"weight gradients{limits}"})
 
 

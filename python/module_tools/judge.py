@@ -1,7 +1,8 @@
 """Two snapshots against each other, item by item; nothing that differs stops the comparison.
 
 A cell is what the table of `compare_accuracy` shows of one value: {"allclose": 1}, {"allclose": 0, "err": "..."}, a
-dict of cells for a container, {} for nothing.
+dict of cells for a container, {} for nothing. Tensors are close by atol and rtol, or, where a float64 run and a native
+run of the CPU are given as evidence, right by the one rule (docs/verdict.md).
 """
 
 from __future__ import annotations
@@ -26,11 +27,25 @@ class Rule(NamedTuple):
     check_dtype: bool = True
 
 
-def compare_values(real: Any, expected: Any, rule: Rule, depth: int = 0) -> dict[str, Any]:
-    """The cell of a value."""
+class Evidence(NamedTuple):
+    """The same value in a float64 run and in the CPU's run in the program's dtypes; what it is to the layer."""
+
+    wide: Any
+    native: Any
+    what: str
+
+    def get(self, key: Any) -> Evidence:
+        """Of a part of it; None where there is none."""
+        return Evidence((_open(self.wide) or {}).get(key), (_open(self.native) or {}).get(key), self.what)
+
+
+def compare_values(
+    real: Any, expected: Any, rule: Rule, depth: int = 0, evidence: Evidence | None = None
+) -> dict[str, Any]:
+    """The cell of a value; `evidence`: tensors are judged by it."""
     a, b = _open(real), _open(expected)
     if a is None or b is None or depth >= _MAX_DEPTH:
-        return _compare_items(real, expected, rule)
+        return _compare_items(real, expected, rule, evidence)
     cell = {}
     for key in dict.fromkeys([*b, *a]):
         if key not in a:
@@ -38,7 +53,8 @@ def compare_values(real: Any, expected: Any, rule: Rule, depth: int = 0) -> dict
         elif key not in b:
             cell[str(key)] = _differ(f"only in real: {describe(a[key])}")
         else:
-            cell[str(key)] = compare_values(a[key], b[key], rule, depth + 1)
+            part = evidence.get(key) if evidence else None
+            cell[str(key)] = compare_values(a[key], b[key], rule, depth + 1, part)
     return cell
 
 
@@ -80,9 +96,11 @@ def _differ(text: str) -> dict[str, Any]:
     return {"allclose": 0, "err": text}
 
 
-def _compare_items(real: Any, expected: Any, rule: Rule) -> dict[str, Any]:
+def _compare_items(real: Any, expected: Any, rule: Rule, evidence: Evidence | None) -> dict[str, Any]:
     if isinstance(real, torch.Tensor) and isinstance(expected, torch.Tensor):
         try:
+            if evidence is not None:
+                return _judge_tensors(metrics.to_plain(real), metrics.to_plain(expected), rule, evidence)
             return _compare_tensors(metrics.to_plain(real), metrics.to_plain(expected), rule)
         except (RuntimeError, NotImplementedError, TypeError) as error:
             return _differ(f"not comparable: {str(error).splitlines()[0]}")
@@ -123,6 +141,29 @@ def _compare_tensors(real: torch.Tensor, expected: torch.Tensor, rule: Rule) -> 
     if close and not (notes and rule.check_dtype):
         return {"allclose": 1, **({"err": notes[0]} if notes else {})}
     return _differ("; ".join(notes))
+
+
+def _judge_tensors(real: torch.Tensor, expected: torch.Tensor, rule: Rule, evidence: Evidence) -> dict[str, Any]:
+    """By the rule, with exactly two runs. What cannot be decided is no difference, and is noted."""
+    from ditorch import judge  # the tool itself needs torch alone
+
+    if rule.check_dtype and real.dtype != expected.dtype:
+        return _compare_tensors(real, expected, rule)
+
+    def make(request: judge.Request) -> list[Any]:
+        if request.kind not in ("wide", "native"):
+            raise NotImplementedError("a snapshot has one float64 run and one native run, and no further ones")
+        return [evidence.wide if request.kind == "wide" else evidence.native]
+
+    found = judge.judge("", real, expected, judge.Runs(make), what=evidence.what)
+    if found.verdict == "unknown":
+        return {"allclose": 1, "err": f"undecided: {found.reason}"}
+    if not found.is_wrong:
+        return {"allclose": 1}
+    if found.index < 0:
+        return _differ(found.reason)
+    text = f"real: {found.value:.9g}, float64: {found.reference:.9g}, off by {found.error:.3g}"
+    return _differ(f"{text}, allowed {found.allowed:.3g} ({found.reason}); {found.wrong} of {found.numel}")
 
 
 def _compare_numbers(real: float, expected: float, rule: Rule) -> dict[str, Any]:

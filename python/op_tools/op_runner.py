@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from ditorch.device_autocast import run_under_autocast
+from ditorch.judge import Request
 
 from .containers import traverse_container
 from .reader import Case, CaseRef, load_case
-from .replay.call_state import get_random_states, make_contexts
+from .replay.call_state import find_device_autocast, get_random_states, make_contexts
 from .replay.operator_lookup import check_arguments, find_function
 from .replay.placement import Placed, Placement
 from .utils import is_inplace_op
@@ -53,8 +55,10 @@ class OpRunner:
     """One captured call.
 
     `case`: its folder (or what case.find_cases yields, or a Case). `device`: where it runs. `modules`: packages beyond
-    torch whose functions may be called, when the capture names one. `wide` computes in float64; `shake`, with it, has
-    every input off by a random rounding error, the number being the seed. `quiet` does not print the folder.
+    torch whose functions may be called, when the capture names one. `request` makes one of the judge's further runs
+    (ditorch/judge.py) of it, on the CPU; `exact`: of an operator that computes nothing, for its results alone; `guest`:
+    the device whose autocast that run is under, where the capture was under one (without it, it is the CPU's own).
+    `quiet` does not print the folder.
 
     Attributes: `name`, `func`; the captured values on the CPU: `args_cpu`, `kwargs_cpu`, `output_cpu`,
     `grad_outputs_cpu`, `grad_inputs_cpu`; the same on the device, of the latest run: `args`, `kwargs`, `grad_outputs`,
@@ -68,8 +72,9 @@ class OpRunner:
         *,
         device: Any = "cuda",
         modules: Sequence[str] = (),
-        wide: bool = False,
-        shake: int | None = None,
+        request: Request | None = None,
+        exact: bool = False,
+        guest: str = "",
         quiet: bool = False,
     ) -> None:
         self.case = case if isinstance(case, Case) else load_case(case)
@@ -94,11 +99,19 @@ class OpRunner:
         self._placed: Placed | None = None
         self._versions: list[int] = []
         self._gradients: tuple | None = None
+        self._request, self._guest = request, guest
+        writes = is_inplace_op(self.name, *self.args_cpu, **self.kwargs_cpu)
         self._placement = Placement(
-            self.args_cpu, self.kwargs_cpu, self.device, wide=wide, shake=shake, homes=self.case.meta.get("devices")
+            self.args_cpu,
+            self.kwargs_cpu,
+            self.device,
+            request=request,
+            exact=exact,
+            writes=writes,
+            homes=self.case.meta.get("devices"),
         )
         self._stored: dict[str, Any] = {}
-        if is_inplace_op(self.name, *self.args_cpu, **self.kwargs_cpu):
+        if writes:
             self._expect_writes([self.kwargs_cpu.get("out"), *self.args_cpu[:1]])
         if hook is not None:
             self.add_hook(hook)
@@ -145,9 +158,7 @@ class OpRunner:
 
     def _get_stored(self, what: str, values: Any) -> Any:
         if what not in self._stored:
-            placement = self._placement
-            made = Placement((values,), {}, self.device, wide=placement.wide, shake=placement.shake).make("none")
-            self._stored[what] = made.args[0]
+            self._stored[what] = Placement((values,), {}, self.device).make("none").args[0]
         return self._stored[what]
 
     # ---- running
@@ -190,7 +201,18 @@ class OpRunner:
                 hook.before_forward()
                 stack.callback(hook.after_forward)  # the last one first, also when the operator raises
             with self.state(), self._watch_random():
-                self.result = self.func(*self._placed.args, **self._placed.kwargs)
+                self.result = self._apply(*self._placed.args, **self._placed.kwargs)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        dtype = find_device_autocast(self.case.meta)
+        if dtype is None or not self._guest or not self._is_native():
+            return self.func(*args, **kwargs)
+        return run_under_autocast(self.func, args, kwargs, self._guest, dtype)
+
+    def _is_native(self) -> bool:
+        """A run of the judge in the program's own dtypes, so under the program's autocast too."""
+        request = self._request
+        return request is not None and request.kind in ("native", "jitter", "other") and not request.narrow
 
     def run_backward(self) -> tuple | None:
         """The gradients of the arguments' tensors, one per tensor (None: none) for the captured grad_outputs; None when
@@ -233,10 +255,13 @@ class OpRunner:
                 outputs.append(tensor)
         with torch._C.DisableTorchFunction():
             return [
-                (output, grad.to(output.dtype))
-                for output, grad in zip(outputs, grads, strict=False)
+                (output, self._move_gradient(grad, place).to(output.dtype))
+                for place, (output, grad) in enumerate(zip(outputs, grads, strict=False))
                 if grad is not None and output.requires_grad and grad.shape == output.shape
             ]
+
+    def _move_gradient(self, grad: torch.Tensor, place: int) -> torch.Tensor:
+        return grad if self._request is None else self._request.move(grad, place, gradient=True)
 
     # ---- state of the process
 
@@ -246,7 +271,8 @@ class OpRunner:
         with contextlib.ExitStack() as stack:
             if not self._needs_grad():
                 stack.enter_context(torch.no_grad())
-            for context in make_contexts(self.case.meta, self.device, self.random):
+            autocast = self._request is None or (self._is_native() and not self._guest)
+            for context in make_contexts(self.case.meta, self.device, self.random, autocast):
                 stack.enter_context(context)
             yield
 

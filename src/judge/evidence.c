@@ -2,8 +2,8 @@
 #include "judge/evidence.h"
 
 #include <math.h>
-#include <stdlib.h>
 
+#include "dit/alloc.h"
 #include "dit/random.h"
 #include "judge/shake.h"
 
@@ -69,7 +69,7 @@ enum dit_status evidence_open(struct evidence *e) {
 
 void evidence_close(struct evidence *e) {
   values_reset(&e->excused);
-  free(e->moves);
+  dit_free(e->moves);
   e->moves = NULL;
 }
 
@@ -136,6 +136,7 @@ enum dit_status evidence_measure(struct evidence *e) {
     e->scale = error.scale;
     e->exact = error.unequal == 0 && is_exact_by_table(e);
     e->blind = e->blind && !e->exact;
+    e->residual = error.residual;  // float64 of narrower arguments: what the CPU rounds before it computes in float64
   }
   if (e->has_native && !e->blind) {
     e->largest = e->cpu_error = error.largest;
@@ -170,7 +171,7 @@ enum dit_status evidence_ask_other(struct evidence *e) {
 
 enum dit_status evidence_jitter(struct evidence *e, bool narrow, double scale) {
   double relative = narrow ? 4 * 0x1p-24 : alpha_get_most(e) * e->type.roundoff;
-  int rounds = e->device->numel < DIT_VERDICT_THIN ? DIT_VERDICT_ROUNDS : narrow ? 1 : DIT_VERDICT_ROUNDS / 2;
+  int rounds = narrow && e->device->numel >= DIT_VERDICT_THIN ? 1 : DIT_VERDICT_ROUNDS;
   for (int round = 0; round < rounds && e->has_native; round++) {
     struct dit_tensor_view native, wide;
     struct dit_judge_error error;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dit/alloc.h"
 #include "judge/values.h"
 
 /// A tensor as rows.
@@ -85,14 +86,14 @@ static enum dit_status rows_repeat(const struct dit_tensor_view *view, const str
   struct values values;
   *repeats = false;
   DIT_RETURN_IF_NOT_OK(values_read(view, &values, err));
-  double *room = malloc((size_t)(rows->size > 0 ? rows->size : 1) * sizeof *room);
+  double *room = dit_malloc((size_t)(rows->size > 0 ? rows->size : 1) * sizeof *room);
   for (int64_t i = 0; room && i < rows->outer * rows->inner && !*repeats; i++) {
     const double *row = values.data + i / rows->inner * rows->size * rows->inner + i % rows->inner;
     *repeats = row_repeats(row, rows->size, rows->inner, room);
   }
   values_reset(&values);
   bool failed = !room;
-  free(room);
+  dit_free(room);
   return failed ? dit_error_set(err, DIT_ERR_NOMEM, "no memory for a row of %lld numbers", (long long)rows->size)
                 : DIT_OK;
 }

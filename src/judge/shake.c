@@ -2,9 +2,9 @@
 #include "judge/shake.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "dit/alloc.h"
 #include "dit/random.h"
 
 static bool has_trait(const struct evidence *e, uint64_t trait) {
@@ -65,8 +65,8 @@ static double growth_get(const struct evidence *e) {
     return 1;  // sums run in float32 at least, but for scans: their errors vanish beside those of the inputs
   }
   double length = length_get(e), levels = sqrt(1 + log2(length));
-  // Kernels of products add the terms of one element one after the other: a running sum.
-  return is_contraction ? fmax(levels, sqrt(length) / 2) : levels;
+  // Kernels of products add the terms of one element one after the other: a running sum. Scans are running sums.
+  return is_contraction || is_scan ? fmax(levels, sqrt(length) / 2) : levels;
 }
 
 // The relative error of the inputs: that of their own dtypes (0), of the result where nothing is better, or of TF32.
@@ -88,7 +88,7 @@ static enum dit_status moves_add(struct evidence *e, const struct dit_tensor_vie
   enum dit_status status = values_read(shaken, &x, e->err);
   status = status == DIT_OK ? values_read(&e->wide, &r, e->err) : status;
   if (status == DIT_OK && x.count == r.count && !e->moves) {
-    e->moves = calloc((size_t)(x.count > 0 ? x.count : 1), sizeof *e->moves);
+    e->moves = dit_calloc((size_t)(x.count > 0 ? x.count : 1), sizeof *e->moves);
     status = e->moves ? DIT_OK : dit_error_set(e->err, DIT_ERR_NOMEM, "no memory for %lld moves", (long long)x.count);
   }
   int parts = x.is_complex ? 2 : 1;

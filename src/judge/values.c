@@ -1,9 +1,9 @@
 /// Packed copies of tensors (contract in values.h), through the walks of src/numerics.
 #include "judge/values.h"
 
-#include <stdlib.h>
 #include <string.h>
 
+#include "dit/alloc.h"
 #include "numerics/stage.h"
 #include "numerics/walk.h"
 
@@ -28,7 +28,7 @@ enum dit_status values_read(const struct dit_tensor_view *view, struct values *v
   struct reading reading = {view->dtype, stage_is_complex(view->dtype) ? 2 : 1, NULL};
   values->count = view->numel * reading.parts;
   values->is_complex = reading.parts == 2;
-  values->data = reading.out = malloc((size_t)(values->count > 0 ? values->count : 1) * sizeof *values->data);
+  values->data = reading.out = dit_malloc((size_t)(values->count > 0 ? values->count : 1) * sizeof *values->data);
   if (!values->data) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for %lld numbers", (long long)values->count);
   }
@@ -52,7 +52,7 @@ enum dit_status values_read(const struct dit_tensor_view *view, struct values *v
 }
 
 void values_reset(struct values *values) {
-  free(values->data);
+  dit_free(values->data);
   *values = (struct values){0};
 }
 

@@ -2,8 +2,9 @@
 #include "judge/yardstick.h"
 
 #include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "dit/alloc.h"
 
 #define YARDSTICKS 4096
 
@@ -19,12 +20,12 @@ struct dit_verdict_memory {
 };
 
 enum dit_status dit_verdict_memory_create(struct dit_verdict_memory **memory, struct dit_error *err) {
-  struct dit_verdict_memory *made = calloc(1, sizeof *made);
+  struct dit_verdict_memory *made = dit_calloc(1, sizeof *made);
   if (!made) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for the yardsticks of the judge");
   }
   if (pthread_mutex_init(&made->mutex, NULL) != 0) {
-    free(made);
+    dit_free(made);
     return dit_error_set(err, DIT_ERR_INTERNAL, "cannot make the mutex of the judge's yardsticks");
   }
   *memory = made;
@@ -34,7 +35,7 @@ enum dit_status dit_verdict_memory_create(struct dit_verdict_memory **memory, st
 void dit_verdict_memory_destroy(struct dit_verdict_memory *memory) {
   if (memory) {
     (void)pthread_mutex_destroy(&memory->mutex);
-    free(memory);
+    dit_free(memory);
   }
 }
 

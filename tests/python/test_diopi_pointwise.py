@@ -372,6 +372,8 @@ def test_ranges(host):
             if dtype is torch.uint8 and last < 0:
                 continue
             check_range(host, "diopiLinspace", torch.linspace(first, last, steps, dtype=dtype), (first, last, steps))
+    for dtype in (torch.int16, torch.int32, torch.int64):  # the ends are integers before the steps are taken
+        check_range(host, "diopiLinspace", torch.linspace(4.3, -3.7, 50, dtype=dtype), (4.3, -3.7, 50))
     check_range(host, "diopiArange", torch.arange(0.5, 3, 0.25), (0.5, 3.0, 0.25))
     assert host.invoke("diopiArange", torch.zeros(3), 0, 10, 1) == 1
     assert host.invoke("diopiArange", torch.zeros(3), 0, 10, 0) == 1

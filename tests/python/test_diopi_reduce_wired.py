@@ -254,3 +254,13 @@ def test_pooling(dtype, layout):
         ):
             check(lambda t, o=options: functional.avg_pool2d(t, **o), x, tolerance=limit(dtype))
         check(lambda t: functional.adaptive_avg_pool2d(t, 2), x, tolerance=limit(dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16], ids=str)
+def test_the_norm_of_one_number_is_its_magnitude(dtype):
+    """As on the CPU: no power and no root round it."""
+    x = torch.randn(3, 2, 1, 40).to(dtype)
+    x[0, 0, 0, :3] = torch.tensor([0.0, float("nan"), float("-inf")])
+    for order in (6, 2, 0.5, 1, -3, float("inf")):
+        got = torch.linalg.vector_norm(x.cuda(), order, dim=2).cpu()
+        assert torch.equal(got.nan_to_num(7), x[:, :, 0].abs().nan_to_num(7)), order

@@ -224,6 +224,72 @@ def test_the_verdict_in_c_and_in_torch_is_the_same(monkeypatch):
     assert True in native and False in native
 
 
+# ---- by the rule
+
+
+def run_side(folder, benchmark, place, dtype, fault=""):
+    """One step of a small bfloat16 network, or of the same in float64."""
+    torch.manual_seed(4)
+    model = nn.Sequential(nn.Linear(96, 96), nn.Tanh(), nn.Linear(96, 96)).bfloat16().to(dtype).to(place)
+    x = torch.randn(24, 96).bfloat16().to(dtype).to(place)
+    with CompLayerAcc(model, benchmark, False, folder), ditorch.fault(fault) as faults:
+        model(x).float().square().sum().backward()
+        return faults.count
+
+
+@pytest.fixture
+def sides(folder):
+    """(data, wide, native): `expected` and the two runs of the CPU; `real` is the test's."""
+    run_side(folder / "data", True, "cpu", torch.bfloat16)
+    run_side(folder / "wide", True, "cpu", torch.float64)
+    run_side(folder / "native", True, "cpu", torch.bfloat16)
+    return folder / "data", folder / "wide", folder / "native"
+
+
+def test_the_rule_judges_by_a_float64_run_and_a_native_run(sides, capsys):
+    data, wide, native = sides
+    run_side(data, False, "cuda", torch.bfloat16)
+    result = compare_accuracy(data, rule="auto", wide=wide, native=native)
+    assert result.ok, result.first
+    assert "(rule: auto)" in capsys.readouterr().out
+    assert run_side(data, False, "cuda", torch.bfloat16, "value:tanh,scale=0.3")
+    result = compare_accuracy(data, rule="auto", wide=wide, native=native)
+    assert not result.ok and [row.name for row in result.rows if not judge.is_equal(row.forward)]
+    record = next(r for r in cmp_accuracy.list_records(result) if not r["allclose"])
+    assert "float64: " in record["err"] and "allowed " in record["err"]
+
+
+def test_an_error_that_fixed_tolerances_miss_is_seen_by_the_rule(sides):
+    """A float32 buffer off by a hundred roundings is within 1e-3."""
+    data, wide, native = sides
+    run_side(data, False, "cuda", torch.bfloat16)
+    x = torch.linspace(1, 2, 128)
+    for folder, side, value in (
+        (data, "expected", x), (data, "real", x * (1 + 1e-5)), (wide, "expected", x.double()), (native, "expected", x),
+    ):  # fmt: skip
+        save(folder, side, "forward/step0", "extra.call0", layer="extra", output=value, input=())
+    assert compare_accuracy(data).ok
+    result = compare_accuracy(data, rule="auto", wide=wide, native=native)
+    assert [row.name for row in result.rows if not row.ok] == ["extra"]
+
+
+def test_what_the_two_runs_cannot_decide_is_noted():
+    x = torch.linspace(1, 2, 128)
+    evidence = judge.Evidence(None, x, "output")
+    cell = judge.compare_values([x * 1.5], [x], judge.Rule(), evidence=judge.Evidence([None], [x], "output"))
+    assert judge.is_equal(cell) and cell["0"]["err"].startswith("undecided: no float64 reference")
+    assert evidence.get(0) == judge.Evidence(None, None, "output")
+
+
+def test_the_rule_needs_both_runs(sides, folder):
+    data, wide, native = sides
+    for options in ({"rule": "auto"}, {"rule": "auto", "wide": wide}, {"wide": wide, "native": native}, {"rule": "x"}):
+        with pytest.raises(ValueError, match="rule"):
+            compare_accuracy(data, **options)
+    with pytest.raises(FileNotFoundError, match="rank0"):
+        compare_accuracy(data, rule="auto", wide=folder, native=native)
+
+
 def test_metrics_against_numpy():
     generator = torch.Generator().manual_seed(7)
     expected = torch.randn(3, 40, generator=generator)

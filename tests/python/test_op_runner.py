@@ -8,6 +8,7 @@ import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn.functional as F
+from ditorch.judge import Request
 from op_tools import OpCapture
 from op_tools.op_runner import OpAccyChecker, OpRunner, OpRunnerHook, SyncExecuteTimer
 from op_tools.reader import Case, find_cases, load_case
@@ -323,19 +324,50 @@ def test_one_storage_with_several_dtypes():
         same_geometry(mine, wanted)
     placed.args[1].zero_()
     assert not placed.args[0][2:].any() and placed.args[0][:2].all()
-    wide = place(*values, device="cpu", wide=True)
+    wide = place(*values, device="cpu", request=Request("wide"))
     assert [tensor.dtype for tensor in wide.args] == [torch.float64, torch.int32, torch.float64]
     for mine, wanted in zip(wide.args, values, strict=True):
         assert torch.equal(mine, wanted.to(mine.dtype))
 
 
-def test_wide_keeps_geometry_and_dtype_arguments_follow():
+def test_the_runs_of_the_judge_have_wide_or_moved_arguments():
     base = torch.randn(4, 6).half()
-    placed = Placement((base[:, ::2], base.t()), {"dtype": torch.bfloat16}, "cpu", wide=True).make()
-    assert placed.kwargs == {"dtype": torch.float64}
-    for mine, wanted in zip(placed.args, (base[:, ::2], base.t()), strict=True):
-        assert mine.dtype == torch.float64 and mine.stride() == wanted.stride() and torch.equal(mine, wanted.double())
-    assert placed.args[0].untyped_storage().data_ptr() == placed.args[1].untyped_storage().data_ptr()
+    values, dtype = (base[:, ::2], base.t(), 0.3, (2.0, 0.7)), {"dtype": torch.bfloat16}
+    placed = Placement(values, dtype, "cpu", request=Request("wide")).make()
+    assert placed.kwargs == {"dtype": torch.float64} and placed.args[2:] == values[2:]
+    for mine, wanted in zip(placed.args[:2], values[:2], strict=True):
+        assert mine.dtype == torch.float64 and torch.equal(mine, wanted.double())
+    request = Request("shaken", 0.0, False, 7)
+    placed = Placement(values, dtype, "cpu", request=request).make()
+    for index, (mine, wanted) in enumerate(zip(placed.args[:2], values[:2], strict=True)):
+        assert torch.equal(mine, request.move(wanted, index))
+        assert 0 < ((mine - wanted.double()) / wanted.double()).abs().max() <= 2**-11
+    number, (two, pair) = placed.args[2:]
+    assert two == 2.0 and 0 < abs(number / 0.3 - 1) <= 2**-24 and 0 < abs(pair / 0.7 - 1) <= 2**-24
+    placed = Placement(values, dtype, "cpu", request=Request("jitter", 4.0, True, 7)).make()
+    assert placed.kwargs == {"dtype": torch.float32} and placed.args[0].dtype == torch.float32
+    exact = Placement(values, dtype, "cpu", request=Request("wide"), exact=True).make()
+    assert exact.kwargs == dtype and torch.equal(exact.args[0], values[0]) and exact.args[0].dtype == torch.float16
+
+
+def test_arguments_that_overlap_and_are_written_to_stay_as_they_are():
+    base = torch.randn(6)
+    placed = Placement((base[1:], base[:-1]), {}, "cpu", request=Request("wide"), writes=True).make()
+    placed.args[0].zero_()
+    assert placed.args[0].dtype == torch.float32 and not placed.args[1][1:].any()
+
+
+def test_gradients_are_moved_beside_the_arguments(capture):
+    x = torch.randn(3, 4, device="cuda", requires_grad=True)
+    (ref,) = [ref for ref in capture(lambda: torch.tanh(x).sum().backward()) if ref.operator.endswith("tanh")]
+    case = load_case(ref)
+    case.grad_outputs = (torch.rand(3, 4) + 1,)
+    request = Request("shaken", 2.0**-10, False, 3)
+    runner = OpRunner(case, device="cpu", request=request, quiet=True)
+    runner.run_forward()
+    ((_, grad),) = runner.get_backward_pairs()
+    assert torch.equal(grad, request.move(case.grad_outputs[0], 0, gradient=True))
+    assert not torch.equal(grad, request.move(case.grad_outputs[0], 0)), "other numbers than for argument 0"
 
 
 def test_random_views_come_back_equal():

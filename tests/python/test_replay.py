@@ -21,12 +21,14 @@ import torch
 import torch.nn.functional as F
 from conftest import HERE, child_environment, run_python
 from ditorch import _C, batch_state, worker_pool
-from op_tools import OpCapture
+from ditorch.judge import Runs
+from op_tools import OpAutoCompare, OpCapture
 from op_tools.capture import save_item
 from op_tools.op_runner import OpRunner
 from op_tools.reader import Case, find_cases, load_item
 from op_tools.replay import command, measure, report
 from op_tools.replay import judge as judging
+from op_tools.replay.accuracy import References, judge_captured
 from torch import nn
 
 QUICK = ("--run-times", "2", "--warm-up", "1")
@@ -223,22 +225,32 @@ def test_wrong_captured_results_are_found(case_folder, tmp_path, capsys):
     assert run_here(case_folder.root, "--accuracy") == 0
     capsys.readouterr()
     status, result = run_json(tmp_path, case_folder.root, "--accuracy", "--against", "stored")
-    assert status == 1
+    assert status == 0
     reasons = {entry["ref"]["id"]: entry["results"]["cuda"]["accuracy"][0] for entry in result["cases"]}
-    assert [reasons[number]["verdict"] for number in range(1, 7)] == [
-        "wrong",
-        "pass",
-        "wrong",
-        "wrong",
-        "skip",
-        "wrong",
-    ]
-    assert reasons[1]["worst"]["index"] == [1, 2] and reasons[1]["worst"]["wrong"] == 1
-    assert "[1, 2] is 6, the reference 6.5: off by 0.5" in reasons[1]["reason"]
-    assert reasons[3]["reason"] == "dtype torch.float32, the reference has torch.float64"
-    assert reasons[4]["reason"] == "shape (2, 3), the reference has (1, 3)"
+    verdicts = [reasons[number]["verdict"] for number in range(1, 7)]
+    assert verdicts == ["pass", "pass", "pass", "pass", "skip", "pass"], "the device is right in all of them"
+    start = "the captured result is wrong, this one is right: "
+    assert reasons[1]["reason"].startswith(f"{start}at [1, 2] is 6.5, the reference 6: off by 0.5, allowed ")
+    assert reasons[1]["worst"]["largest_error"] == 0.5 and reasons[2]["reason"] == ""
+    assert reasons[3]["reason"] == f"{start}dtype torch.float64, the CPU has torch.float32"
+    assert reasons[4]["reason"] == f"{start}shape (1, 3), the CPU has (2, 3)"
     assert reasons[5]["reason"] == "no reference: the capture has no results"
-    assert "[0, 2] is 1, the reference 0" in reasons[6]["reason"] and reasons[6]["worst"]["wrong"] == 1
+    assert reasons[6]["reason"].startswith(f"{start}at [0, 2] is 0, the reference 1: ")
+    assert capsys.readouterr().out.count("note: torch.add on cuda: against stored: output: the captured result") == 3
+
+
+def test_captured_results_are_judged_without_a_device(case_folder, tmp_path, capsys):
+    x = torch.arange(6.0).view(2, 3)
+    wrong = x + 1
+    wrong[1, 2] = 6.5
+    for number, output in enumerate((wrong, x + 1, (x + 1).double(), x[:1] + 1, None), 1):
+        case_folder(number, "torch.add", x, 1, output=output)
+    status, result = run_json(tmp_path, case_folder.root, "--device", "stored")
+    found = {entry["ref"]["id"]: entry["results"]["stored"] for entry in result["cases"]}
+    verdicts = [found[number]["accuracy"][0]["verdict"] for number in range(1, 6)]
+    assert status == 1 and verdicts == ["wrong", "pass", "wrong", "wrong", "skip"]
+    assert set(found[1]) == {"error", "accuracy"} and "[1, 2] is 6.5" in found[1]["accuracy"][0]["reason"]
+    assert "wrong: torch.add on stored: against fp64: output at [1, 2]" in capsys.readouterr().out
 
 
 def test_the_cpu_and_other_devices_as_references(captured, tmp_path):
@@ -287,68 +299,79 @@ def test_a_library_needs_a_device_and_a_file(captured, capsys):
     assert "'nowhere' not found" in capsys.readouterr().err
 
 
-def judge(value, wanted, name="torch.add", native=None, wide=None, is_wide=False):
-    return judging.judge_value("x", value, wanted, name, judging.Yardstick(wide, native, is_wide))
+def judge(value, wanted):
+    runs = Runs(lambda request: [request.move(wanted, 0)])
+    call = judging.Call("torch.add", (), {}, [], lambda what: runs)
+    return judging.judge_value(call, "output", 0, "x", value, wanted, wanted, False)
 
 
-def test_the_allowance_grows_with_the_error_of_the_cpu_and_no_further():
-    wide = torch.tensor([1.0, 100.0], dtype=torch.float64)
-    native = (wide + torch.tensor([1e-3, 0.0])).float()
-    for off, verdict in ((3e-3, "pass"), (4.1e-3, "wrong"), (math.nan, "wrong"), (math.inf, "wrong")):
-        value = (wide + torch.tensor([off, 0.0])).float()
-        assert judge(value, wide, native=native, wide=wide, is_wide=True).verdict == verdict
-    exact = wide.float()
-    for steps, verdict in ((4, "pass"), (16, "wrong")):
-        value = wide.float() * (1 + steps * 2**-24)
-        assert judge(value, wide, native=exact, wide=wide, is_wide=True).verdict == verdict
-
-
-def test_nan_and_infinities():
-    reference = torch.tensor([math.nan, math.inf, -math.inf, 1.0])
-    assert judge(reference.clone(), reference).verdict == "pass"
-    for index, number in ((0, 1.0), (1, -math.inf), (1, 5.0), (3, math.nan), (3, math.inf)):
-        value = reference.clone()
-        value[index] = number
-        found = judge(value, reference)
-        assert found.verdict == "wrong" and found.facts["index"] == [index] and found.facts["wrong"] == 1
-    wide = torch.tensor([7e4], dtype=torch.float64)
-    value = torch.tensor([math.inf], dtype=torch.float16)
-    assert judge(value, wide, native=value, wide=wide, is_wide=True).verdict == "pass", "beyond float16"
-    assert judge(-value, wide, native=value, wide=wide, is_wide=True).verdict == "wrong"
-
-
-def test_complex_empty_bool_and_other_values():
+def test_shapes_dtypes_and_other_values():
     z = torch.tensor([1 + 2j, 3 - 1j])
     assert judge(z.clone(), z).verdict == "pass"
     found = judge(z + torch.tensor([0, 0.5j]), z)
-    assert found.verdict == "wrong" and found.facts["index"] == [1, 1]
+    assert found.verdict == "wrong" and found.facts["index"] == [1] and "1 of 2 elements wrong" in found.reason
     assert judge(torch.empty(0, 3), torch.empty(0, 3)).verdict == "pass"
     assert judge(torch.tensor(3), torch.tensor(4)).verdict == "wrong"
-    assert judge(torch.tensor([1]), torch.tensor([2]), "torch.argmax").verdict == "skip", "equal values"
+    assert judge(torch.ones(2), torch.ones(3)).reason == "shape (2,), the CPU has (3,)"
+    assert judge(torch.ones(2), torch.ones(2).double()).reason == "dtype torch.float32, the CPU has torch.float64"
     assert judge(None, None).verdict == "pass" and judge(None, z).verdict == "wrong"
     assert judge(2.5, 2.5).verdict == "pass" and judge(2.5, 2.6).verdict == "wrong"
     assert judge(math.nan, math.nan).verdict == "pass" and judge("a", "b").verdict == "wrong"
     assert judge(torch.device("cuda"), torch.device("cpu")).verdict == "pass"
 
 
-def test_large_tensors_are_judged_piece_by_piece(monkeypatch):
+def test_differences_of_large_tensors_are_taken_piece_by_piece(monkeypatch):
     monkeypatch.setattr(judging, "_CHUNK", 7)
     reference = torch.arange(50.0).view(5, 10)
     value = reference.clone()
     value[3, 4] += 1
-    value[1, 1] += 0.5
-    found = judge(value, reference)
-    assert found.facts["index"] == [1, 1] and found.facts["wrong"] == 2 and found.facts["largest_error"] == 1.0
+    value[1, 1] = math.nan
+    assert judging.measure_difference(value, reference) == 1.0
+    assert judging.measure_difference(value.to(torch.complex64) + 2j, reference.to(torch.complex64)) == 2.0
+    assert judging.measure_difference(value, reference[:2]) is None
 
 
-def test_cancellation_and_short_sums_are_judged_by_what_rounded_inputs_do(case_folder, tmp_path):
+def test_cancellation_and_short_sums_are_judged_by_what_rounded_inputs_do():
     """The CPU may be exact by chance where the device is off by a rounding of its inputs."""
     x = torch.tensor([1.0, 2.0**-24, -1.0])
-    for number, off in ((1, 2.0**-24), (2, 2.0**-18)):
-        case_folder(number, "torch.sum", x, output=x.double().sum().float() + off)
-    _, result = run_json(tmp_path, case_folder.root, "--accuracy", "--against", "stored")
-    verdicts = [entry["results"]["cuda"]["accuracy"][0]["verdict"] for entry in result["cases"]]
+    verdicts = []
+    for off in (0.0, 2.0**-18):
+        case = Case("torch.sum", (x,), {}, output=x.double().sum().float() + off)
+        verdicts.append(judge_captured(case, References(case, False))["verdict"])
     assert verdicts == ["pass", "wrong"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["mm", "softmax", "sum", "exp", "batch_norm", "sort", "cumsum"])
+def test_the_verdict_is_that_of_autocompare(tmp_path, name, dtype):
+    """Faults of any size: both call the same ones wrong, forward and backward."""
+    torch.manual_seed(11)
+    x = torch.randn(24, 24, device="cuda", dtype=dtype, requires_grad=True)
+    call = {
+        "mm": lambda: torch.mm(x, x),
+        "softmax": lambda: torch.softmax(x, 1),
+        "sum": lambda: torch.sum(x, 0),
+        "exp": lambda: torch.exp(x),
+        "batch_norm": lambda: F.batch_norm(x, None, None, training=True),
+        "sort": lambda: torch.sort(x, 1)[0],
+        "cumsum": lambda: torch.cumsum(x, 1),
+    }[name]
+    with OpCapture(results=str(tmp_path / "c"), console="off", log=False):
+        call().sum().backward()
+    (ref,) = (ref for ref in find_cases(tmp_path / "c") if ref.operator in (f"torch.{name}", F.__name__ + f".{name}"))
+    seen = set()
+    kernel = {"softmax": "_softmax", "batch_norm": "native_batch_norm"}.get(name, name)
+    for scale in (0.3, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7):
+        with ditorch.fault(f"value:{kernel},scale={scale}"):
+            with OpAutoCompare(save=False, console="off", log=False) as tool:
+                call()
+            _, result = run_json(tmp_path, ref.path, "--accuracy", "--forward-only")
+        (verdict,) = result["cases"][0]["results"]["cuda"]["accuracy"]
+        if 0.6 < verdict["worst"]["margin"] < 1.6:
+            continue  # the inputs of further runs are random: on the border they decide
+        assert (verdict["verdict"] == "pass") == tool.ok, scale
+        seen.add(tool.ok)
+    assert False in seen
 
 
 def test_calls_that_draw_random_numbers_are_not_judged(case_folder, tmp_path):
@@ -359,13 +382,8 @@ def test_calls_that_draw_random_numbers_are_not_judged(case_folder, tmp_path):
     words = ["--accuracy", "--against", "stored", "--against", "cpu"]
     status, result = run_json(tmp_path, case_folder.root, *words)
     found = [[v["verdict"] for v in entry["results"]["cuda"]["accuracy"]] for entry in result["cases"]]
-    assert status == 1 and found == [["skip", "skip"], ["wrong", "pass"]]
-
-
-def test_operators_that_the_cpu_cannot_do_in_half_precision_are_judged_by_rounding():
-    wide = torch.tensor([1.0, 3.0], dtype=torch.float64)
-    assert judge(wide.half(), wide, wide=wide, is_wide=True).verdict == "pass"
-    assert judge(wide.half() * 1.05, wide, wide=wide, is_wide=True).verdict == "wrong"
+    assert status == 0 and found == [["skip", "skip"], ["pass", "pass"]]
+    assert "the captured result is wrong" in result["cases"][1]["results"]["cuda"]["accuracy"][0]["reason"]
 
 
 def test_memory_and_times_of_known_work(monkeypatch):
@@ -588,10 +606,13 @@ def test_every_older_layout_is_replayed(tmp_path):
         "name-first",
         "mismatch",
     }
-    compared = {key for key in found if key[0] in ("compared", "mismatch")}
-    assert all(found[key] == ["pass", "wrong"] for key in compared) and status == 1
-    others = [verdicts for key, verdicts in found.items() if key not in compared]
-    assert all(verdicts[0] == "pass" and "wrong" not in verdicts for verdicts in others) and ["pass", "pass"] in others
+    assert status == 0 and all("wrong" not in verdicts for verdicts in found.values())
+    noted = {
+        e["ref"]["layout"]
+        for e in result["cases"]
+        if e["results"]["cuda"]["accuracy"][1]["reason"].startswith("the captured result is wrong, this one is right")
+    }
+    assert noted == {"compared", "mismatch"}
 
 
 # ---- export
@@ -651,13 +672,14 @@ def test_a_device_that_is_not_there(captured, capsys):
 def test_failures_may_be_allowed(case_folder, capsys):
     x = torch.ones(2)
     case_folder(1, "torch.mm", x, x)
-    case_folder(2, "torch.exp", x, output=x)
+    case_folder(2, "torch.exp", x, output=x.exp())
     case_folder(3, "torch.sin", x, output=x.sin())
     words = [case_folder.root, "--accuracy", "--against", "stored"]
-    assert run_here(*words) == 1
-    assert run_here(*words, "--allow-failed", "torch.exp") == 3
-    capsys.readouterr()
-    assert run_here(*words, "--allow-failed", "torch.exp", "--allow-failed-pattern", "*/torch.mm/*") == 0
+    with ditorch.fault("value:exp,scale=0.1"):
+        assert run_here(*words) == 1
+        assert run_here(*words, "--allow-failed", "torch.exp") == 3
+        capsys.readouterr()
+        assert run_here(*words, "--allow-failed", "torch.exp", "--allow-failed-pattern", "*/torch.mm/*") == 0
     out = capsys.readouterr().out
     assert "wrong (allowed): torch.exp" in out and "error (allowed): torch.mm" in out
     assert out.splitlines()[-1].endswith("1 right, 1 wrong, 1 could not be run; 2 of them allowed to fail")

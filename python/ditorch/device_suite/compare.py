@@ -1,23 +1,25 @@
 """Comparison of one operator's results on the device with its results on the CPU.
 
 Everything here works on pairs of nested containers (what an operator returns): values, shapes, dtypes, strides, and how
-results alias the inputs. A difference is raised as `Difference` with one sentence; nothing is printed.
-Depends on torch alone.
+results alias the inputs. Values are judged by the one rule (docs/verdict.md) unless the user gave a tolerance. A
+difference is raised as `Difference` with one sentence; nothing is printed. Depends on torch and ditorch.judge.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from ..judge import Judgement, Runs, judge
 from .tolerance import Tolerance
 
-EXACTLY_AS_TORCH = Tolerance({})
+NO_TOLERANCE = Tolerance({})
 
 
 class Difference(AssertionError):
@@ -42,93 +44,115 @@ def is_strided(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_nested
 
 
-class Comparison:
-    """What is compared, and how closely. `settled` counts results that a second opinion decided."""
+def to_plain(value: Any) -> Any:
+    """A tensor of the CPU whose numbers can be compared; everything else as it is."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    value = value.detach()
+    if value.is_nested:
+        parts = [part.reshape(-1) for part in value.unbind()]
+        return torch.cat(parts).cpu() if parts else value.cpu()
+    value = value.dequantize() if value.is_quantized else value
+    return (value if value.layout is torch.strided else value.to_dense()).cpu()
 
-    def __init__(self, tolerance: Tolerance = EXACTLY_AS_TORCH, strides: bool = True) -> None:
+
+@dataclass
+class Call:
+    """One call whose values are judged: its operator, its arguments as they were, and its further runs on the CPU,
+    whose values are in the order of those that are compared."""
+
+    name: str
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    runs: Runs
+    what: str = "output"
+    careful: bool = False
+
+    def judge(self, value: torch.Tensor, cpu: torch.Tensor, index: int) -> Judgement:
+        return judge(
+            self.name,
+            value,
+            cpu,
+            self.runs,
+            args=self.args,
+            kwargs=self.kwargs,
+            inputs=leaves([list(self.args), self.kwargs]),
+            what=self.what,
+            index=index,
+            careful=self.careful,
+        )
+
+
+class Comparison:
+    """What is compared, and how closely. Counts values that are right, among them those that differ from the CPU's
+    (`settled`), and values of which nothing can be said (`undecided`)."""
+
+    def __init__(self, tolerance: Tolerance = NO_TOLERANCE, strides: bool = True) -> None:
         self.tolerance = tolerance
         self.strides = strides
-        self.settled = 0
+        self.right = self.settled = self.undecided = 0
+        self.reason = ""
+        """Why the last value was left undecided."""
 
-    def check(
-        self,
-        device: Any,
-        cpu: Any,
-        what: str,
-        device_type: str,
-        values: bool = True,
-        opinion: Callable[[], Any] | None = None,
-    ) -> None:
-        """Compare two results of any nesting. `opinion` computes the same tree from wider inputs, or None; it is asked
-        only about values that differ. Scalars compare exactly but for float rounding."""
+    def check(self, device: Any, cpu: Any, what: str, device_type: str, call: Call | None = None) -> None:
+        """Compare two results of any nesting; values too where there is a `call` that can judge them. Scalars compare
+        exactly but for float rounding."""
         flat_device, spec_device = pytree.tree_flatten(device)
         flat_cpu, spec_cpu = pytree.tree_flatten(cpu)
         if len(flat_device) != len(flat_cpu) or str(spec_device) != str(spec_cpu):
             raise Difference(f"{what}: structure {spec_device}, CPU has {spec_cpu}")
-        values = values and self.tolerance.values
         for index, (a, b) in enumerate(zip(flat_device, flat_cpu, strict=True)):
             label = what if len(flat_cpu) == 1 else f"{what}[{index}]"
             if isinstance(b, torch.Tensor) != isinstance(a, torch.Tensor):
                 raise Difference(f"{label}: {type(a).__name__}, CPU has {type(b).__name__}")
             if isinstance(b, torch.Tensor):
                 check_metadata(a, b, label, device_type, self.strides)
-                if values:
-                    self._check_values(a, b, label, index, opinion)
-            elif values:
+                if call is not None:
+                    self._check_values(a, b, label, index, call)
+            elif call is not None:
                 check_scalar(a, b, label)
 
-    def _check_values(self, device: torch.Tensor, cpu: torch.Tensor, what: str, index: int, opinion: Any) -> None:
-        rtol, atol = self.tolerance.get(cpu.dtype)
-        got, wanted = device.detach().cpu(), cpu.detach()
+    def _check_values(self, device: torch.Tensor, cpu: torch.Tensor, what: str, index: int, call: Call) -> None:
+        got, wanted = to_plain(device), to_plain(cpu)
+        counts = call.what != "input"  # arguments that nobody wrote to say nothing about the operator
         with contextlib.suppress(RuntimeError):  # a few dtypes have no torch.equal
-            if is_strided(cpu) and torch.equal(got, wanted):
+            if torch.equal(got, wanted):
+                self.right += counts
                 return  # the usual case, and a hundred times faster to find out
-        try:
-            torch.testing.assert_close(got, wanted, equal_nan=True, rtol=rtol, atol=atol)
+        width = self.tolerance.find(cpu.dtype)
+        if width is not None:
+            check_width(got, wanted, *width, what)
+            self.right += counts
             return
-        except AssertionError as error:
-            text = " ".join(str(error).split())[:300]
-        if opinion is not None and (cpu.is_floating_point() or cpu.is_complex()) and is_strided(cpu):
-            flat = pytree.tree_leaves(opinion())
-            if index < len(flat) and settle(got, wanted, flat[index], rtol, atol):
-                self.settled += 1
-                return
-            text += "; no nearer to the CPU's result in double precision" if flat else ""
-        raise Difference(f"{what}: values differ: {text}")
+        found = call.judge(got, wanted, index)
+        if found.is_wrong:
+            raise Difference(f"{what}: {describe_wrong(found, got.shape)}")
+        self.right += counts and found.verdict == "right"
+        self.settled += found.verdict == "right"
+        self.undecided += found.verdict == "unknown"
+        self.reason = found.reason if found.verdict == "unknown" else self.reason
 
 
-def settle(got: torch.Tensor, cpu: torch.Tensor, wide: Any, rtol: float, atol: float) -> bool:
-    """Every element is within the tolerance of the CPU's or of `wide`, or about as far from `wide` as the CPU's are.
-
-    The last is the rule of docs/verdict.md without its further runs: |got - wide| <= 4 * min(alpha * u * |wide| + R,
-    max(E, u * |wide|)), where |cpu - wide| <= alpha * u * |wide| + R holds for all elements, E = max |cpu - wide|.
-    Few elements say nothing about R (a sum that cancels is exact by luck); E alone counts then.
-    """
-    if not isinstance(wide, torch.Tensor) or wide.shape != cpu.shape or wide.dtype not in _WIDEST:
-        return False
-    unit = torch.finfo(cpu.dtype).eps / 2
-    rounded = wide.detach().to(cpu.dtype).to(wide.dtype)
-    got, cpu, wide = got.to(wide.dtype), cpu.to(wide.dtype), wide.detach()
-    near = torch.isclose(got, cpu, rtol=rtol, atol=atol, equal_nan=True)
-    near |= torch.isclose(got, rounded, rtol=rtol, atol=atol, equal_nan=True)
-    size, error = wide.abs(), (cpu - wide).abs()
-    usable = size.isfinite() & error.isfinite()
-    if not usable.any():
-        return bool(near.all())
-    size, error = size.where(usable, 0.0), error.where(usable, 0.0)
-    steepest = 4.0 if unit < 2**-20 else 1.0
-    alpha = min(max((error / (unit * size)).nan_to_num(0, 0, 0).max().item(), 1.0), steepest)
-    rest = (error - alpha * unit * size).clamp(min=0).max()
-    limit = torch.maximum(error.max(), unit * size)
-    if usable.sum() >= FEW:
-        limit = torch.minimum(alpha * unit * size + rest, limit)
-    near |= usable & ((got - wide).abs() <= 4 * limit)
-    return bool(near.all())
+def check_width(got: torch.Tensor, wanted: torch.Tensor, rtol: float, atol: float, what: str) -> None:
+    """By the user's tolerance."""
+    try:
+        torch.testing.assert_close(got, wanted, equal_nan=True, rtol=rtol, atol=atol)
+    except AssertionError as error:
+        raise Difference(f"{what}: beyond the tolerance: {' '.join(str(error).split())[:300]}") from None
 
 
-_WIDEST = (torch.float64, torch.complex128)
-FEW = 64
-"""Elements below which the largest error of the CPU is all that is known about it."""
+def describe_wrong(found: Judgement, shape: torch.Size) -> str:
+    """In one sentence."""
+    if found.index < 0:
+        return found.reason
+    place, at = [], found.index
+    for size in reversed(shape):
+        place.append(at % size)
+        at //= size
+    text = f"values differ: {found.value:.9g} at {place[::-1]}, the reference is {found.reference:.9g}"
+    if found.allowed > 0 and math.isfinite(found.error):
+        text += f": off by {found.error:.3g}, allowed {found.allowed:.3g}"
+    return f"{text} ({found.reason}); {found.wrong} of {found.numel} elements"
 
 
 def check_metadata(device: torch.Tensor, cpu: torch.Tensor, what: str, device_type: str, strides: bool) -> None:

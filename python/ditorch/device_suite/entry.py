@@ -3,7 +3,8 @@
 Samples are made on the CPU from a fixed seed. Each runs forward, backward, in place and with out= and is compared in
 values, shapes, dtypes, strides, aliasing and gradients. Entries that draw random numbers are compared in metadata,
 reproducibility and statistics, `empty*` in metadata. The CPU's result is computed once per sample.
-Depends on torch; the operator database comes in as objects.
+Values are judged by the one rule (docs/verdict.md), for which the entry runs on the CPU again. Depends on torch and
+ditorch.judge; the operator database comes in as objects.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..judge import Request, Runs, is_careful, keeps_dtypes
 from . import compare
 from .expect import CHECKS
-from .samples import SEED, WIDE, Arguments, gradients, out_like, seed_all
+from .samples import SEED, Arguments, gradients, out_like, seed_all
 from .tolerance import Tolerance
 
-COUNTS = ("samples", "random", "backward", "inplace", "out", "skipped", "settled")
+COUNTS = ("samples", "random", "backward", "inplace", "out", "skipped", "settled", "undecided")
 STATISTICAL_RUNS = 48
 STATISTICAL_SAMPLES = 6
 VARIANT_SAMPLES = 4
@@ -63,26 +65,6 @@ def make_samples(op: Any, dtype: torch.dtype, most: int, database: str = "cpu") 
         step = len(samples) / most
         samples = [samples[int(i * step)] for i in range(most)]
     return samples, grad
-
-
-def make_once(function: Callable[[], Any]) -> Callable[[], Any]:
-    """The function's value, computed when first asked for; None when it raises."""
-    found: list[Any] = []
-
-    def get() -> Any:
-        if not found:
-            value = None
-            with contextlib.suppress(Exception):
-                value = function()
-            found.append(value)
-        return found[0]
-
-    return get
-
-
-def pick_part(pair: Callable[[], Any], index: int) -> Callable[[], Any]:
-    """A function for one half of the pair that `pair` computes."""
-    return lambda: (pair() or (None, None))[index]
 
 
 class Ledger:
@@ -155,8 +137,8 @@ class Entry:
 
     # ---- one call
 
-    def _arguments(self, sample: Any, device: str, wide: bool = False) -> Arguments:
-        return Arguments(sample, device, self.op.name in KEEP_ARGUMENTS_ON_CPU, wide)
+    def _arguments(self, sample: Any, device: str, request: Request | None = None, exact: bool = False) -> Arguments:
+        return Arguments(sample, device, self.op.name in KEEP_ARGUMENTS_ON_CPU, request, exact)
 
     def _result_device(self, arguments: Arguments) -> str:
         """Where the result belongs: the device, but for factories that were not told a device."""
@@ -173,26 +155,35 @@ class Entry:
         except Exception as error:
             raise compare.Difference(f"{what}: the device raised {describe(error)}, the CPU did not") from None
 
-    def _opinion(self, sample: Any, function: Any, parts: Callable[[Any, Arguments], Any]) -> Any:
-        """The same on the CPU in the widest dtypes, when somebody asks. That makes sense for every dtype: integers
-        become floating-point numbers of the default dtype, and entries take arguments of other dtypes, as weights."""
+    def _call(
+        self, sample: Any, function: Any, what: str, pick: Callable[[Any, Arguments, Request], Any]
+    ) -> compare.Call | None:
+        """What judges the values of a call: output, input or grad; `pick` takes them out of a run on the CPU."""
+        if "values" not in self.checks:
+            return None
+        name = f"torch.{self.op.name}"
+        exact = what != "grad" and keeps_dtypes(name)
 
-        def compute() -> Any:
-            usual = torch.get_default_dtype()
-            torch.set_default_dtype(torch.float64)
-            try:
-                arguments = self._arguments(sample, "cpu", wide=True)
-                return parts(arguments.call(function), arguments)
-            finally:
-                torch.set_default_dtype(usual)
+        def make(request: Request) -> list[Any]:
+            arguments = self._arguments(sample, "cpu", request, exact)
+            values = pick(arguments.call(function), arguments, request)
+            return [compare.to_plain(value) for value in pytree.tree_leaves(values)]
 
-        return make_once(compute)
+        args = (sample.input, *sample.args)
+        return compare.Call(name, args, sample.kwargs, Runs(make), what, is_careful(self.device))
 
-    def _compare(self, got: Any, wanted: Any, what: str, values: bool, opinion: Any, where: str | None = None) -> None:
-        before = self.comparison.settled
-        values = values and "values" in self.checks
-        self.comparison.check(got, wanted, what, where or self.device_type, values, opinion)
-        self.counts["settled"] += self.comparison.settled - before
+    def _compare(self, got: Any, wanted: Any, what: str, call: compare.Call | None, where: str | None = None) -> None:
+        before = self.comparison.settled, self.comparison.undecided
+        try:
+            self.comparison.check(got, wanted, what, where or self.device_type, call)
+        finally:
+            self.counts["settled"] += self.comparison.settled - before[0]
+            self.counts["undecided"] += self.comparison.undecided - before[1]
+
+    @property
+    def is_undecided(self) -> bool:
+        """Values were compared, and of none could be said that it is right."""
+        return self.comparison.undecided > 0 and self.comparison.right == 0 and self.counts["random"] == 0
 
     def _compare_aliases(self, got: Any, mine: Arguments, wanted: Any, cpu: Arguments, what: str) -> None:
         if "aliases" in self.checks:
@@ -216,11 +207,12 @@ class Entry:
         got = self._on_device(lambda: mine.call(self.op), what)
         self.counts["samples"] += 1
         values = not (drew or self.empty)
-        wide = self._opinion(sample, self.op, lambda result, arguments: (result, arguments.tensors()))
-        self._compare(got, wanted, what, values, pick_part(wide, 0), self._result_device(mine))
+        call = self._call(sample, self.op, "output", take_result) if values else None
+        self._compare(got, wanted, what, call, self._result_device(mine))
         self._compare_aliases(got, mine, wanted, cpu, what)
         if values:
-            self._compare(mine.tensors(), cpu.tensors(), what + ", inputs afterwards", True, pick_part(wide, 1))
+            call = self._call(sample, self.op, "input", take_arguments)
+            self._compare(mine.tensors(), cpu.tensors(), what + ", inputs afterwards", call)
         if drew:
             self.counts["random"] += 1
             self._check_random(sample, what)
@@ -246,14 +238,12 @@ class Entry:
         self.counts["backward"] += 1
         moved = [c.to(self.device) for c in cotangents]
         result, _ = self._on_device(lambda: gradients(got, mine.tensors(), moved), what + ", backward")
-        wide = self._opinion(
-            sample,
-            self.op,
-            lambda out, arguments: gradients(
-                pick(out), arguments.tensors(), [c.to(WIDE.get(c.dtype, c.dtype)) for c in cotangents]
-            )[0],
-        )
-        self._compare(result, reference, what + ", gradient", values, wide)
+
+        def take_gradients(out: Any, arguments: Arguments, request: Request) -> Any:
+            return gradients(pick(out), arguments.tensors(), cotangents, request)[0]
+
+        call = self._call(sample, self.op, "grad", take_gradients) if values else None
+        self._compare(result, reference, what + ", gradient", call)
 
     # ---- random numbers
 
@@ -303,10 +293,10 @@ class Entry:
             got = self._on_device(lambda: mine.call(function), what)
             self.counts["inplace"] += 1
             values = not (drew or self.empty)
-            wide = self._opinion(sample, function, lambda result, arguments: (result, arguments.tensors()))
-            self._compare(got, wanted, what, values, pick_part(wide, 0))
+            self._compare(got, wanted, what, self._call(sample, function, "output", take_result) if values else None)
             self._compare_aliases(got, mine, wanted, cpu, what)
-            self._compare(mine.tensors(), cpu.tensors(), what + ", arguments", values, pick_part(wide, 1))
+            call = self._call(sample, function, "input", take_arguments) if values else None
+            self._compare(mine.tensors(), cpu.tensors(), what + ", arguments", call)
 
     def _check_out(self, sample: Any, what: str, reference: Any, values: bool) -> None:
         if not self.op.supports_out:
@@ -331,11 +321,19 @@ class Entry:
             return
         got = self._on_device(lambda: mine.call(self.op, out=mine_out), what)
         self.counts["out"] += 1
-        wide = self._opinion(sample, self.op, lambda result, arguments: result)
-        self._compare(got, wanted, what, values, wide)
-        self._compare(mine_out, cpu_out, what, values, wide)
+        call = self._call(sample, self.op, "output", take_result) if values else None
+        self._compare(got, wanted, what, call)
+        self._compare(mine_out, cpu_out, what, call)
         if kind != "to be resized" and addresses != [t.data_ptr() for t in compare.leaves(mine_out)]:
             raise compare.Difference(f"{what}: the result was put into new memory")
+
+
+def take_result(result: Any, arguments: Arguments, request: Request) -> Any:
+    return result
+
+
+def take_arguments(result: Any, arguments: Arguments, request: Request) -> Any:
+    return arguments.tensors()
 
 
 def count_commonest(results: list[Any]) -> int:

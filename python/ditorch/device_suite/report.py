@@ -1,7 +1,8 @@
 """Verdicts on answers, totals per dtype, the text on the console and the JSON file.
 
-Statuses come from the workers: pass, fail, crash, timeout, cpu_fails, skip. Verdicts come from the expectations:
-pass, expected (failure), skipped, no_reference, wrong. Only wrong ones make the run fail. Depends on expect.py.
+Statuses come from the workers: pass, fail, undecided, crash, timeout, cpu_fails, skip. Verdicts come from the
+expectations: pass, expected (failure), undecided, skipped, no_reference, wrong. Only wrong ones make the run fail.
+Depends on expect.py.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from .. import junit
 from ..output import write_whole
 from .expect import Expectations
 
-VERDICTS = ("pass", "expected", "skipped", "no_reference", "wrong")
-NUMBERS = ("seconds", "samples", "random", "backward", "inplace", "out", "skipped", "settled")
+VERDICTS = ("pass", "expected", "undecided", "skipped", "no_reference", "wrong")
+NUMBERS = ("seconds", "samples", "random", "backward", "inplace", "out", "skipped", "settled", "undecided")
 
 
 def judge(entry: str, dtype: str, answer: dict[str, Any], expectations: Expectations, complete: bool) -> dict[str, Any]:
@@ -25,6 +26,8 @@ def judge(entry: str, dtype: str, answer: dict[str, Any], expectations: Expectat
     status, verdict, why = answer["status"], "pass", ""
     if status == "skip":
         verdict = "skipped"
+    elif status == "undecided":
+        verdict = "undecided"
     elif status == "cpu_fails":
         verdict = "no_reference"
         if missing is None and expectations.guard["references"]:
@@ -80,7 +83,7 @@ class Summary:
 
     def render(self) -> str:
         """The table and the problems, as text."""
-        names = ("dtype", "pairs", "pass", "expected", "skipped", "no reference", "wrong", "passing of tried")
+        names = ("dtype", "pairs", *(verdict.replace("_", " ") for verdict in VERDICTS), "passing of tried")
         rows = [names]
         for dtype, totals in [*self.totals.items(), ("all", self.all)]:
             share = f"{totals['passing']} of {totals['tried']}"
@@ -91,7 +94,7 @@ class Summary:
         work = {name: sum(r[name] for r in self.results) for name in NUMBERS}
         lines.append(
             f"samples {work['samples']}, backward {work['backward']}, in-place {work['inplace']}, out= {work['out']}, "
-            f"random {work['random']}; {work['settled']} results decided by a second opinion"
+            f"random {work['random']}; {work['settled']} values that differ are right, {work['undecided']} undecided"
         )
         lines += [f"FAILED {problem}" for problem in self.problems]
         return "\n".join(lines)
@@ -128,5 +131,6 @@ def _make_case(result: dict[str, Any]) -> junit.Case:
         kind = "error" if result["status"] in ("crash", "timeout") else "failure"
         return junit.Case(*names, kind, result["status"], result["why"])
     why = {"expected": "expected failure", "skipped": "not run", "no_reference": "the CPU cannot run it"}
+    why["undecided"] = "no value could be judged"
     text = f"{why[result['verdict']]}: {result['reason'] or result['message']}"
     return junit.Case(*names, "skipped", text=text)

@@ -1,7 +1,8 @@
-"""Copies of OpInfo samples: the same bits (same storage, strides, offset) on the CPU, on the device, or widened.
+"""Copies of OpInfo samples: the same bits (same storage, strides, offset) on the CPU or on the device, or what one of
+the judge's further runs wants.
 
 Invariant: what runs on one side shares no memory with the sample or with the other side, so nothing leaks from one run
-into the next. Depends on torch alone.
+into the next. Depends on torch and ditorch.judge.
 """
 
 from __future__ import annotations
@@ -12,17 +13,10 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..judge import Request
 from . import compare
 
 SEED = 20240517
-WIDE = {
-    torch.float16: torch.float64,
-    torch.bfloat16: torch.float64,
-    torch.float32: torch.float64,
-    torch.complex32: torch.complex128,
-    torch.complex64: torch.complex128,
-}
-"""Dtypes that a second opinion is computed in."""
 
 
 def seed_all(seed: int) -> None:
@@ -69,29 +63,49 @@ def copy_value(value: Any, device: str, storages: dict[int, Any]) -> Any:
     return value
 
 
-def widen_value(value: Any) -> Any:
-    """A tensor or a dtype in the dtype of second opinions; everything else as it is."""
-    if isinstance(value, torch.Tensor) and value.dtype in WIDE and compare.is_strided(value):
-        wide = value.detach().to(WIDE[value.dtype]).requires_grad_(value.requires_grad)
-        return torch.nn.Parameter(wide.detach(), value.requires_grad) if isinstance(value, torch.nn.Parameter) else wide
-    return WIDE.get(value, value) if isinstance(value, torch.dtype) else value
+def change_sample(sample: Any, request: Request, exact: bool) -> tuple[Any, tuple, dict[str, Any]]:
+    """input, args and kwargs for a further run of the judge; `exact`: see Request.move."""
+    tensors = compare.leaves([sample.input, list(sample.args), sample.kwargs])
+    places: dict[int, int] = {}
+    for place, tensor in enumerate(tensors):
+        places.setdefault(id(tensor), place)
+
+    def move(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor) or value.is_quantized or value.is_nested:
+            return value
+        moved = request.move(value, places[id(value)], exact=exact)
+        if isinstance(value, torch.nn.Parameter):
+            return torch.nn.Parameter(moved, value.requires_grad)
+        return moved.requires_grad_(value.requires_grad)
+
+    double = any(tensor.dtype in (torch.float64, torch.complex128) for tensor in tensors)
+    args, kwargs = request.change_arguments((sample.input, *sample.args), sample.kwargs, double=double, exact=exact)
+    (first, *args), kwargs = pytree.tree_map(move, (list(args), kwargs))
+    return first, tuple(args), kwargs
 
 
 class Arguments:
     """input, args and kwargs of one sample on one device."""
 
-    def __init__(self, sample: Any, device: str, keep_arguments: bool = False, wide: bool = False) -> None:
+    def __init__(
+        self,
+        sample: Any,
+        device: str,
+        keep_arguments: bool = False,
+        request: Request | None = None,
+        exact: bool = False,
+    ) -> None:
         storages: dict[int, Any] = {}
-        self._originals: list[Any] = []  # kept alive: see copy_tensor
+        own = (sample.input, sample.args, sample.kwargs)
+        if request is not None:
+            own = change_sample(sample, request, exact)
+        self._originals = own  # kept alive: see copy_tensor
 
         def copy(tree: Any) -> Any:
-            if wide:
-                tree = pytree.tree_map(widen_value, tree)
-                self._originals.append(tree)
             return pytree.tree_map(lambda x: copy_value(x, device, storages), tree)
 
-        self.input, self.kwargs = copy(sample.input), copy(sample.kwargs)
-        self.args = sample.args if keep_arguments else copy(sample.args)
+        self.input, self.kwargs = copy(own[0]), copy(own[2])
+        self.args = own[1] if keep_arguments else copy(own[1])
         if isinstance(self.kwargs.get("device"), str):
             self.kwargs["device"] = device
         self._tensors = compare.leaves([self.input, () if keep_arguments else self.args, self.kwargs])
@@ -110,8 +124,11 @@ class Arguments:
         return function(self.input, *self.args, **{**self.kwargs, **extra})
 
 
-def gradients(result: Any, inputs: list[torch.Tensor], cotangents: list[torch.Tensor] | None) -> tuple[Any, Any]:
-    """Gradients of all differentiable results for all inputs; the cotangents are drawn on the CPU when not given."""
+def gradients(
+    result: Any, inputs: list[torch.Tensor], cotangents: list[torch.Tensor] | None, request: Request | None = None
+) -> tuple[Any, Any]:
+    """Gradients of all differentiable results for all inputs; the cotangents are drawn on the CPU when not given, and
+    moved for a further run of the judge."""
     outs = [t for t in compare.leaves(result) if t.requires_grad and (t.is_floating_point() or t.is_complex())]
     wanted = [t for t in inputs if t.requires_grad and t.is_leaf]
     if not outs or not wanted:
@@ -119,7 +136,11 @@ def gradients(result: Any, inputs: list[torch.Tensor], cotangents: list[torch.Te
     if cotangents is None:
         generator = torch.Generator().manual_seed(SEED)
         cotangents = [torch.randn(t.shape, dtype=t.dtype, generator=generator) for t in outs]
-    return list(torch.autograd.grad(outs, wanted, cotangents, allow_unused=True)), cotangents
+    given = cotangents
+    if request is not None:
+        moved = [request.move(c, place, gradient=True) for place, c in enumerate(cotangents)]
+        given = [c.to(t.dtype) for c, t in zip(moved, outs, strict=True)]
+    return list(torch.autograd.grad(outs, wanted, given, allow_unused=True)), cotangents
 
 
 def out_like(reference: Any, kind: str, device: str) -> Any:

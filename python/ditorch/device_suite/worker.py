@@ -86,7 +86,7 @@ class Notes:
 
 
 def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Notes) -> dict[str, Any]:
-    """The answer to one task: status pass, fail or cpu_fails, message, counts. Nothing is raised."""
+    """The answer to one task: status pass, fail, undecided or cpu_fails, message, counts. Nothing is raised."""
     import torch
 
     from . import compare, tolerance
@@ -99,7 +99,7 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
         op,
         dtype,
         options["device"],
-        tolerance.choose(op, dtype, task["table"], task["tolerance"]),
+        tolerance.choose(dtype, task["table"], task["tolerance"]),
         task["table"]["checks"],
         task["samples"],
         task["table"]["database"],
@@ -107,6 +107,8 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
     )
     try:
         entry.run()
+        if entry.is_undecided:
+            answer.update(status="undecided", message=entry.comparison.reason)
     except CpuFails as error:
         answer.update(status="cpu_fails", message=str(error))
     except compare.Difference as error:

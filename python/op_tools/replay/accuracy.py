@@ -1,35 +1,30 @@
-"""Is what a device computes right: a captured call there against the CPU in float64, the CPU, another device, or what
-was captured.
+"""Is what a device computes right: a captured call there, judged by the one rule (docs/verdict.md).
 
-Against float64 the verdict is that of OpAutoCompare (docs/verdict.md), which is attached to the run; the largest error
-beside the CPU's own is measured as well. Against anything else the yardstick is the error that the CPU itself makes in
-the capture's own precision (`native`) against float64 (`wide`): two results may differ by 8 * (2u |r| + residual), with
-the unit roundoff u of the dtype and, as residual, the largest part of the CPU's error that 2u |r| does not explain: it
-carries the length of reductions and cancellation. "Wrong" is only said after float64 runs with inputs that are off by a
-rounding: each element may also differ by 8 times what they move it. Where float64 is not possible the tolerances of the
-original hold.
+The verdict is always about the value, and is that of OpAutoCompare: the CPU's own error in the capture's dtypes is the
+measure. What the user compares with (float64, the CPU, another device, what was captured) gives the differences that
+are shown; where it disagrees with the value it is judged too, so that it is told which of the two is wrong.
 
-Compared are results, arguments that were written to, and gradients; shapes and dtypes always. Nothing is claimed about
+Judged are results, arguments that were written to, and gradients; shapes and dtypes always. Nothing is claimed about
 calls that draw random numbers (a generator's state tells) and uninitialised memory.
 """
 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from ditorch import _C
+from ditorch.judge import Request, Runs, is_careful, keeps_dtypes
 
 from ..containers import traverse_container
-from ..op_runner import OpAccyChecker, OpRunner
+from ..op_runner import OpRunner
 from ..reader import Case
-from .judge import Judgement, Yardstick, judge_value
+from .call_state import find_device_autocast
+from .judge import Call, Judgement, are_same, judge_value, measure_difference
 
-SHAKES = 4
 _MOST_VALUES = 64
 """Values of one case that the report lists; wrong ones come first."""
 
@@ -50,6 +45,8 @@ class Run:
     """Random numbers: a generator's state changed."""
     seeded: bool = False
     """The random generator of the device had the captured state."""
+    is_stored: bool = False
+    """Nothing was run: the values are those of the capture."""
 
     def get(self, what: str) -> list[Any] | None:
         return {"output": self.outputs, "argument": self.arguments, "grad": self.gradients}[what]
@@ -84,137 +81,113 @@ def collect(runner: OpRunner, forward_only: bool = False) -> Run:
 
 @dataclass
 class References:
-    """Runs on the CPU, made when they are asked for, once."""
+    """Runs on the CPU, made when they are asked for; those in float64 and in the capture's dtypes once."""
 
     case: Case
     forward_only: bool
     modules: tuple[str, ...] = ()
-    _runs: dict[str, Run | str] = field(default_factory=dict)
+    device: str = "cuda"
+    """Where the values that are judged come from."""
+    wrote: bool = False
+    """The call writes to its arguments."""
+    _runs: dict[Any, Run | str] = field(default_factory=dict)
 
-    def get(self, kind: str) -> Run:
-        """`wide`, `native`, `shaken0` ..., or the name of a device. Unrunnable says why there is none."""
-        if kind not in self._runs:
-            shake = int(kind.removeprefix("shaken")) if kind.startswith("shaken") else None
-            wide = kind == "wide" or shake is not None
-            device = "cpu" if wide or kind == "native" else kind
+    def get(self, kind: str, what: str = "output") -> Run:
+        """`wide`, `native`, or the name of a device. Unrunnable says why there is none."""
+        exact = keeps_dtypes(self.case.name) and what != "grad"
+        key = (kind, exact)
+        if key not in self._runs:
             try:
-                runner = OpRunner(self.case, device=device, wide=wide, shake=shake, modules=self.modules, quiet=True)
-                self._runs[kind] = collect(runner, self.forward_only)
+                if kind in ("wide", "native", "other"):
+                    self._runs[key] = self._run(Request(kind), exact, self.forward_only)
+                else:
+                    runner = OpRunner(self.case, device=kind, modules=self.modules, quiet=True)
+                    self._runs[key] = collect(runner, self.forward_only)
             except Exception as error:
-                self._runs[kind] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-        run = self._runs[kind]
+                self._runs[key] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+        run = self._runs[key]
         if isinstance(run, str):
             raise Unrunnable(run)
         return run
 
-    def find(self, kind: str) -> Run | None:
+    def find(self, kind: str, what: str = "output") -> list[Any] | None:
+        """The values of a run."""
         try:
-            return self.get(kind)
+            return self.get(kind, what).get(what)
         except Unrunnable:
             return None
 
+    def get_runs(self, what: str) -> Runs:
+        """The judge's further runs of the outputs, the arguments or the gradients."""
 
-# ---- the verdict of OpAutoCompare
+        def make(request: Request) -> list[Any]:
+            if request.kind in ("wide", "native", "other"):
+                return self.get(request.kind, what).get(what) or []
+            exact = keeps_dtypes(self.case.name) and what != "grad"
+            return self._run(request, exact, what != "grad").get(what) or []
 
+        return Runs(make)
 
-class AutoVerdict:
-    """OpAutoCompare around the runs of one runner: attach(), run it, finish()."""
+    def _run(self, request: Request, exact: bool, forward_only: bool) -> Run:
+        """On the CPU. The native ones of a call under autocast are under the device's, or under the CPU's own (`other`)
+        where they cannot be: what is written in place has no history there."""
+        takes_guests = torch.device(self.device).type != "cpu" and not self.wrote
+        takes_guests = takes_guests and find_device_autocast(self.case.meta) is not None
+        if request.kind == "other" and not takes_guests:
+            raise Unrunnable("the CPU has no other way")
+        guest = self.device if takes_guests and request.kind != "other" else ""
+        try:
+            return self._run_once(request, exact, forward_only, guest)
+        except Exception:
+            if not guest or request.kind not in ("native", "jitter"):
+                raise
+            return self._run_once(request, exact, forward_only, "")
 
-    _tool: Any = None  # one per process, started again for every case
-
-    def attach(self, runner: OpRunner) -> None:
-        from .. import OpAutoCompare
-
-        if AutoVerdict._tool is None:
-            everything = {"list": ".*", "disable_list": "", "include": "", "exclude": "", "modules": "", "steps": ""}
-            limits = {"every": 1, "ranks": "", "first": 0, "numel_min": 0, "numel_max": 0, "share": 0, "max_bytes": 0}
-            output = {"console": "off", "log": False, "save": False, "rows": "none", "results": tempfile.gettempdir()}
-            AutoVerdict._tool = OpAutoCompare(cpu=True, verdict="auto", stop=False, **everything, **limits, **output)
-        runner.add_hook(OpAccyChecker(AutoVerdict._tool))
-
-    def finish(self) -> dict[str, Any]:
-        """{"verdict", "reason", "finding"}; and "unable" when it could not compare them."""
-        tool = AutoVerdict._tool
-        tool.stop()
-        facts = tool.describe()
-        if facts["findings"]:
-            finding = facts["findings"][0]
-            return {"verdict": "wrong", "reason": _tell_finding(finding), "finding": finding}
-        if facts["forward"]["compared"] or facts["backward"]["compared"]:
-            return {"verdict": "pass", "reason": "", "finding": None}
-        reasons = [f"the CPU cannot do it: {reason}" for _, reason in facts["unable"].values()]
-        reasons += [_SKIPPED.get(name, name) for name, number in facts["skipped"].items() if number]
-        reason = "; ".join(reasons) or "nothing to compare"
-        return {"verdict": "skip", "reason": reason, "finding": None, "unable": bool(facts["unable"])}
-
-
-_SKIPPED = {
-    "uninitialised": "uninitialised memory",
-    "collective": "a collective",
-    "random": "random numbers",
-    "metadata": "no values, only facts about a tensor",
-    "unable": "the CPU cannot do it",
-}
-
-
-def _tell_finding(finding: dict[str, Any]) -> str:
-    """`output at [0, 3] is 0.5, the reference 0.25: off by 0.25, allowed 1.2e-06 (why); 1 of 64 elements wrong`."""
-    what = {"input": "argument", "output": "output", "grad": "gradient"}[finding["what"]]
-    text = f"{what}[{finding['index']}]" if finding["index"] >= 0 else what
-    reason = finding["reason"] or finding["error_info"].strip()
-    if finding["at"] is not None and finding["at"] != "":
-        text += f" at {finding['at']} is {finding['value']:.9g}, the reference {finding['reference']:.9g}"
-    if finding["allowed"] > 0 and not math.isnan(finding["error"]):
-        text += f": off by {finding['error']:.3g}, allowed {finding['allowed']:.3g}"
-        text += f" ({reason})" if reason else ""
-    else:
-        text += f": {reason or 'not close'}"
-    if finding["wrong"] > 0:
-        text += f"; {finding['wrong']:,} of {finding['numel']:,} elements wrong"
-    return text
+    def _run_once(self, request: Request, exact: bool, forward_only: bool, guest: str) -> Run:
+        options = {"request": request, "exact": exact, "guest": guest, "modules": self.modules}
+        return collect(OpRunner(self.case, device="cpu", quiet=True, **options), forward_only)
 
 
 # ---- the verdict
 
 
 def check(runner: OpRunner, against: list[str], references: References) -> list[dict[str, Any]]:
-    """Run it once, and judge what it gave against everything in `against`."""
-    verdict = AutoVerdict() if "fp64" in against else None
-    if verdict is not None:
-        verdict.attach(runner)
-    try:
-        run = collect(runner, references.forward_only)
-    finally:
-        found = verdict.finish() if verdict is not None else {}
-    answers = [judge(run, runner.case, word, references) for word in against]
-    if found.get("unable") and any(value["verdict"] != "skip" for answer in answers for value in answer["values"]):
-        return answers  # OpAutoCompare could not; the own rule could
-    found.pop("unable", None)
-    return [{**answer, **found} if answer["against"] == "fp64" else answer for answer in answers]
+    """Run it once, and judge what it gave; beside everything in `against`."""
+    run = collect(runner, references.forward_only)
+    references = replace(references, device=str(runner.device), wrote=run.wrote, _runs={})
+    return [judge(run, runner.case, word, references) for word in against]
 
 
 def judge(run: Run, case: Case, against: str, references: References) -> dict[str, Any]:
     """The verdict on a run: pass, wrong or skip, with the worst value and all values (wrong ones first)."""
-    kinds = _C.engine_classify(case.name)
-    judgements: list[Judgement] = []
     try:
         reference = _get_reference(against, case, references)
     except Unrunnable as error:
         return {"against": against, "verdict": "skip", "reason": f"no reference: {error}", "values": []}
-    draws = kinds["random"] or run.drew or reference.drew
-    values = "random numbers" if draws and not (against == "stored" and run.seeded) else ""
-    values = "uninitialised memory" if kinds["uninitialised"] else values
+    judgements: list[Judgement] = []
     for what in ("output", "argument", "grad"):
-        if what != "argument" or (reference.arguments and (run.wrote or reference.wrote)):
-            judgements += _judge_list(what, run, reference, against, case, references, values)
+        if what != "argument" or run.wrote or reference.wrote:
+            judgements += _Judging(run, reference, against, case, references, what).judge()
     return _summarise(judgements, against)
+
+
+def judge_captured(case: Case, references: References) -> dict[str, Any]:
+    """The verdict on what was captured. Nothing runs but the CPU."""
+    try:
+        stored = _get_reference("stored", case, references)
+    except Unrunnable as error:
+        return {"against": "fp64", "verdict": "skip", "reason": str(error), "values": []}
+    return judge(stored, case, "fp64", references)
 
 
 def _get_reference(against: str, case: Case, references: References) -> Run:
     if against == "fp64":
-        return references.find("wide") or references.get("native")
+        try:
+            return _get_cpu(references, "wide")
+        except Unrunnable:
+            return _get_cpu(references, "native")
     if against == "cpu":
-        return references.get("native")
+        return _get_cpu(references, "native")
     if against != "stored":
         return references.get(against)
     if case.output is None and "output" not in case.meta.get("parts", ()) and case.grad_inputs is None:
@@ -223,7 +196,12 @@ def _get_reference(against: str, case: Case, references: References) -> Run:
     gradients = None
     if case.grad_inputs is not None and not references.forward_only:
         gradients = [_fetch(value) for value in traverse_container(case.grad_inputs)]
-    return Run(outputs, [], gradients, False)
+    return Run(outputs, [], gradients, False, is_stored=True)
+
+
+def _get_cpu(references: References, kind: str) -> Run:
+    run = references.get(kind)
+    return replace(run, gradients=references.get(kind, "grad").gradients)
 
 
 def _summarise(judgements: list[Judgement], against: str) -> dict[str, Any]:
@@ -233,7 +211,8 @@ def _summarise(judgements: list[Judgement], against: str) -> dict[str, Any]:
     verdict = "wrong" if "wrong" in verdicts else "pass" if "pass" in verdicts or not verdicts else "skip"
     found: dict[str, Any] = {"against": against, "verdict": verdict, "reason": ""}
     if judgements:
-        found["reason"] = judgements[0].reason if verdict != "pass" else ""
+        noted = [judgement.reason for judgement in judgements if judgement.verdict == verdict and judgement.reason]
+        found["reason"] = noted[0] if noted else ""
         compared = [judgement for judgement in judgements if judgement.verdict != "skip"]
         found["worst"] = (compared or judgements)[0].describe()
     found["values"] = [judgement.describe() for judgement in judgements[:_MOST_VALUES]]
@@ -245,45 +224,101 @@ def _finite(number: float) -> float:
     return number if math.isfinite(number) else 1e300
 
 
-def _judge_list(
-    what: str, run: Run, reference: Run, against: str, case: Case, references: References, values: str
-) -> Iterator[Judgement]:
-    mine, theirs = run.get(what), reference.get(what)
-    if mine is None or theirs is None:
-        if mine is not theirs and what == "grad" and against != "stored" and not references.forward_only:
-            side = "the device" if mine is None else "the reference"
-            yield Judgement(what, "wrong", f"{side} has no gradients, the other side has")
-        return
-    if len(mine) != len(theirs):
-        reason = f"{len(mine)} values, the reference has {len(theirs)}"
-        if what == "grad" and against == "stored":  # captures of the original hold those of autograd's last node
-            yield Judgement(what, "skip", f"captured gradients cannot be matched with arguments: {reason}")
-        else:
-            yield Judgement(what, "wrong", reason)
-        return
-    wide, native = references.find("wide"), references.find("native")
-    for i, (value, wanted) in enumerate(zip(mine, theirs, strict=True)):
-        label = f"{what}[{i}]" if len(mine) > 1 else what
-        yardstick = Yardstick(_pick(wide, what, i), _pick(native, what, i), against == "fp64" and reference is wide)
-        found = judge_value(label, value, wanted, case.name, yardstick, values)
-        if found.verdict == "wrong" and "allowed" in found.facts and yardstick.wide is not None:
-            yardstick.moves = _get_moves(references, what, i, yardstick.wide)
-            found = judge_value(label, value, wanted, case.name, yardstick, values)
-        yield found
+@dataclass
+class _Judging:
+    """The values of one kind, each beside its reference."""
+
+    run: Run
+    reference: Run
+    against: str
+    case: Case
+    references: References
+    what: str
+
+    def judge(self) -> Iterator[Judgement]:
+        mine, theirs = self.run.get(self.what), self.reference.get(self.what)
+        wide, native = (self.references.find(kind, self.what) for kind in ("wide", "native"))
+        cpu = native if native is not None else wide if wide is not None else theirs
+        if mine is None or cpu is None:
+            if mine is not cpu and self.what == "grad" and not self.references.forward_only and not self.run.is_stored:
+                side = "the device" if mine is None else "the CPU"
+                yield Judgement(self.what, "wrong", f"{side} has no gradients, the other side has")
+            return
+        if len(mine) != len(cpu):
+            yield self._tell_number(len(mine), len(cpu))
+            return
+        if theirs is None or (len(theirs) != len(mine)):
+            if theirs:  # captures of the original hold the gradients of autograd's last node
+                text = f"{len(mine)} values, the reference has {len(theirs)}"
+                yield Judgement(self.what, "skip", f"captured values cannot be matched: {text}")
+            theirs = cpu
+        self.call = Call(
+            self.case.name,
+            self.case.args,
+            self.case.kwargs,
+            [x for x in traverse_container((self.case.args, self.case.kwargs)) if isinstance(x, torch.Tensor)],
+            self._make_runs(),
+        )
+        for i, (value, wanted) in enumerate(zip(mine, theirs, strict=True)):
+            label = f"{self.what}[{i}]" if len(mine) > 1 else self.what
+            expected = cpu[i] if native is not None else _round_like(value, cpu[i])
+            yield self._judge_one(i, label, value, wanted, expected, _pick(wide, i))
+
+    def _make_runs(self) -> Any:
+        runs = {what: self.references.get_runs(what) for what in ("output", "argument", "grad")}
+        return runs.__getitem__
+
+    def _tell_number(self, mine: int, cpu: int) -> Judgement:
+        reason = f"{mine} values, the CPU has {cpu}"
+        if self.what == "grad" and self.run.is_stored:
+            return Judgement(self.what, "skip", f"captured gradients cannot be matched with arguments: {reason}")
+        return Judgement(self.what, "wrong", reason)
+
+    def _judge_one(self, i: int, label: str, value: Any, wanted: Any, cpu: Any, wide: Any) -> Judgement:
+        uncertain = self._get_uncertainty()
+        if uncertain == "random numbers" and self.against == "stored" and self.run.seeded:
+            return self._judge_repeated(i, label, value, wanted)
+        careful = not self.run.is_stored and is_careful(self.references.device)
+        first = wide if self.against == "fp64" else cpu
+        found = judge_value(self.call, self.what, i, label, value, cpu, first, careful, uncertain)
+        found.facts |= {"largest_error": measure_difference(value, wanted), "cpu_error": measure_difference(cpu, wide)}
+        if self.against in ("fp64", "cpu") or uncertain or found.verdict == "skip" or are_same(value, wanted):
+            return found
+        other = judge_value(self.call, self.what, i, label, wanted, cpu, first, self._is_reference_careful())
+        if other.verdict == "wrong":
+            subject = "the captured result" if self.against == "stored" else f"the result of {self.against}"
+            end = "this one is right" if found.verdict == "pass" else "and so is this one"
+            found.reason = f"{subject} is wrong, {end}: " + (other.reason if found.verdict == "pass" else found.reason)
+        return found
+
+    def _is_reference_careful(self) -> bool:
+        return self.against != "stored" and is_careful(self.against)
+
+    def _get_uncertainty(self) -> str:
+        kinds = _C.engine_classify(self.case.name)
+        if kinds["uninitialised"]:
+            return "uninitialised memory"
+        return "random numbers" if kinds["random"] or self.run.drew or self.reference.drew else ""
+
+    def _judge_repeated(self, i: int, label: str, value: Any, wanted: Any) -> Judgement:
+        """Random numbers of the captured generator state are those of the capture."""
+
+        def make(request: Request) -> list[Any]:
+            if request.kind not in ("wide", "native"):
+                raise Unrunnable("random numbers: there is no further run")
+            return [None] * i + [request.move(wanted, i)]
+
+        call = replace(self.call, get_runs=lambda what: Runs(make))
+        found = judge_value(call, self.what, i, label, value, wanted, wanted, False)
+        found.facts["largest_error"] = measure_difference(value, wanted)
+        return found
 
 
-def _pick(run: Run | None, what: str, i: int) -> Any:
-    values = run.get(what) if run else None
+def _round_like(value: Any, wide: Any) -> Any:
+    """What stands for the CPU's result where it does not take the dtype of the capture."""
+    numbers = all(isinstance(x, torch.Tensor) and (x.is_floating_point() or x.is_complex()) for x in (value, wide))
+    return wide.to(value.dtype) if numbers and value.is_complex() == wide.is_complex() else wide
+
+
+def _pick(values: list[Any] | None, i: int) -> Any:
     return values[i] if values is not None and i < len(values) else None
-
-
-def _get_moves(references: References, what: str, i: int, wide: torch.Tensor) -> torch.Tensor | None:
-    """Element by element, how far inputs that are off by a rounding move the result in float64."""
-    moves = None
-    for number in range(SHAKES):
-        shaken = _pick(references.find(f"shaken{number}"), what, i)
-        if not isinstance(shaken, torch.Tensor) or shaken.shape != wide.shape:
-            return None
-        move = (torch.view_as_real(shaken - wide) if wide.is_complex() else shaken - wide).abs().nan_to_num_(0.0)
-        moves = move if moves is None else torch.maximum(moves, move)
-    return moves

@@ -19,22 +19,36 @@ def get_module(device: torch.device) -> Any:
 
 
 def make_contexts(
-    meta: dict[str, Any], device: torch.device, applied: set[str]
+    meta: dict[str, Any], device: torch.device, applied: set[str], autocast: bool = True
 ) -> Iterator[contextlib.AbstractContextManager]:
+    """`autocast=False`: without that part."""
     if meta.get("inference"):
         yield torch.inference_mode()
-    autocast = meta.get("autocast")
-    for kind, facts in autocast.items() if isinstance(autocast, dict) else ():
-        facts = facts if isinstance(facts, dict) else {"enabled": bool(facts), "dtype": facts}
-        if facts.get("enabled", True):
-            target = "cpu" if kind == "cpu" else device.type
-            yield torch.autocast(target, dtype=_get_dtype(facts.get("dtype")), cache_enabled=False)
+    for kind, dtype in get_autocast(meta).items() if autocast else ():
+        target = "cpu" if kind == "cpu" else device.type
+        yield torch.autocast(target, dtype=dtype, cache_enabled=False)
     if "deterministic" in meta:
         noted = meta["deterministic"]
         noted = noted if isinstance(noted, dict) else {"enabled": noted}
         yield _deterministic(bool(noted.get("enabled")), bool(noted.get("warn_only")))
     if isinstance(meta.get("random"), dict):
         yield _random_state(meta["random"], device, applied)
+
+
+def get_autocast(meta: dict[str, Any]) -> dict[str, torch.dtype | None]:
+    """{type of device: dtype} of every autocast that was on."""
+    found: dict[str, torch.dtype | None] = {}
+    noted = meta.get("autocast")
+    for kind, facts in noted.items() if isinstance(noted, dict) else ():
+        facts = facts if isinstance(facts, dict) else {"enabled": bool(facts), "dtype": facts}
+        if facts.get("enabled", True):
+            found[kind] = _get_dtype(facts.get("dtype"))
+    return found
+
+
+def find_device_autocast(meta: dict[str, Any]) -> torch.dtype | None:
+    """The dtype of the autocast of the device that the call was captured on; None: there was none."""
+    return next((dtype for kind, dtype in get_autocast(meta).items() if kind != "cpu"), None)
 
 
 def _get_dtype(text: Any) -> torch.dtype | None:

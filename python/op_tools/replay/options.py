@@ -48,7 +48,12 @@ def make_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("path", nargs="?", metavar="PATH", help="capture folder, container (.dpack), one case, or a log (.dlog)")
     add("--dir", metavar="PATH", dest="directory", help="the same as PATH")
-    add("--device", action="append", metavar="DEVICE", help="cuda (default), cpu, cuda:1 ...; several: side by side")
+    add(
+        "--device",
+        action="append",
+        metavar="DEVICE",
+        help="cuda (default), cpu, cuda:1 ..., or stored: judge what was captured; several: side by side",
+    )
     add(
         "--library",
         action="append",
@@ -59,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--against",
         action="append",
         metavar="WHAT",
-        help="what results are compared with: fp64 (default: the CPU in float64), cpu (in the dtypes of the capture), "
+        help="what results are shown beside: fp64 (default: the CPU in float64), cpu (in the dtypes of the capture), "
         "stored (what was captured), or a device; may be repeated",
     )
     add("--run-times", "--run_times", type=_number(1), default=100, metavar="N", help="timed runs (default 100)")

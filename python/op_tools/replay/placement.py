@@ -2,28 +2,23 @@
 
 Tensors keep dtype, shape, strides, offset, conjugate and negative bits, and what they share: memory is copied storage
 by storage, and tensors that overlap in the capture overlap again. Tensors that were on the CPU beside a device's stay
-there. `wide` turns floating point into float64 and complex numbers into complex128, in the same geometry; `shake` then
-moves every such number by at most one unit roundoff of its own dtype, at random.
+there. A `request` of the judge (ditorch/judge.py) makes the arguments of one of its further runs: each tensor in
+float64 or a few roundings away, on its own.
 
-`make` gives the arguments of one run; no run sees what another one wrote. Depends on torch alone; runs with
+`make` gives the arguments of one run; no run sees what another one wrote. Depends on torch and ditorch.judge; runs with
 torch-function modes off, so that a tool that is on does not see it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from ditorch.judge import Request
 
 from ..containers import map_container, traverse_container
 from ..reader.tagged import Described
-
-WIDE = {
-    **dict.fromkeys((torch.float16, torch.bfloat16, torch.float32, torch.float64), torch.float64),
-    **dict.fromkeys((getattr(torch, name) for name in dir(torch) if name.startswith("float8_")), torch.float64),
-    **dict.fromkeys((torch.complex32, torch.complex64, torch.complex128), torch.complex128),
-}
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", torch.Tensor))
 
@@ -52,26 +47,21 @@ class _Group:
 
     storage: torch.UntypedStorage
     device: torch.device
-    dtypes: set[torch.dtype] = field(default_factory=set)
     extent: int = 0
     """Bytes that the tensors reach."""
     pristine: torch.Tensor | None = None
 
     def add(self, tensor: torch.Tensor) -> None:
-        self.dtypes.add(tensor.dtype)
         if tensor.numel():
             last = tensor.storage_offset() + sum(
                 (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
             )
             self.extent = max(self.extent, (last + 1) * tensor.dtype.itemsize)
 
-    def load(self, wide: bool) -> None:
-        """Bring the bytes to the device; in float64 when all tensors have the same dtype and it has a wide form."""
+    def load(self) -> None:
+        """Bring the bytes to the device."""
         source = torch.empty(0, dtype=torch.uint8)
         source.set_(self.storage, 0, (self.extent,), (1,))
-        dtype = next(iter(self.dtypes)) if len(self.dtypes) == 1 else None
-        if wide and dtype in WIDE and self.extent % dtype.itemsize == 0:
-            source = source.view(dtype).to(WIDE[dtype])
         moved = source.to(self.device)
         self.pristine = moved.clone() if moved is source else moved
 
@@ -124,7 +114,9 @@ class Placement:
     """The arguments of one call, for one device.
 
     `homes`: where the tensors were, in the order of `Placed.tensors` (texts such as "cpu" and "cuda:0"); without it, or
-    when no tensor was on a device, all go to `device`."""
+    when no tensor was on a device, all go to `device`. `request`: of the judge; `exact` then means an operator that
+    computes nothing (judge.keeps_dtypes), and `writes` one that writes to its arguments: those that share memory keep
+    sharing it, as they are."""
 
     def __init__(
         self,
@@ -132,40 +124,48 @@ class Placement:
         kwargs: dict,
         device: Any,
         *,
-        wide: bool = False,
-        shake: int | None = None,
+        request: Request | None = None,
+        exact: bool = False,
+        writes: bool = False,
         homes: list[str] | None = None,
     ) -> None:
         self.device = torch.device(device)
-        self.wide, self.shake = wide, shake
+        self._request, self._exact = request, exact
         self._arguments = (tuple(args), dict(kwargs))
         self._groups: list[_Group] = []
         self._recipes: dict[int, _Recipe] = {}
         self._special: dict[int, torch.Tensor] = {}
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            self._plan(homes)
+            self._plan(homes, writes)
 
     # ---- planning
 
-    def _plan(self, homes: list[str] | None) -> None:
+    def _plan(self, homes: list[str] | None, writes: bool) -> None:
         self._check()
-        tensors = [value for value in traverse_container(self._arguments) if isinstance(value, torch.Tensor)]
+        tensors = self._list_tensors()
+        if self._request is not None:
+            double = any(tensor.dtype in (torch.float64, torch.complex128) for tensor in tensors)
+            self._arguments = self._request.change_arguments(*self._arguments, double=double, exact=self._exact)
+        moves = self._request is not None and self._request.kind not in ("native", "other")
+        moves = moves and not (writes and _overlap(tensors))
         on_cpu = _stays(homes, tensors)
         by_storage: dict[int, int] = {}
-        for tensor in tensors:
+        for place, tensor in enumerate(tensors):
             if id(tensor) in self._recipes or id(tensor) in self._special:
                 continue
             device = torch.device("cpu") if id(tensor) in on_cpu else self.device
-            if is_plain(tensor):
-                self._recipes[id(tensor)] = self._describe(tensor, by_storage, device)
+            if not is_plain(tensor):
+                self._special[id(tensor)] = self._move_special(tensor, device, place if moves else -1)
+            elif moves:
+                self._recipes[id(tensor)] = self._describe_moved(tensor, device, place)
             else:
-                self._special[id(tensor)] = self._move_special(tensor, device)
+                self._recipes[id(tensor)] = self._describe(tensor, by_storage, device)
         for group in self._groups:
-            group.load(self.wide)
-        if self.wide:
-            self._widen()
-        if self.shake is not None:
-            self._shake_all()
+            if group.pristine is None:
+                group.load()
+
+    def _list_tensors(self) -> list[torch.Tensor]:
+        return [value for value in traverse_container(self._arguments) if isinstance(value, torch.Tensor)]
 
     def _check(self) -> None:
         found = _find_described(self._arguments)
@@ -197,42 +197,32 @@ class Placement:
             isinstance(tensor, torch.nn.Parameter),
         )
 
-    def _move_special(self, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    def _describe_moved(self, tensor: torch.Tensor, device: torch.device, place: int) -> _Recipe:
+        """In memory of its own, as the judge wants it."""
+        moved = self._request.move(tensor, place, exact=self._exact).to(device)
+        own = moved.clone() if moved.untyped_storage()._cdata == tensor.untyped_storage()._cdata else moved
+        own = own.resolve_conj().resolve_neg()
+        numbers = own.untyped_storage().nbytes() // own.element_size()
+        self._groups.append(_Group(own.untyped_storage(), device, pristine=own.as_strided((numbers,), (1,), 0)))
+        return _Recipe(
+            len(self._groups) - 1,
+            own.dtype,
+            own.storage_offset(),
+            tuple(own.shape),
+            own.stride(),
+            False,
+            False,
+            tensor.requires_grad,
+            isinstance(tensor, torch.nn.Parameter),
+        )
+
+    def _move_special(self, tensor: torch.Tensor, device: torch.device, place: int) -> torch.Tensor:
         if tensor.device.type == "meta":
             return tensor
         moved = tensor.detach()
-        if self.wide and moved.dtype in WIDE and not moved.is_quantized:
-            moved = moved.to(WIDE[moved.dtype])
+        if place >= 0 and not moved.is_quantized:
+            moved = self._request.move(moved, place, exact=self._exact)
         return moved.to(device)
-
-    def _widen(self) -> None:
-        """Recipes in the dtype of their copy; tensors of several dtypes over one storage each get their own."""
-        for key, recipe in self._recipes.items():
-            group = self._groups[recipe.group]
-            if group.pristine.dtype != torch.uint8:
-                recipe.dtype = group.pristine.dtype
-            elif recipe.dtype in WIDE and WIDE[recipe.dtype] != recipe.dtype:
-                view = _Recipe(**{**vars(recipe), "conj": False, "neg": False}).make(group.pristine)
-                alone = _Group(torch.UntypedStorage(0), group.device, {recipe.dtype})
-                alone.pristine = view.to(WIDE[recipe.dtype]).contiguous()
-                self._recipes[key] = _Recipe(
-                    **{
-                        **vars(recipe),
-                        "group": len(self._groups),
-                        "dtype": alone.pristine.dtype,
-                        "offset": 0,
-                        "stride": alone.pristine.stride(),
-                    }
-                )
-                self._groups.append(alone)
-
-    def _shake_all(self) -> None:
-        generator = torch.Generator().manual_seed(self.shake)
-        for group in self._groups:
-            size = min((torch.finfo(dtype).eps / 2 for dtype in group.dtypes if dtype in WIDE), default=0.0)
-            if group.pristine.dtype in (torch.float64, torch.complex128) and size:
-                noise = torch.rand(group.pristine.shape, generator=generator, dtype=torch.float64) * 2 - 1
-                group.pristine.mul_(1 + size * noise.to(group.pristine.device))
 
     # ---- one run
 
@@ -252,8 +242,7 @@ class Placement:
                 memory = [group.pristine.clone() if fresh else group.pristine for group in self._groups]
             made: dict[int, tuple[torch.Tensor, torch.Tensor | None]] = {}
             args, kwargs = map_container(self._arguments, lambda value: self._make_one(value, memory, grad, made))
-        tensors = [value for value in traverse_container(self._arguments) if isinstance(value, torch.Tensor)]
-        pairs = [made[id(tensor)] for tensor in tensors]
+        pairs = [made[id(tensor)] for tensor in self._list_tensors()]
         return Placed(args, kwargs, [pair[0] for pair in pairs], [pair[1] for pair in pairs], memory)
 
     def differs(self, placed: Placed) -> bool:
@@ -269,8 +258,6 @@ class Placement:
             return made[id(value)][0]
         if isinstance(value, torch.device):
             return value if value.type in ("cpu", "meta") else self.device
-        if isinstance(value, torch.dtype) and self.wide:
-            return WIDE.get(value, value)
         if isinstance(value, torch.Generator):
             return self._make_generator(value)
         if isinstance(value, str) and _names_device(value):
@@ -307,6 +294,12 @@ class Placement:
         except RuntimeError:  # the state of another kind of device
             generator.manual_seed(source.initial_seed())
         return generator
+
+
+def _overlap(tensors: list[torch.Tensor]) -> bool:
+    """Do two different tensors lie in one storage?"""
+    plain = {id(tensor): tensor for tensor in tensors if is_plain(tensor)}
+    return len({tensor.untyped_storage()._cdata for tensor in plain.values()}) < len(plain)
 
 
 def _stays(homes: list[str] | None, tensors: list[torch.Tensor]) -> set[int]:

@@ -47,9 +47,10 @@ def get_status(result: dict[str, Any]) -> str:
 
 
 def get_worst(result: dict[str, Any]) -> dict[str, Any] | None:
-    """The verdict that decides: the first wrong one, else the first."""
+    """The verdict that decides: the first wrong one, else the first with something to say, else the first."""
     verdicts = result.get("accuracy") or []
-    return next((verdict for verdict in verdicts if verdict["verdict"] == "wrong"), verdicts[0] if verdicts else None)
+    noted = [verdict for verdict in verdicts if verdict["verdict"] == "pass" and verdict.get("reason")]
+    return next((verdict for verdict in verdicts if verdict["verdict"] == "wrong"), next(iter(noted + verdicts), None))
 
 
 def _error(result: dict[str, Any]) -> str:
@@ -147,13 +148,15 @@ def _is_fine(entry: dict[str, Any]) -> bool:
 
 
 def tell_findings(entries: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """A line for everything that is wrong or could not be run."""
+    """A line for everything that is wrong or could not be run, and for references that are wrong themselves."""
     for entry in entries:
         for device, result in entry["results"].items():
             status = get_status(result)
-            if status not in ("wrong", "error"):
+            if status == "pass" and (get_worst(result) or {}).get("reason"):
+                status = "note"
+            if status not in ("wrong", "error", "note"):
                 continue
-            mark = " (allowed)" if entry.get("allowed") else ""
+            mark = " (allowed)" if entry.get("allowed") and status != "note" else ""
             name = entry["name"] or entry["ref"]["operator"] or "?"
             yield f"{status}{mark}: {name} on {device}: {_tell(result)}; case {entry['ref']['path']}"
 
@@ -164,8 +167,8 @@ def _tell(result: dict[str, Any]) -> str:
         return f"{error['type']}: {error['text']}" if error["stage"] == "run" else error["text"]
     verdict = get_worst(result)
     worst = (verdict.get("worst") or {}).get("what", "")
-    prefix = "" if verdict.get("finding") else f"{worst}: " if worst else ""
-    return f"against {verdict['against']}: {prefix}{verdict['reason']}"
+    joint = " " if verdict["reason"].startswith("at [") else ": "
+    return f"against {verdict['against']}: {worst + joint if worst else ''}{verdict['reason']}"
 
 
 def tell_summary(summary: dict[str, Any], devices: dict[str, str]) -> str:

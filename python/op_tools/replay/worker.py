@@ -18,6 +18,8 @@ from typing import Any
 from .report import clean
 
 PARTS = ("accuracy", "speed", "memory")
+STORED = "stored"
+"""In the place of a device: what was captured is judged, and nothing is run there."""
 
 
 def choose_device(name: str) -> str:
@@ -43,7 +45,7 @@ def run_task(task: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
         stage = "run"
         device = choose_device(task["device"])
         for part in PARTS:
-            if part in task["parts"]:
+            if part in task["parts"] and (part == "accuracy" or device != STORED):
                 answer[part] = _DO[part](case, device, options)
     except Exception as error:
         if stage == "run" and case.meta.get("error"):
@@ -82,6 +84,8 @@ def _do_accuracy(case: Any, device: str, options: dict[str, Any]) -> list[dict[s
     from . import accuracy
 
     references = accuracy.References(case, options["forward_only"], tuple(options["modules"]))
+    if device == STORED:
+        return [accuracy.judge_captured(case, references)]
     return accuracy.check(_make_runner(case, device, options), options["against"], references)
 
 
@@ -122,6 +126,9 @@ def prepare(options: dict[str, Any]) -> dict[str, Any]:
         torch.set_num_threads(options["threads"])
     facts = {"torch": torch.__version__, "devices": {}}
     for name in options["devices"]:
+        if name == STORED:
+            facts["devices"][name] = "what was captured"
+            continue
         try:
             device = torch.device(choose_device(name))
             torch.empty(1, device=device)

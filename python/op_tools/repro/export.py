@@ -88,7 +88,7 @@ def _find_row(name: str) -> dict[str, Any]:
     if row is None:
         return {}
     traits = sorted(row["traits"] & _TRAITS)
-    return {"traits": traits, **{key: row[key] for key in ("name", "dim", "index", "loose", "reason")}}
+    return {"traits": traits, **{key: row[key] for key in ("name", "dim", "index", "loose", "private", "reason")}}
 
 
 def _check_operator(case: Case, modules: Sequence[str]) -> bool:

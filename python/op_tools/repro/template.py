@@ -19,7 +19,7 @@ import types
 import torch
 from ditorch.device_autocast import run_under_autocast
 
-from .moves import Run
+from .moves import Run, get_roundoff
 from .rule import get_same, judge
 
 
@@ -346,6 +346,7 @@ def judge_value(references, name, got, seed=0, careful=False):
         rule=call.rule, row=call.row, what=what, index=number if what == "output" else call.order.index(number),
         careful=careful, seed=seed, inputs=references.inputs, dim=references.dim, place=references.place,
         input_roundoff=get_input_roundoff(call.row),
+        between=max((get_roundoff(dtype) for dtype in call.state.get("autocast", ())), default=0.0),
     )  # fmt: skip
     found = judge(case, got, native, lambda further: references.get(further, name))
     return found.verdict, describe(found, got)

@@ -150,6 +150,10 @@ diopiError_t diopiLinspace(diopiContextHandle_t ctx, diopiTensorHandle_t out, co
   task.steps = steps;
   task.start = frame_scalar_to_double(first);
   task.end = frame_scalar_to_double(last);
+  if (task.is_integer) {  // PyTorch's ends have the dtype of the result
+    task.start = trunc(task.start);
+    task.end = trunc(task.end);
+  }
   task.step = steps > 1 ? (task.end - task.start) / (double)(steps - 1) : 0;
   if (steps == 1) {
     task.end = task.start;

@@ -114,6 +114,9 @@ static diopiError_t run_norm(struct frame *frame, const struct dit_tensor_view *
   FRAME_TRY(frame_check_output(frame, "out", out, &in, 1, false));
   FRAME_CHECK(frame, !(in->numel == 0 && out->numel > 0 && (isinf(p) || p < 0)),
               "'input' has no elements; the norm of order %g needs at least one", p);
+  if (in->numel == kept.view.numel && p != 0) {
+    p = INFINITY;  // the norm of one number is its magnitude: nothing is rounded
+  }
   if (frame_has_dtype(DTYPES_COMPLEX, in->dtype)) {
     struct complex_task task = {frame, &kept.view, in, p, mask};
     return frame_run(frame, run_complex, &task);

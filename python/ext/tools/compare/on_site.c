@@ -42,14 +42,16 @@ static bool call_has_overlaps(const struct engine_call *call) {
 // By its name, its keywords, or without saying so.
 static bool call_may_write(const struct engine_call *call) {
   return (call->op->flags & ENGINE_OP_INPLACE) || (call->flags & ENGINE_CALL_ATEN) ||
-         dit_operator_has(call->op->name, DIT_OPERATOR_RUNNING | DIT_OPERATOR_OPTIMIZER) ||
+         dit_operator_has(call->op->name, DIT_OPERATOR_OPTIMIZER) ||
          (call->kwargs && (PyDict_GetItemString(call->kwargs, "out") || PyDict_GetItemString(call->kwargs, "inplace")));
 }
 
 bool compare_site_takes(const struct compare_state *state, const struct compare_op *info,
                         const struct engine_call *call) {
   int away = 0, floating = 0;
-  if (!state->on_site || info->moves || (call->op->flags & (ENGINE_OP_RANDOM | ENGINE_OP_COLLECTIVE))) {
+  uint64_t strange = DIT_OPERATOR_RUNNING | DIT_OPERATOR_SCRATCH;  // write what nobody declares
+  if (!state->on_site || info->moves || (call->op->flags & (ENGINE_OP_RANDOM | ENGINE_OP_COLLECTIVE)) ||
+      dit_operator_has(call->op->name, strange)) {
     return false;
   }
   for (int i = 0; i < call->in.tensor_count; i++) {
