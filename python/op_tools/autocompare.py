@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from ditorch.device_autocast import run_under_autocast
 from ditorch.judge import shake_in_place
+from ditorch.other_ways import run_other_way
 from ditorch.table import Table
 
 from . import console, results
@@ -55,6 +56,7 @@ class OpAutoCompare(Tool):
             "tolerances": list(read_tolerances(options)),
             "under_autocast": run_under_autocast,
             "shake": shake_in_place,
+            "other_way": run_other_way,
         }
 
     def check(self, options: Any) -> None:

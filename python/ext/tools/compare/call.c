@@ -189,7 +189,7 @@ static int inputs_judge(struct work *work) {
   if (status < 0) {
     (void)PyErr_NoMemory();
   } else {
-    compare_guard_end(c, work->call, untouched);
+    (void)compare_guard_end(c, work->call, untouched);
   }
   for (int i = 0; i < c->twin_count && status == 0; i++) {
     int output;

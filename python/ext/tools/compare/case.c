@@ -77,6 +77,7 @@ static int case_allocate(struct compare_case *c, const struct engine_call *call)
     c->dtypes[i] = tensor->dtype;
     c->spans[i] = engine_tensor_get_span(tensor);
     c->on_device[i] = (tensor->flags & ENGINE_TENSOR_DEVICE) != 0;
+    c->is_embedded |= tensor->place == ENGINE_PLACE_HOST;
     if (c->on_device[i] && !c->device) {
       c->device = pickle_device_text(tensor);
     }

@@ -49,6 +49,7 @@ struct compare_case {
   bool *changed;              ///< the call wrote to it (by the version counter; aten: by the schema); same order
   uint64_t signature;         ///< of the arguments: dtypes and shapes
   bool has_autocast;
+  bool is_embedded;       ///< the call was on the embedded device
   int16_t autocast;       ///< then: its dtype (enum dit_dtype)
   PyObject *py_random;    ///< owned: generator states before the call, for random operators; NULL otherwise
   PyObject *py_run;       ///< owned: result of the legacy run whose graph the backward uses; NULL when not kept

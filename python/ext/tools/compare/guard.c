@@ -119,18 +119,18 @@ void compare_guard_begin(struct compare_case *c, const struct engine_call *call)
   c->guard = inputs_hash(ring, &site, &call->in, NULL, first) ? first : 0;
 }
 
-void compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched) {
+bool compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched) {
   struct tools_site site;
   struct ring *ring = c->guard ? site_find(call, &site) : NULL;
   if (!ring) {
-    return;
+    return false;
   }
   struct dit_hash hashes[2 * MOST];
   int count = call->in.tensor_count;
   uint64_t first = ring_take(ring, count);
   if (!inputs_hash(ring, &site, &call->in, c->changed, first) || ring->at - c->guard > RING ||
       !hashes_read(ring, c->guard, first, count, site.stream, hashes)) {
-    return;  // refused, or its slots were used again
+    return false;  // refused, or its slots were used again
   }
   struct dit_tensor_view view;
   for (int i = 0; i < count; i++) {
@@ -138,4 +138,5 @@ void compare_guard_end(struct compare_case *c, const struct engine_call *call, b
       untouched[i] = memcmp(&hashes[i], &hashes[count + i], sizeof *hashes) == 0;
     }
   }
+  return true;
 }

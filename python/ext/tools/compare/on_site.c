@@ -477,11 +477,14 @@ static int outputs_look(struct compare_case *c, const struct compare_op *info, c
 static int spoiled_find(struct compare_case *c, const struct engine_call *call) {
   bool *untouched = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *untouched);
   int found = -1;
-  if (untouched && c->guard) {
-    compare_guard_end(c, call, untouched);
-  }
+  bool known = untouched && c->guard && compare_guard_end(c, call, untouched);
+  struct tools_site site;
+  struct dit_tensor_view view;
+  tools_site_find(&call->in, &site);
   for (int i = 0; untouched && i < c->twin_count && found < 0; i++) {
-    bool hashed = c->guard && call->in.tensor[i].place != ENGINE_PLACE_CPU;
+    const struct engine_tensor *tensor = &call->in.tensor[i];
+    bool hashed = known && tensor->place == site.place && tensor->device_index == site.device &&
+                  engine_tensor_get_view(tensor, &view);
     bool spoiled = c->hashes[i] ? hash_make(call->in.tensor[i].py_tensor) != c->hashes[i] : hashed && !untouched[i];
     found = !c->changed[i] && spoiled ? i : -1;
   }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dit/operator.h"
 #include "dit/verdict.h"
 #include "py_call.h"
 #include "tools/compare/state.h"
@@ -77,8 +78,15 @@ static bool case_takes_guests(const struct compare_case *c) {
   return state->py_under_autocast && c->device && !c->refuses_guests && !case_writes(c) && dispatch_count() == 0;
 }
 
+// The embedded device adds up as the CPU does.
+static bool case_has_other_way(const struct compare_case *c) {
+  const struct compare_state *state = c->tool->state;
+  return state->py_other_way && !c->is_embedded && !c->has_autocast &&
+         dit_operator_has(c->op->name, DIT_OPERATOR_SCAN) && !case_writes(c);
+}
+
 bool compare_run_has_other(const struct compare_case *c) {
-  return c->has_autocast && case_takes_guests(c);
+  return (c->has_autocast && case_takes_guests(c)) || case_has_other_way(c);
 }
 
 // In the dtypes of the program.
@@ -575,6 +583,20 @@ static PyObject *operator_call_guests(const struct compare_case *c, const struct
   return py_result;
 }
 
+static PyObject *operator_call_otherwise(const struct compare_case *c, const struct compare_run *run) {
+  const struct compare_state *state = c->tool->state;
+  const struct dit_operator *op = dit_operator_find(c->op->name);
+  PyObject *py_args, *py_kwargs;
+  if (!op || compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0) {
+    return NULL;
+  }
+  PyObject *py_result =
+      PyObject_CallFunction(state->py_other_way, "sOO", op->name, py_args, py_kwargs ? py_kwargs : Py_None);
+  Py_DECREF(py_args);
+  Py_XDECREF(py_kwargs);
+  return py_result;
+}
+
 static PyObject *operator_call(const struct compare_case *c, const struct compare_run *run, bool widen, bool shaken) {
   PyObject *py_args, *py_kwargs;
   bool failed = compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0;
@@ -619,7 +641,9 @@ static int run_fill(const struct compare_case *c, const struct compare_op *info,
               (!info->is_exact || c->is_on_site);
   run->py_result = info->moves      ? operator_stand_in(run)
                    : around->guests ? operator_call_guests(c, run)
-                                    : operator_call(c, run, wide, precision == COMPARE_SHAKEN);
+                   : precision == COMPARE_OTHER && case_has_other_way(c)
+                       ? operator_call_otherwise(c, run)
+                       : operator_call(c, run, wide, precision == COMPARE_SHAKEN);
   if (!run->py_result) {
     return -1;
   }

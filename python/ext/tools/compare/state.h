@@ -99,6 +99,7 @@ struct compare_state {
   PyObject *py_unable;  ///< called once per operator that cannot be compared: (name, reason), or NULL
   PyObject
       *py_under_autocast;  ///< (func, args, kwargs, device, dtype): on the CPU under the device's autocast, or NULL
+  PyObject *py_other_way;  ///< (word, args, kwargs): an operator as a device may compute it, or NULL
   PyObject *py_shake;      ///< (tensor, size, seed): moves a float64 tensor of the device in place, or NULL
   PyObject *py_rows;       ///< called with the rows when they are written (full console): (list, path), or NULL
 
@@ -180,14 +181,16 @@ DIT_NODISCARD int compare_site_backward(struct engine_tool *tool, struct compare
 
 /// Before the call: have the device hash the tensors of the arguments that only it can read. Nothing elsewhere.
 void compare_guard_begin(struct compare_case *c, const struct engine_call *call);
-/// After it: untouched[i] becomes true where the hash says that tensor i is as it was; the others stay.
-void compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched);
+/// After it: untouched[i] becomes true where the hash says that tensor i is as it was; the others stay. False: nothing
+/// is known, or only about tensors that can be hashed.
+bool compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched);
 
 // ---- compare/run.c
 
 /// Move a float64 tensor of the device, whose memory is not read here. Never leaves an exception.
 void compare_site_shake(const struct compare_case *c, PyObject *tensor, double size, int place);
-/// Under autocast the CPU has a second way, its own lists (COMPARE_OTHER).
+/// Has the CPU a second way (COMPARE_OTHER)? Under autocast its own lists; running sums kept in the dtype of the
+/// result.
 bool compare_run_has_other(const struct compare_case *c);
 /// The pending exception as text, cleared: "TypeError: ...", its first line.
 void compare_error_take(char *text, size_t size);
