@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from ditorch.device_autocast import run_under_autocast
 from ditorch.judge import shake_in_place
-from ditorch.other_ways import run_other_way
+from ditorch.other_ways import run_instead, run_other_way
 from ditorch.table import Table
 
 from . import console, results
@@ -57,6 +57,7 @@ class OpAutoCompare(Tool):
             "under_autocast": run_under_autocast,
             "shake": shake_in_place,
             "other_way": run_other_way,
+            "instead": run_instead,
         }
 
     def check(self, options: Any) -> None:

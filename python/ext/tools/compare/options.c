@@ -146,6 +146,7 @@ int compare_options_read(struct compare_state *state, PyObject *options) {
   state->py_unable = Py_XNewRef(option_get(options, "unable"));
   state->py_rows = Py_XNewRef(option_get(options, "written"));
   state->py_other_way = Py_XNewRef(option_get(options, "other_way"));
+  state->py_instead = Py_XNewRef(option_get(options, "instead"));
   state->py_shake = Py_XNewRef(option_get(options, "shake"));
   state->py_under_autocast = Py_XNewRef(option_get(options, "under_autocast"));
   return 0;
@@ -166,6 +167,7 @@ void compare_options_reset(struct compare_state *state) {
   Py_CLEAR(state->py_rows);
   Py_CLEAR(state->py_under_autocast);
   Py_CLEAR(state->py_shake);
+  Py_CLEAR(state->py_instead);
   Py_CLEAR(state->py_other_way);
 }
 

@@ -597,6 +597,29 @@ static PyObject *operator_call_otherwise(const struct compare_case *c, const str
   return py_result;
 }
 
+// The CPU refused (the exception is pending): composed of other operators where that is known. New reference, or NULL
+// with the exception as it was.
+static PyObject *operator_call_instead(const struct compare_case *c, PyObject *args, PyObject *kwargs) {
+  const struct compare_state *state = c->tool->state;
+  const struct dit_operator *op = dit_operator_find(c->op->name);
+  if (!op || !state->py_instead || c->is_on_site || compare_error_is_foreign()) {
+    return NULL;
+  }
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  PyObject *py_result = PyObject_CallFunction(state->py_instead, "sOO", op->name, args, kwargs ? kwargs : Py_None);
+  if (py_result && py_result != Py_NotImplemented) {
+    Py_XDECREF(kind);
+    Py_XDECREF(value);
+    Py_XDECREF(traceback);
+    return py_result;
+  }
+  Py_XDECREF(py_result);
+  py_error_drop();
+  PyErr_Restore(kind, value, traceback);
+  return NULL;
+}
+
 static PyObject *operator_call(const struct compare_case *c, const struct compare_run *run, bool widen, bool shaken) {
   PyObject *py_args, *py_kwargs;
   bool failed = compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0;
@@ -604,6 +627,9 @@ static PyObject *operator_call(const struct compare_case *c, const struct compar
   bool narrow = c->narrow && !widen;
   failed = failed || ((widen || narrow) && kwargs_widen(&py_kwargs, narrow) < 0);
   PyObject *py_result = failed ? NULL : PyObject_Call(c->py_func, py_args, py_kwargs);
+  if (!failed && !py_result) {
+    py_result = operator_call_instead(c, py_args, py_kwargs);
+  }
   Py_XDECREF(py_args);
   Py_XDECREF(py_kwargs);
   return py_result;

@@ -100,6 +100,7 @@ struct compare_state {
   PyObject
       *py_under_autocast;  ///< (func, args, kwargs, device, dtype): on the CPU under the device's autocast, or NULL
   PyObject *py_other_way;  ///< (word, args, kwargs): an operator as a device may compute it, or NULL
+  PyObject *py_instead;    ///< (word, args, kwargs): an operator that the CPU refuses, composed of others, or NULL
   PyObject *py_shake;      ///< (tensor, size, seed): moves a float64 tensor of the device in place, or NULL
   PyObject *py_rows;       ///< called with the rows when they are written (full console): (list, path), or NULL
 
