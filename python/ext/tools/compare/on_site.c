@@ -222,7 +222,7 @@ int compare_site_leave(struct compare_case *c) {
 
 // ---- comparing where the tensors are
 
-// One slot per device, kept for the life of the process.
+// One slot per device, kept for the life of the process and guarded by the GIL, which is kept while it is in use.
 static void *slot_get(const struct dit_helper_vtable *helper, int device) {
   static void *slots[64];
   if (device < 0 || device >= 64) {
@@ -239,7 +239,11 @@ static bool views_compare(const struct tools_site *site, const struct dit_tensor
                           const struct dit_tensor_view *b, const struct dit_compare_options *options,
                           struct dit_compare_result *result) {
   if (site->place == ENGINE_PLACE_HOST || site->place == ENGINE_PLACE_CPU) {
-    return dit_tensor_compare(a, b, options, result, NULL) == DIT_OK;
+    enum dit_status status;
+    Py_BEGIN_ALLOW_THREADS;
+    status = dit_tensor_compare(a, b, options, result, NULL);
+    Py_END_ALLOW_THREADS;
+    return status == DIT_OK;
   }
   const struct dit_helper_vtable *helper = tools_site_get_helper(site);
   void *slots = helper && helper->compare ? slot_get(helper, site->device) : NULL;
@@ -296,11 +300,7 @@ static bool pair_open(struct pair *pair, PyObject *a, PyObject *b) {
 
 static bool pair_compare(const struct pair *pair, double rtol, double atol, struct dit_compare_result *result) {
   const struct dit_compare_options options = {.rtol = rtol, .atol = atol, .equal_nan = true};
-  bool done;
-  Py_BEGIN_ALLOW_THREADS;
-  done = views_compare(&pair->site, &pair->first, &pair->second, &options, result);
-  Py_END_ALLOW_THREADS;
-  return done;
+  return views_compare(&pair->site, &pair->first, &pair->second, &options, result);
 }
 
 static bool pair_is_near(struct compare_case *c, enum compare_what what, int index, const struct pair *pair) {
