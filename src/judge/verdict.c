@@ -93,9 +93,14 @@ static enum dit_status evidence_collect(struct evidence *e) {
   return is_suspicious(e) ? evidence_shake(e) : DIT_OK;
 }
 
+// Chooses among the values of its first argument, along a dimension that is known.
+static bool picks_places(const struct dit_verdict_case *c) {
+  return (c->traits & DIT_OPERATOR_TIES) && c->op && c->op->dim != -1;
+}
+
 // The gradient of a sort or a maximum goes to one of several equal values: which one is not said.
 static enum dit_status ties_excuse(struct evidence *e, struct dit_verdict_result *out) {
-  bool picks = (e->c->traits & DIT_OPERATOR_TIES) && e->c->what == DIT_VERDICT_GRAD;
+  bool picks = picks_places(e->c) && e->c->what == DIT_VERDICT_GRAD;
   if (!picks || out->verdict != DIT_VERDICT_WRONG || e->result.nonfinite > 0) {
     return DIT_OK;
   }
@@ -159,7 +164,7 @@ static enum dit_status integer_judge(struct evidence *e, const struct dit_tensor
   if (!right) {
     DIT_RETURN_IF_NOT_OK(is_equal_in(e, DIT_RUN_WIDE, &right));
   }
-  if (!right && (e->c->traits & DIT_OPERATOR_TIES)) {
+  if (!right && picks_places(e->c)) {
     DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
     DIT_RETURN_IF_NOT_OK(places_compare(e->c, &e->arguments, e->device, first, &right, e->err));
   }
@@ -195,10 +200,6 @@ static enum dit_status different_judge(struct evidence *e, const struct dit_tens
                                        const struct dit_judge_result *compared, struct dit_verdict_result *out) {
   bool loose, alike;
   DIT_RETURN_IF_NOT_OK(is_loose(e, &loose));
-  if (is_private(e->c)) {
-    result_set(out, DIT_VERDICT_UNKNOWN, e->c->op->reason ? e->c->op->reason : "it is no result");
-    return DIT_OK;
-  }
   if (e->c->what == DIT_VERDICT_OUTPUT && e->c->op && strcmp(e->c->op->name, "mode") == 0) {
     DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
     DIT_RETURN_IF_NOT_OK(places_are_as_frequent(e->c, &e->arguments, e->device, first, &alike, e->err));
@@ -243,6 +244,9 @@ enum dit_status dit_verdict_judge(const struct dit_verdict_case *c, const struct
     return DIT_OK;
   }
   enum dit_status status = different_judge(&e, first, &compared, result);
+  if (status == DIT_OK && result->verdict == DIT_VERDICT_WRONG && is_private(c)) {
+    result_set(result, DIT_VERDICT_UNKNOWN, c->op->reason ? c->op->reason : "it is no result");
+  }
   evidence_close(&e);
   return status;
 }

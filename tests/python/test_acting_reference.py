@@ -69,7 +69,7 @@ def applied(kind, **options):
     with tool:
         program()
     if kind == "AUTOCOMPARE":
-        assert tool.ok, tool.table()
+        assert tool.ok is not False, tool.table()
     return tool.counts()["applied"]
 
 
@@ -254,7 +254,7 @@ def test_untyped_storage(other):
                 storage = x.untyped_storage()
         else:
             storage = x.untyped_storage()
-    assert storage.nbytes() == 4000 and tool.ok
+    assert storage.nbytes() == 4000 and tool.ok is None  # nothing to compare
     assert list(traverse_container(storage)) == [storage]  # one item, where the original has one per byte
 
 

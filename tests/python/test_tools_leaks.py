@@ -2,7 +2,7 @@
 
 PREFIXES = (
     *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_"),
-    *("compare_", "judge_", "EmptyMode", "Hook", "LogReader", "Tool"),
+    *("compare_", "judge", "EmptyMode", "Hook", "LogReader", "Tool"),
     *("log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair"),
 )
 
@@ -11,6 +11,7 @@ import gc, os, sys, torch, ditorch
 from ditorch import _C
 x = torch.ones(4, 4, device="cuda", requires_grad=True)
 y = torch.ones(4, 4, device="cuda")
+p = torch.rand(4, dtype=torch.float64)
 folder = os.getcwd()
 parts = None
 
@@ -126,6 +127,13 @@ CALLS = {
     "tensor_hash": (500, lambda: _C.tensor_hash(y), [lambda: _C.tensor_hash(3)]),
     "tensor_compare": (500, lambda: _C.tensor_compare(y, y, 1e-5, 1e-8, True),
         [lambda: _C.tensor_compare(y, 3, 0, 0, True)]),
+    "judge": (200, lambda: (_C.judge("add", y, y + 1, lambda *_: "none"), _C.judge("sort", p, p + 1, lambda *_: [p],
+        inputs=(p,), dim=0)), [lambda: _C.judge("add", 1, y, None), lambda: _C.judge("add", y, y + 1, lambda: 0)]),
+    "judge_move": (500, lambda: _C.judge_move(p.clone(), 1e-3, 1, 0), [lambda: _C.judge_move(y, 1e-3, 1, 0)]),
+    "judge_move_numbers": (500, lambda: _C.judge_move_numbers([1.5, 0.3], 1e-3, 1), []),
+    "judge_constants": (500, _C.judge_constants, []),
+    "judge_forget": (500, _C.judge_forget, []),
+    "judge_input_roundoff": (500, lambda: _C.judge_input_roundoff("mm"), [lambda: _C.judge_input_roundoff(1)]),
     "tensor_compare_detail": (500, lambda: _C.tensor_compare_detail(y, y, 1e-5, 1e-8, True), []),
 }
 ELSEWHERE = ELSEWHERE_NAMES
