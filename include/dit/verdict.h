@@ -52,10 +52,11 @@ struct dit_verdict_arguments {
   const struct dit_tensor_view *inputs;  ///< the tensors among the arguments, in order, as before the call
   int input_count;
   bool has_dim;
-  int64_t dim;  ///< the argument `dim`, where it is a number
-  int index;    ///< which of `inputs` is the argument `index` of a scatter; -1: not known
-  double
-      input_roundoff;  ///< to which the device rounds float32 inputs of contractions on purpose (TF32); 0: it does not
+  int64_t dim;       ///< the argument `dim`, where it is a number
+  int index;         ///< which of `inputs` is the argument `index` of a scatter; -1: not known
+  bool is_unsorted;  ///< topk(sorted=False): its values come in any order
+  /// To which the device rounds float32 inputs of contractions on purpose (TF32); 0: it does not.
+  double input_roundoff;
 };
 
 /// What the judge asks the caller for.

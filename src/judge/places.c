@@ -223,3 +223,68 @@ enum dit_status places_are_as_frequent(const struct dit_verdict_case *c, const s
   values_reset(&wanted);
   return status;
 }
+
+// One row of what was chosen, as values in rising order. False: a place that does not exist, or twice the same.
+static bool chosen_read(const struct values *values, const struct rows *rows, int64_t line, const struct values *chosen,
+                        int64_t count, bool is_place, double *out) {
+  const double *row = values->data + line / rows->inner * rows->size * rows->inner + line % rows->inner;
+  const double *picked = chosen->data + line / rows->inner * count * rows->inner + line % rows->inner;
+  if (is_place && row_repeats(picked, count, rows->inner, out)) {
+    return false;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    double one = picked[i * rows->inner];
+    if (is_place && !(one >= 0 && one < (double)rows->size)) {
+      return false;
+    }
+    out[i] = is_place ? row[(int64_t)one * rows->inner] : one;
+  }
+  qsort(out, (size_t)count, sizeof *out, number_compare);
+  return true;
+}
+
+static bool rows_are_permuted(const struct values *values, const struct rows *rows, const struct values *mine,
+                              const struct values *wanted, bool is_place, double *room) {
+  int64_t lines = rows->outer * rows->inner, count = lines > 0 ? mine->count / lines : 0;
+  if (lines * count != mine->count || mine->count != wanted->count || count > rows->size) {
+    return false;
+  }
+  for (int64_t line = 0; line < lines; line++) {
+    if (!chosen_read(values, rows, line, mine, count, is_place, room) ||
+        !chosen_read(values, rows, line, wanted, count, is_place, room + rows->size)) {
+      return false;
+    }
+    for (int64_t i = 0; i < count; i++) {
+      if (!is_equal(room[i], room[rows->size + i])) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+enum dit_status places_are_permuted(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
+                                    const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
+                                    bool *alike, struct dit_error *err) {
+  *alike = false;
+  if (arguments->input_count < 1 || arguments->inputs[0].numel == 0) {
+    return DIT_OK;
+  }
+  struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
+  struct values values = {0}, mine = {0}, wanted = {0};
+  enum dit_status status = values_read(&arguments->inputs[0], &values, err);
+  status = status == DIT_OK ? values_read(device, &mine, err) : status;
+  status = status == DIT_OK ? values_read(cpu, &wanted, err) : status;
+  double *room = status == DIT_OK ? dit_malloc((size_t)(2 * rows.size) * sizeof *room) : NULL;
+  if (status == DIT_OK && !room) {
+    status = dit_error_set(err, DIT_ERR_NOMEM, "no memory for a row of %lld numbers", (long long)rows.size);
+  }
+  if (status == DIT_OK && !values.is_complex) {
+    *alike = rows_are_permuted(&values, &rows, &mine, &wanted, c->index == 1, room);
+  }
+  dit_free(room);
+  values_reset(&values);
+  values_reset(&mine);
+  values_reset(&wanted);
+  return status;
+}

@@ -17,6 +17,12 @@ DIT_NODISCARD enum dit_status places_are_as_frequent(const struct dit_verdict_ca
                                                      const struct dit_tensor_view *device,
                                                      const struct dit_tensor_view *cpu, bool *alike,
                                                      struct dit_error *err);
+/// topk(sorted=False): are the device's values (or the values at its places, index 1) the CPU's in another order?
+DIT_NODISCARD enum dit_status places_are_permuted(const struct dit_verdict_case *c,
+                                                  const struct dit_verdict_arguments *arguments,
+                                                  const struct dit_tensor_view *device,
+                                                  const struct dit_tensor_view *cpu, bool *alike,
+                                                  struct dit_error *err);
 /// Are some values of the first argument equal that the operator chooses among?
 DIT_NODISCARD enum dit_status places_have_ties(const struct dit_verdict_case *c,
                                                const struct dit_verdict_arguments *arguments, bool *ties,

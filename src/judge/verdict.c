@@ -200,6 +200,16 @@ static enum dit_status different_judge(struct evidence *e, const struct dit_tens
                                        const struct dit_judge_result *compared, struct dit_verdict_result *out) {
   bool loose, alike;
   DIT_RETURN_IF_NOT_OK(is_loose(e, &loose));
+  if (e->c->what == DIT_VERDICT_OUTPUT && e->c->op && strcmp(e->c->op->name, "topk") == 0) {
+    DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
+    alike = false;
+    if (e->arguments.is_unsorted) {
+      DIT_RETURN_IF_NOT_OK(places_are_permuted(e->c, &e->arguments, e->device, first, &alike, e->err));
+    }
+    if (alike) {
+      return DIT_OK;
+    }
+  }
   if (e->c->what == DIT_VERDICT_OUTPUT && e->c->op && strcmp(e->c->op->name, "mode") == 0) {
     DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
     DIT_RETURN_IF_NOT_OK(places_are_as_frequent(e->c, &e->arguments, e->device, first, &alike, e->err));

@@ -127,6 +127,13 @@ def test_sort_indices_must_be_distinct():
     assert is_right("max", values[None], 1, torch.tensor([1]), torch.tensor([0]))
 
 
+def test_topk_may_come_in_any_order_when_it_is_told_so():
+    x = make(40, 30).round()
+    for _ in range(3):
+        assert watch(lambda: (x.topk(7, 1, sorted=False), torch.topk(x, 5, dim=0, sorted=False))).ok
+    assert watch(lambda: x.topk(7, 1, sorted=False), "value:topk*,scale=0.5").ok is False
+
+
 def test_results_that_are_not_unique_are_left_undecided():
     x = make(6, 6)
     symmetric = x @ x.t()

@@ -126,6 +126,8 @@ static void arguments_fill(const struct compare_case *c, struct dit_verdict_argu
     arguments->dim = PyLong_AsLongLong(dim);
     arguments->has_dim = true;
   }
+  PyObject *sorted = op && strcmp(op->name, "topk") == 0 ? argument_get(c, 4, "sorted") : NULL;
+  arguments->is_unsorted = sorted == Py_False;
   for (int i = 0; index && i < c->twin_count; i++) {
     arguments->index = c->twins[i] == index ? i : arguments->index;
   }
