@@ -156,6 +156,27 @@ static bool values_agree(const struct values *values, const struct rows *rows, c
   return true;
 }
 
+/// What was chosen from, and what each side chose.
+struct choice {
+  struct values values, mine, wanted;
+};
+
+static void choice_reset(struct choice *choice) {
+  values_reset(&choice->values);
+  values_reset(&choice->mine);
+  values_reset(&choice->wanted);
+}
+
+// To be reset in any case.
+static enum dit_status choice_read(struct choice *choice, const struct dit_tensor_view *values,
+                                   const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
+                                   struct dit_error *err) {
+  *choice = (struct choice){0};
+  DIT_RETURN_IF_NOT_OK(values_read(values, &choice->values, err));
+  DIT_RETURN_IF_NOT_OK(values_read(device, &choice->mine, err));
+  return values_read(cpu, &choice->wanted, err);
+}
+
 enum dit_status places_compare(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
                                const struct dit_tensor_view *device, const struct dit_tensor_view *cpu, bool *alike,
                                struct dit_error *err) {
@@ -163,24 +184,20 @@ enum dit_status places_compare(const struct dit_verdict_case *c, const struct di
   if (arguments->input_count < 1) {
     return DIT_OK;
   }
+  struct choice choice;
   struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
-  struct values values = {0}, mine = {0}, wanted = {0};
-  enum dit_status status = values_read(&arguments->inputs[0], &values, err);
-  status = status == DIT_OK ? values_read(device, &mine, err) : status;
-  status = status == DIT_OK ? values_read(cpu, &wanted, err) : status;
-  if (status == DIT_OK && !values.is_complex) {
-    *alike = values_agree(&values, &rows, &mine, &wanted);
+  enum dit_status status = choice_read(&choice, &arguments->inputs[0], device, cpu, err);
+  if (status == DIT_OK && !choice.values.is_complex) {
+    *alike = values_agree(&choice.values, &rows, &choice.mine, &choice.wanted);
   }
   int64_t lines = rows.outer * rows.inner;
   if (status == DIT_OK && *alike && (c->traits & DIT_OPERATOR_DISTINCT) && lines > 0) {
-    struct rows places = {rows.outer, mine.count / lines, rows.inner};
+    struct rows places = {rows.outer, choice.mine.count / lines, rows.inner};
     bool repeats;
-    status = rows_repeat(&mine.view, &places, &repeats, err);
+    status = rows_repeat(&choice.mine.view, &places, &repeats, err);
     *alike = status == DIT_OK && !repeats;
   }
-  values_reset(&values);
-  values_reset(&mine);
-  values_reset(&wanted);
+  choice_reset(&choice);
   return status;
 }
 
@@ -206,21 +223,17 @@ enum dit_status places_are_as_frequent(const struct dit_verdict_case *c, const s
   if (arguments->input_count < 1 || arguments->inputs[0].numel == 0) {
     return DIT_OK;
   }
+  struct choice choice;
   struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
-  struct values values = {0}, mine = {0}, wanted = {0};
-  enum dit_status status = values_read(&arguments->inputs[0], &values, err);
-  status = status == DIT_OK ? values_read(device, &mine, err) : status;
-  status = status == DIT_OK ? values_read(cpu, &wanted, err) : status;
-  if (status == DIT_OK && mine.count == rows.outer * rows.inner && wanted.count == mine.count) {
+  enum dit_status status = choice_read(&choice, &arguments->inputs[0], device, cpu, err);
+  if (status == DIT_OK && choice.mine.count == rows.outer * rows.inner && choice.wanted.count == choice.mine.count) {
     *alike = true;
-    for (int64_t i = 0; i < mine.count && *alike; i++) {
-      int64_t count = frequency_get(&values, &rows, i, mine.data[i], c->index == 1);
-      *alike = count > 0 && count == frequency_get(&values, &rows, i, wanted.data[i], c->index == 1);
+    for (int64_t i = 0; i < choice.mine.count && *alike; i++) {
+      int64_t count = frequency_get(&choice.values, &rows, i, choice.mine.data[i], c->index == 1);
+      *alike = count > 0 && count == frequency_get(&choice.values, &rows, i, choice.wanted.data[i], c->index == 1);
     }
   }
-  values_reset(&values);
-  values_reset(&mine);
-  values_reset(&wanted);
+  choice_reset(&choice);
   return status;
 }
 
@@ -270,21 +283,17 @@ enum dit_status places_are_permuted(const struct dit_verdict_case *c, const stru
   if (arguments->input_count < 1 || arguments->inputs[0].numel == 0) {
     return DIT_OK;
   }
+  struct choice choice;
   struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
-  struct values values = {0}, mine = {0}, wanted = {0};
-  enum dit_status status = values_read(&arguments->inputs[0], &values, err);
-  status = status == DIT_OK ? values_read(device, &mine, err) : status;
-  status = status == DIT_OK ? values_read(cpu, &wanted, err) : status;
+  enum dit_status status = choice_read(&choice, &arguments->inputs[0], device, cpu, err);
   double *room = status == DIT_OK ? dit_malloc((size_t)(2 * rows.size) * sizeof *room) : NULL;
   if (status == DIT_OK && !room) {
     status = dit_error_set(err, DIT_ERR_NOMEM, "no memory for a row of %lld numbers", (long long)rows.size);
   }
-  if (status == DIT_OK && !values.is_complex) {
-    *alike = rows_are_permuted(&values, &rows, &mine, &wanted, c->index == 1, room);
+  if (status == DIT_OK && !choice.values.is_complex) {
+    *alike = rows_are_permuted(&choice.values, &rows, &choice.mine, &choice.wanted, c->index == 1, room);
   }
   dit_free(room);
-  values_reset(&values);
-  values_reset(&mine);
-  values_reset(&wanted);
+  choice_reset(&choice);
   return status;
 }

@@ -211,11 +211,6 @@ static int columns_improve(const struct judge_source *source, const struct judge
   return 0;
 }
 
-static double roundoff_get(int dtype) {
-  struct dit_judge_type type;
-  return dit_judge_type_get(dtype, &type, NULL) == DIT_OK ? type.roundoff : 0;
-}
-
 static int tensors_judge(struct judge_runs *runs, int index, const struct judge_tensor *device,
                          const struct judge_tensor *reference, struct compare_judgement *out) {
   struct compare_case *c = runs->c;
@@ -242,7 +237,7 @@ static int tensors_judge(struct judge_runs *runs, int index, const struct judge_
       .what = (enum dit_verdict_what)runs->what,
       .index = index,
       .is_careful = device->info.place == ENGINE_PLACE_HOST,
-      .between = c->has_autocast ? roundoff_get(c->autocast) : 0,
+      .between = c->has_autocast ? compare_roundoff_get(c->autocast) : 0,
       .seed = c->id,
       .memory = memory_get(),
       .key = yardstick_get_key(c, runs->what, index, &device->view),

@@ -245,7 +245,7 @@ static int dtype_choose(const struct compare_case *c, const struct compare_op *i
   }
 }
 
-static double roundoff_get(int dtype) {
+double compare_roundoff_get(int dtype) {
   struct dit_judge_type type;
   return dit_judge_type_get(dtype, &type, NULL) == DIT_OK ? type.roundoff : 0;
 }
@@ -263,8 +263,8 @@ static void tensor_shake(const struct compare_case *c, PyObject *tensor, int i) 
   struct engine_tensor known;
   struct dit_tensor_view view;
   engine_tensor_read(tensor, &known);
-  double size = c->shake > 0 ? c->shake : roundoff_get(c->dtypes[i]);
-  size = c->jitter > 0 ? c->jitter * roundoff_get(dtype_narrow(c, c->dtypes[i])) : size;
+  double size = c->shake > 0 ? c->shake : compare_roundoff_get(c->dtypes[i]);
+  size = c->jitter > 0 ? c->jitter * compare_roundoff_get(dtype_narrow(c, c->dtypes[i])) : size;
   if (c->is_on_site && size > 0) {
     compare_site_shake(c, tensor, size, i);
   } else if (size > 0 && engine_tensor_get_view(&known, &view) &&
@@ -313,7 +313,8 @@ static PyObject *input_make(const struct compare_case *c, const struct compare_o
   bool fixed = c->is_on_site && c->fixed[i];
   int dtype = fixed ? c->dtypes[i] : dtype_choose(c, info, precision, grad, c->dtypes[i]);
   bool shaken = precision == COMPARE_SHAKEN && (dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_C128);
-  bool jittered = (precision == COMPARE_JITTER || precision == COMPARE_JITTER_WIDE) && roundoff_get(c->dtypes[i]) > 0;
+  bool jittered =
+      (precision == COMPARE_JITTER || precision == COMPARE_JITTER_WIDE) && compare_roundoff_get(c->dtypes[i]) > 0;
   *fresh = false;
   if (dtype == c->dtypes[i] && !shaken && !jittered) {
     return Py_NewRef(twin);

@@ -188,6 +188,8 @@ bool compare_guard_end(struct compare_case *c, const struct engine_call *call, b
 
 // ---- compare/run.c
 
+/// The unit roundoff of a floating dtype; 0 for others.
+double compare_roundoff_get(int dtype);
 /// Move a float64 tensor of the device, whose memory is not read here. Never leaves an exception.
 void compare_site_shake(const struct compare_case *c, PyObject *tensor, double size, int place);
 /// Has the CPU a second way (COMPARE_OTHER)? Under autocast its own lists; running sums kept in the dtype of the
