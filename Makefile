@@ -14,7 +14,7 @@ CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPytho
 C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDIT_INPLACE=OFF
 CPU := env $$(cat $(CURDIR)/$(VENV)/cpu-environment)
 RUN := $(CPU) PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
-PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile
+PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
 CORE_TESTS := $(patsubst %,tests/python/test_%.py,silent autograd cuda_surface cuda_memory cuda_stream cuda_random \
 	serialization rnn sdpa amp promotion_inplace)
 TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_checkpoint tools_training op_capture capture_pickle \
@@ -22,10 +22,11 @@ TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_
 	op_autocompare op_autocompare_report compare_judge compare_backward compare_random apply_feature acting_training)
 TSAN_STEMS := stream event allocator thread_pool log host_memory record_writer record_reader record_exit record_views store_queue \
 	store_pack helper_host memory_check metrics scratch
-TSAN_TESTS := $(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c))))
+# test_allocator_random has one thread.
+TSAN_TESTS := $(filter-out test_allocator_random,$(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c)))))
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help setup build demo test test-c test-sanitize test-sanitize-python test-python test-conform test-conform-all test-conform-sanitize mutation test-opinfo test-opinfo-all test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
+.PHONY: help setup configure package build demo test test-c test-sanitize test-sanitize-python test-python test-conform test-conform-all test-conform-sanitize test-doctor mutation test-opinfo test-opinfo-all test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -35,7 +36,7 @@ $(VENV)/ready-$(TORCH): requirements-dev.txt
 	@$(PYTHON) -c 'import sys; sys.exit("ditorch needs Python 3.10 or newer; this is " + sys.version.split()[0] + ". Choose another with: make PYTHON=python3.12") if sys.version_info < (3, 10) else None'
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -m pip install --disable-pip-version-check -q torch==$(TORCH) 2>&1 | grep -v "is ignored: it is neither a file nor a directory" || true
-	@$(PY) -c 'import torch' || { echo 'torch $(TORCH) could not be installed'; exit 1; }
+	@$(PY) -W ignore -c 'import torch' || { echo 'torch $(TORCH) could not be installed'; exit 1; }
 	@$(PY) -m pip install --disable-pip-version-check -q -r requirements-dev.txt 2>&1 | grep -v "is ignored: it is neither a file nor a directory" || true
 	@$(PY) -c 'import pytest, cmake, numpy' || { echo 'the development tools could not be installed'; exit 1; }
 	@rm -f $(VENV)/ready-*
@@ -48,11 +49,16 @@ $(VENV)/cpu-environment: $(VENV)/ready-$(TORCH)
 	  if [ $$? -eq 132 ]; then echo 'ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16' > $@; \
 	    echo 'this machine announces AMX and cannot run it: ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 is set for all runs'; fi
 
-setup: $(VENV)/ready-$(TORCH) build ## create .venv, install torch and the tools, build everything in place
+setup: package ## create .venv, install torch and the tools, build ditorch in place
 
-build: $(VENV)/ready-$(TORCH) $(VENV)/cpu-environment
+configure: $(VENV)/ready-$(TORCH) $(VENV)/cpu-environment
 	$(call say,building)
-	@$(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON --log-level=WARNING
+	@$(CMAKE) -S . -B build/dev $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_TESTS=ON -DDIT_BENCH=ON -DDIT_CUDA_KERNELS=$(or $(CUDA_KERNELS),OFF) --log-level=WARNING
+
+package: configure # what a program needs that imports ditorch
+	@$(CMAKE) --build build/dev -j $(JOBS) --target package_libraries
+
+build: configure # and the programs of the tests and benches
 	@$(CMAKE) --build build/dev -j $(JOBS)
 
 demo: setup ## train a small GPT, written for CUDA, on the embedded device
@@ -60,8 +66,10 @@ demo: setup ## train a small GPT, written for CUDA, on the embedded device
 	@$(RUN) -m ditorch --set ledger=1 examples/gpt.py
 	$(call say,breaking one operator on purpose and asking OpAutoCompare which)
 	@cd build && $(CPU) PYTHONPATH=$(CURDIR)/python $(CURDIR)/$(PY) ../examples/find_fault.py
+	$(call say,next: your own script)
+	@echo 'source $(VENV)/bin/activate && export PYTHONPATH=$$PWD/python && python -m ditorch your_script.py'
 
-test: setup test-c test-sanitize test-python test-conform test-opinfo ## everything that must pass before a change lands (a few minutes)
+test: build test-c test-sanitize test-python test-conform test-opinfo ## everything that must pass before a change lands (a few minutes)
 	$(call say,all tests passed)
 
 test-c: build
@@ -90,10 +98,8 @@ test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an 
 test-python: build
 	$(call say,Python tests)
 	@$(CPU) $(PYTEST) -m "not full" tests/python
-	$(call say,the device's own tests once more with two devices)
-	@$(CPU) DITORCH_HOST_DEVICES=2 $(PYTEST) -m "not full" $(CORE_TESTS)
-	$(call say,and with the Python redirect instead of the binary alias)
-	@$(CPU) DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
+	$(call say,the device's own tests once more with two devices and the Python redirect instead of the binary alias)
+	@$(CPU) DITORCH_HOST_DEVICES=2 DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
 
 test-conform: build
 	$(call say,a tenth of the DIOPI conformance suite on the host library)
@@ -109,6 +115,9 @@ test-conform-sanitize: build ## a part of the conformance suite under AddressSan
 	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING && $(CMAKE) --build build/tsan -j $(JOBS)
 	@DITORCH_NUM_THREADS=2 build/tsan/lib/dit_conform run --library host --vendor host --side-stream --pack build/conform.pack --out build/conform-tsan.jsonl
 
+test-doctor: build ## a hundred vendor libraries that are wrong in one way each: does the doctor name the slot? (a minute)
+	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_vendor_doctor.py tests/python/test_vendor_walkthrough.py tests/python/test_new_vendor.py
+
 mutation: build ## break every function of the host library in every way that applies, and see whether the conformance suite notices (minutes)
 	@$(RUN) -m ditorch conform mutate --library host --jobs $(JOBS) --json build/mutation.json
 
@@ -119,13 +128,26 @@ test-opinfo: build
 
 test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sample (minutes); a report in build/opinfo-all.json and .xml
 	@$(RUN) tests/torch/opinfo.py --full --jobs $(JOBS) --json build/opinfo-all.json --junit build/opinfo-all.xml
+	@$(RUN) tests/torch/error_inputs.py --all --jobs $(JOBS)
+
+test-opaque: build ## the device's tests, training scripts and operator database on a device whose memory the host cannot read (minutes)
+	@$(RUN) -m ditorch conform run --library opaque --vendor opaque --share 0.1 --jobs $(JOBS) --quiet
+	@$(CPU) DITORCH_VENDOR=opaque $(PYTEST) -m "not full" $(CORE_TESTS) tests/python/opaque_cases.py tests/python/test_scripts.py
+	@$(CPU) DITORCH_VENDOR=opaque $(PYTEST) -m "not full" $(TOOL_TESTS)
+	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_opaque.py
+	@DITORCH_VENDOR=opaque $(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo-opaque.json
+
+test-suites: build ## the test suites in the wheel of torch on the device: modules, optimizers, nn, distributed ... (minutes)
+	@$(RUN) -m ditorch test-device --suite all --jobs $(JOBS) --json build/suites.json --junit build/suites.xml --csv build/suites.csv
 
 test-tools-opinfo: build ## every sample of PyTorch's operator database with and without the tools that act (long)
 	$(call say,PyTorch's operator database under the tools that act)
 	@$(RUN) tests/torch/tool_differential.py --all --jobs $(JOBS) --json build/tool_differential.json
 
-test-full: test test-opinfo-all test-libraries ## the long suites: all of them, 200 exits, packaging, all scripts in both alias modes
+test-full: test test-opinfo-all test-suites test-libraries ## the long suites: all of them, 200 exits, packaging, all scripts in both alias modes
 	@$(CPU) $(PYTEST) -m full tests/python
+	@$(CPU) DITORCH_HOST_DEVICES=2 $(PYTEST) $(CORE_TESTS)
+	@$(CPU) DITORCH_ALIAS=python $(PYTEST) $(CORE_TESTS)
 	@$(CPU) DIT_EXIT_RUNS=200 $(PYTEST) -m "full or not full" tests/python/test_exit.py tests/python/test_packaging.py tests/python/test_scripts.py
 
 test-matrix: ## try another torch: make test-matrix TORCH=2.12.0
@@ -147,7 +169,13 @@ faultlab: build ## break operators on purpose in five models and see whether OpA
 fuzz-cases: build ## ten minutes of damaged and hostile capture files; goes on where it stopped (build/fuzz-cases.json)
 	@OMP_NUM_THREADS=1 $(RUN) tests/fuzz/fuzz_case.py --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --state build/fuzz-cases.json --keep build
 
-bench: setup ## measure; writes docs/measurements.md
+cuda-kernels: ## compile the CUDA operators' kernels by nvcc into the library, no GPU needed (minutes)
+	@$(MAKE) configure CUDA_KERNELS=ON && $(CMAKE) --build build/dev -j $(JOBS) --target diopi_cuda
+
+test-cuda: ## vendors/cuda on a machine with an NVIDIA GPU: build, device tests, conformance, operators beside PyTorch's (minutes)
+	@tools/test_cuda.sh
+
+bench: build ## measure; writes docs/measurements.md
 	@$(RUN) bench/run.py
 
 lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the operator table, spelling
@@ -156,6 +184,7 @@ lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the
 	@$(VENV)/bin/ruff format --check .
 	@$(PY) tools/check_layers.py
 	@$(PY) tools/check_symbols.py
+	@$(PY) tools/check_markdown.py
 	@$(PY) tools/gen_operators.py --check
 	@$(VENV)/bin/codespell $$(git ls-files)
 

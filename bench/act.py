@@ -38,7 +38,7 @@ def make_cast_step(gpu):
     return common.make_training_step(model, tokens, torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=False))
 
 
-# ---- by hand
+# By hand
 
 
 @functools.cache
@@ -196,7 +196,7 @@ def compare_by_hand(func, args, kwargs):
 WORK = {"fallback": fallback_by_hand, "autocompare": compare_by_hand, "cast": cast_by_hand}
 
 
-# ---- measurement
+# Measurement
 
 
 def sides(tool):
@@ -213,7 +213,7 @@ def make_floor(step, gpu):
     casts = []
     with by_hand(functools.partial(cast_by_hand, casts=casts)):
         step()
-    plain = bench_step.make_step(gpu)
+    plain = bench_step.make_step("gpt", gpu)
 
     def floor():
         plain()
@@ -225,7 +225,7 @@ def make_floor(step, gpu):
 
 def measure(tool, rounds, steps, gpu):
     """{side: [seconds per step]}; the sides in turns."""
-    step = make_cast_step(gpu) if tool == "cast" else bench_step.make_step(gpu)
+    step = make_cast_step(gpu) if tool == "cast" else bench_step.make_step("gpt", gpu)
     makers = sides(tool)
     for _ in range(3):
         step()

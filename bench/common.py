@@ -24,15 +24,15 @@ def summary(values):
     return middle, low, high
 
 
-def per_call(function, calls):
+def per_call(function, calls, clock=time.perf_counter):
     """Seconds per call of one block."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         function()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
-def interleave(sides, rounds, calls, warm=2):
+def interleave(sides, rounds, calls, warm=2, clock=time.perf_counter):
     """{name: [seconds per call, one per round]} for functions measured in turns; the order flips every round."""
     names = list(sides)
     for _ in range(warm):
@@ -41,7 +41,7 @@ def interleave(sides, rounds, calls, warm=2):
     times = {name: [] for name in names}
     for index in range(rounds):
         for name in names if index % 2 == 0 else reversed(names):
-            times[name].append(per_call(sides[name], calls))
+            times[name].append(per_call(sides[name], calls, clock))
     return times
 
 

@@ -49,7 +49,7 @@ def run_parts(options, tally, op_db):
         run_training(options, tally)
 
 
-# ---- the report
+# The report
 
 
 def get_ratio(finding):

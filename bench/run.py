@@ -19,6 +19,7 @@ import common
 PROGRAMS = {
     "bench_alias": ("bench_alias", [], ["--rounds", "3", "--calls", "500"]),
     "bench_small_ops": ("bench_small_ops", [], ["--rounds", "9", "--calls", "300"]),
+    "bench_fallback": ("bench_fallback", [], ["--rounds", "5"]),
     "bench_step": ("bench_step", [], ["--rounds", "3"]),
     "bench_import": ("bench_import", [], ["--rounds", "3"]),
     "ops/run": ("ops/run", [], ["--rounds", "3", "--dtype", "float32"]),

@@ -114,7 +114,7 @@ enum dit_status call_fill(struct call *call, struct machine *machine, unsigned c
   return machine_copy_in(machine, call->size, err);
 }
 
-// ---- values
+// Values
 
 static void *bump(struct call *call, size_t *at, size_t size) {
   void *found = call->memory + *at;
@@ -225,7 +225,7 @@ void call_make_values(struct call *call, struct diopiContext *context, unsigned 
   }
 }
 
-// ---- elements
+// Elements
 
 static struct dit_tensor_view make_view(const struct pack_tensor *tensor, const unsigned char *base) {
   return (struct dit_tensor_view){

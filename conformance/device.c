@@ -28,7 +28,7 @@ struct test_context {
 
 enum { BYTES = 100000 };
 
-// ---- the device
+// The device
 
 static void test_properties(struct test_context *t) {
   struct dit_device_properties properties;
@@ -178,7 +178,7 @@ static void test_events(struct test_context *t) {
   dit_event_destroy(second);
 }
 
-// ---- the library
+// The library
 
 static void test_names(struct test_context *t) {
   const struct dit_diopi_library *library = t->session->library;

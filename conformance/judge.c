@@ -34,7 +34,7 @@ bool outcome_fail(struct outcome *outcome, const char *kind, const char *format,
   return false;
 }
 
-// ---- numbers
+// Numbers
 
 static struct number load_element(int dtype, const void *data, int64_t index) {
   struct number n = {PACK_WIDE_I64, 0, 0, 0};
@@ -191,7 +191,7 @@ static bool fail_element(const struct pack_tensor *tensor, int64_t index, const 
                       print_number(want, should, sizeof should), tolerance, bad, tensor->numel);
 }
 
-// ---- checks
+// Checks
 
 static bool judge_elements(const struct pack_tensor *tensor, const void *got, const char *label, double scale,
                            struct outcome *outcome) {

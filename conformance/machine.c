@@ -143,7 +143,7 @@ enum dit_status machine_set_stream(struct machine *machine, bool side, struct di
   return machine->has_device ? dit_stream_set_current(0, side ? machine->side_stream : 0, err) : DIT_OK;
 }
 
-// ---- scratch
+// Scratch
 
 struct scratch_block {
   struct scratch_block *next;

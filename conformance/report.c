@@ -64,7 +64,7 @@ void report_outcome(FILE *out, int64_t number, const char *id, const char *funct
   fputs("}\n", out);
 }
 
-// ---- rules
+// Rules
 
 enum dit_status rules_add(struct rules *rules, enum rule_action action, const char *pattern, double factor,
                           struct dit_error *err) {

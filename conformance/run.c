@@ -32,7 +32,7 @@ static const char *get_label(const struct pack_case *item, const struct pack_ten
   return label;
 }
 
-// ---- bytes that must not change
+// Bytes that must not change
 
 static const struct pack_tensor *find_tensor(const struct pack_case *item, int storage, bool written) {
   for (int i = 0; i < item->tensor_count; i++) {
@@ -99,7 +99,7 @@ static bool check_bytes(const struct call *call, struct machine *machine, unsign
   return fail_byte(call, at, outcome);
 }
 
-// ---- results
+// Results
 
 static bool print_shape(int ndim, const int64_t *sizes, char *text, size_t size) {
   size_t at = (size_t)snprintf(text, size, "(");
@@ -266,7 +266,7 @@ static bool check_repeat(const struct call *call, const struct results *results,
   return true;
 }
 
-// ---- runs
+// Runs
 
 /// Does the library itself say that the function takes the dtype of this case? Only asked where all floating tensors of
 /// the call have one: the query knows the first input alone.

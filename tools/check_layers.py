@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 # Lower layers first: a folder of src/ may include itself and the ones before it.
 LAYERS = ["core", "numerics", "judge", "record", "store", "device", "helper", "diopirt", "ops"]
-VENDOR_HEADERS = ("host.h", "host_", "helper_cuda.h", "helper_driver.h", "helper_kernels.h", "vendors/")
+VENDOR_HEADERS = ("host.h", "host_", "helper_cuda.h", "driver.h", "helper_kernels.h", "vendors/")
 TORCH = re.compile(r"^(ATen|c10|torch|caffe2)/")
 
 # A folder of python/ and what its modules must not import.

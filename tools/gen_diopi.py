@@ -189,7 +189,7 @@ def write_header(name: str, functions: list[Function]) -> str:
     for function in functions:
         if function.family != family:
             family = function.family
-            lines += ["", f"// ---- {family.replace('_', ' ')}"]
+            lines += ["", f"// {family.replace('_', ' ')}"]
         lines += ["", *_declare(function)]
     return "\n".join([*lines, "", "DIOPI_EXTERN_C_END", "// clang-format on", "", "#endif", ""])
 
@@ -203,8 +203,8 @@ def write_list(functions: list[Function]) -> str:
         "// DIOPI_QUERY(name, header, family), then include this file; it undefines both. Parameters are in",
         "// parentheses; values, too, takes each argument out of an array `const union dit_diopi_value *v`; packed is",
         "// PACK(...) of the initialisers that put the arguments into such an array, to be defined as __VA_ARGS__;",
-        "// kinds has one letter per parameter (dit/diopi.h), names are by commas. Functions return diopiError_t,",
-        "// queries a text; those take nothing.",
+        "// kinds has one letter per parameter (dit/diopi.h), names are separated by commas. Functions return",
+        "// diopiError_t, queries a text; those take nothing.",
         "#ifndef DIOPI_QUERY",
         "#define DIOPI_QUERY(name, header, family)",
         "#endif",

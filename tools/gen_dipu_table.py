@@ -13,7 +13,6 @@ PATH = os.path.join(ROOT, "docs", "dipu.md")
 ACTIONS = {
     "honoured": "honoured",
     "mapped": "sets `{option}`",
-    "refused": "**refused**: error",
     "warning": "no effect: warning",
     "build only": "of a build",
 }

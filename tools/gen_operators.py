@@ -25,7 +25,8 @@ COLUMNS = ["name", "also", "traits", "details", "reason"]
 TRAIT = re.compile(r"^#define DIT_OPERATOR_(\w+) \(UINT64_C\(1\) << (\d+)\)", re.MULTILINE)
 WORD = re.compile(r"(\w+\.)?\w+")
 NUMBER = re.compile(r"-?\d+|-?inf")
-PLACES = {"index", "writes_if", "castable", "channels"}
+PLACES = {"index", "places", "sorted", "writes_if", "castable", "channels"}
+DIMS = ["first", "plane", "volume"]
 BITS = {"loose", "private"}
 CHOICES = {
     "draw": ["continuous", "discrete", "dropout", "alpha", "permutation"],
@@ -37,6 +38,8 @@ NEEDS = {  # a detail means something only beside its trait
     "loose": "loose",
     "private": "private",
     "index": "scatter",
+    "places": "ties",
+    "sorted": "ties",
     "castable": "optimizer",
     "unless": "exact",
 }
@@ -75,7 +78,7 @@ def _check_detail(key: str, value: str) -> str:
     if key in PLACES:
         return "" if value.isdigit() and int(value) < 100 else f"{value!r} is no place, such as 2"
     if key == "dim":
-        return "" if value == "plane" or value.isdigit() else f"{value!r} is neither a place nor 'plane'"
+        return "" if value in DIMS or value.isdigit() else f"{value!r} is neither a place nor one of {', '.join(DIMS)}"
     if key in BITS:
         good = value == "all" or all(part.isdigit() and int(part) < 32 for part in value.split(","))
         return "" if good else f"{value!r} is neither a list of results, such as 0,2, nor 'all'"
@@ -163,8 +166,10 @@ def _render_row(row: Row) -> str:
     first, count = d.get("writes", "0,0").split(",")
     unless, _, place = d.get("unless", "").partition(":")
     fields = {
-        "dim": "DIT_OPERATOR_PLANE" if d.get("dim") == "plane" else d.get("dim", "-1"),
+        "dim": f"DIT_OPERATOR_{d['dim'].upper()}" if d.get("dim") in DIMS else d.get("dim", "-1"),
         "index": d.get("index", "-1"),
+        "places": d.get("places", "-1"),
+        "sorted": d.get("sorted", "-1"),
         "loose": _bits(d.get("loose")),
         "private_results": _bits(d.get("private")),
         "draw": _choice("DRAW", d.get("draw")),

@@ -57,8 +57,9 @@ OPTIONS_HEAD = """
 FOOT = """
 `process_monitor` is a program of its own: it reads its variables and no file. Old names that still work:
 `OP_DISPATCH_WATCH_LIST` and `OP_DISPATCH_WATCH_DISABLE_LIST` for those of `OP_OBSERVE`;
-`OP_TOOLS_GARBAGE_COLLECTION_CYCLE` is accepted and has no effect. Types: *names* and *patterns* are lists by commas;
-*ranges* look like `4-6,9,20-`; *casts* like `torch.float16->torch.float32`; *tolerance* is `absolute,relative`.
+`OP_TOOLS_GARBAGE_COLLECTION_CYCLE` is accepted and has no effect. Types: *names* and *patterns* are lists
+separated by commas; *ranges* look like `4-6,9,20-`; *casts* like `torch.float16->torch.float32`; *tolerance* is
+`absolute,relative`.
 """
 
 

@@ -1,12 +1,14 @@
 #include "Allocator.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/GPUTrace.h>
 #ifdef DIT_HAS_DEVICE_ALLOCATOR
 #include <c10/core/CachingDeviceAllocator.h>
 #endif
 
 #include "Profiler.h"
 #include "Share.h"
+#include "Staging.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 #include "dit/share.h"
@@ -14,9 +16,21 @@
 namespace ditorch {
 namespace {
 
+// Who serves this thread's CPU allocations: a device's allocator, pinned memory, or (below 0) PyTorch's own.
+constexpr int kPinned = DIT_MAX_DEVICES;
 thread_local int lend_device = -1;
 
+// torch.cuda._gpu_trace, where it is on.
+template <typename Report>
+void trace(void *ptr, Report report) {
+  const c10::impl::PyInterpreter *interpreter = c10::impl::GPUTrace::get_trace();
+  if (C10_UNLIKELY(interpreter != nullptr) && ptr != nullptr) {
+    report(*interpreter, reinterpret_cast<uintptr_t>(ptr));
+  }
+}
+
 void freeBlock(void *ptr) {
+  trace(ptr, [](auto &python, uintptr_t block) { python->trace_gpu_memory_deallocation(c10::kCUDA, block); });
   if (profiler::isRunning()) {
     profiler::reportFree(ptr);
   }
@@ -49,6 +63,7 @@ void *allocateOn(int device, size_t size) {
     }
   }
   check(status, err);
+  trace(ptr, [](auto &python, uintptr_t block) { python->trace_gpu_memory_allocation(c10::kCUDA, block); });
   return ptr;
 }
 
@@ -136,6 +151,8 @@ void freeRaw(void *ptr) {
   int device = 0;
   if (dit_memory_find(ptr, &base, &size, &device)) {
     freeBlock(ptr);
+  } else if (C10_UNLIKELY(!isHostAccessible()) && dit_host_is_pinned(ptr)) {
+    dit_host_free(ptr);
   } else {
     cpu_allocator->raw_deleter()(ptr);
   }
@@ -158,6 +175,11 @@ class LendingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     if (C10_LIKELY(lend_device < 0)) {
       return cpu_allocator->allocate(size);
+    }
+    if (lend_device == kPinned) {
+      void *ptr = nullptr;
+      DIT_CHECK(dit_host_alloc(size, &ptr, &err));
+      return {ptr, ptr, &freePinned, c10::Device(c10::kCPU)};
     }
     void *ptr = allocateOn(lend_device, size);
     return {ptr, ptr, &freeLent, c10::Device(c10::kCPU)};
@@ -194,6 +216,13 @@ LendMemory::LendMemory(int device) : previous_(lend_device) {
 }
 LendMemory::~LendMemory() {
   dit_memory_access_end();
+  lend_device = previous_;
+}
+
+PinMemory::PinMemory(int) : previous_(lend_device) {
+  lend_device = kPinned;
+}
+PinMemory::~PinMemory() {
   lend_device = previous_;
 }
 

@@ -1,116 +1,106 @@
-// Scaled dot product attention: the vendor's or the CPU's flash kernels, or PyTorch's own composition.
+// Scaled dot product attention: the choice of a kernel, and the entry that PyTorch keeps for out-of-tree devices.
 //
-// The "overrideable" operators are the entry PyTorch keeps for out-of-tree devices. They call the operator of the CPU's
-// flash attention, which the vendor's library runs where it can (src/ops/network_attention.c) and the CPU over device
-// memory else. Where the vendor has attention, but not for these arguments, it is composed here of other operators;
-// with dropout, and in the few other cases the flash kernel declines, PyTorch composes it of matmul and softmax.
+// The "overrideable" operators call the operator of the CPU's flash attention, which the vendor's library runs where it
+// can (src/ops/network_attention.c) and the CPU over device memory else. Where the vendor has attention, but not for
+// these arguments, it is composed of other operators (AttentionMath.h). The kernels that programs name, flash,
+// efficient and cuDNN's, are in AttentionFused.cpp.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
 #include <torch/library.h>
 
-#include <cmath>
-#include <limits>
-
-#include "Common.h"
-#include "Storage.h"
+#include "AttentionMath.h"
 #include "dit/diopi.h"
 
 namespace ditorch {
 namespace {
 
-using OptionalTensor = std::optional<at::Tensor>;
+using at::SDPBackend;
+using attention::Band;
+using attention::getScale;
+using attention::isGiven;
+using attention::OptionalTensor;
 
-at::Tensor aliasIfDevice(const at::Tensor &tensor) {
-  return tensor.defined() && tensor.device().type() == kDevice ? aliasAsCpu(tensor) : tensor;
+// The CPU's kernel wants a mask of its kind.
+bool isPlainMask(const at::Tensor &mask, const at::Tensor &query) {
+  return (mask.dim() == 2 || mask.dim() == 4) &&
+         (mask.scalar_type() == query.scalar_type() || mask.scalar_type() == at::kFloat);
 }
 
-OptionalTensor aliasIfDevice(const OptionalTensor &tensor) {
-  return tensor.has_value() && tensor->defined() ? OptionalTensor(aliasIfDevice(*tensor)) : std::nullopt;
-}
-
-// The vendor has attention, but neither with a mask nor causal over lengths that differ.
-bool isComposed(const at::Tensor &query, const at::Tensor &key, const OptionalTensor &mask, bool is_causal) {
+// The vendor has attention, but neither with a mask nor causal over lengths that differ; no kernel has dropout or
+// groups of heads.
+bool isComposed(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value, const OptionalTensor &mask,
+                double dropout, bool is_causal) {
   const dit_diopi_library *library = dit_diopi_get_active();
-  if (library == nullptr || library->functions.diopiFlashAttention == nullptr || query.dim() != 4 || key.dim() != 4) {
+  const bool has_vendor = library != nullptr && library->functions.diopiFlashAttention != nullptr;
+  return dropout > 0 || key.size(1) != query.size(1) || value.size(3) != query.size(3) || query.numel() == 0 ||
+         key.numel() == 0 || (isGiven(mask) && (has_vendor || !isPlainMask(*mask, query))) ||
+         (has_vendor && is_causal && query.size(2) != key.size(2));
+}
+
+// Tensors that the fused operators take.
+bool isFusable(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value, const OptionalTensor &mask,
+               bool is_causal, bool enable_gqa) {
+  const auto type = query.scalar_type();
+  const bool right_type = type == at::kFloat || type == at::kDouble || type == at::kHalf || type == at::kBFloat16;
+  if (query.is_nested() || key.is_nested() || value.is_nested() || query.dim() != 4 || key.dim() != 4 ||
+      value.dim() != 4 || !right_type || key.scalar_type() != type || value.scalar_type() != type ||
+      query.device() != key.device() || query.device() != value.device() || (isGiven(mask) && is_causal)) {
     return false;
   }
-  return (mask.has_value() && mask->defined()) || (is_causal && query.size(2) != key.size(2));
+  const bool right_heads = enable_gqa
+                               ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 && key.size(1) == value.size(1)
+                               : query.size(1) == key.size(1) && query.size(1) == value.size(1);
+  return right_heads && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
+         query.size(3) == key.size(3) && key.size(2) == value.size(2) && query.stride(3) == 1 && key.stride(3) == 1 &&
+         value.stride(3) == 1 && (!isGiven(mask) || mask->device() == query.device());
+}
+
+// What the kernels do without composing: then they are better than PyTorch's composition.
+bool isFast(const at::Tensor &query, const at::Tensor &value, const OptionalTensor &mask, double dropout,
+            bool enable_gqa) {
+  const bool right_mask = !isGiven(mask) || (!mask->requires_grad() && (mask->dim() == 2 || mask->dim() == 4));
+  return dropout == 0 && !enable_gqa && right_mask && query.size(3) == value.size(3) && query.numel() > 0 &&
+         value.numel() > 0;
+}
+
+SDPBackend chooseFused() {
+  const auto &context = at::globalContext();
+  // The entry for out-of-tree devices stands for flash attention too: the operator of that name is CUDA's.
+  return context.userEnabledFlashSDP() || context.userEnabledOverrideableSDP() ? SDPBackend::overrideable
+         : context.userEnabledMemEfficientSDP()                                ? SDPBackend::efficient_attention
+         : context.userEnabledCuDNNSDP()                                       ? SDPBackend::cudnn_attention
+                                                                               : SDPBackend::error;
 }
 
 int64_t chooseAttention(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
-                        const OptionalTensor &mask, double dropout, bool is_causal, std::optional<double> scale,
+                        const OptionalTensor &mask, double dropout, bool is_causal, std::optional<double>,
                         bool enable_gqa) {
-  const bool needs_mask_grad = mask.has_value() && mask->defined() && mask->requires_grad();
-  const bool same_device = query.device() == key.device() && query.device() == value.device();
+  const bool math = at::globalContext().userEnabledMathSDP();
+  const SDPBackend fused = chooseFused();
   // Tracing (torch.compile, fake tensors) has no memory to look at.
   const bool is_traced = query.key_set().has(c10::DispatchKey::Python) || !query.has_storage();
-  if (dropout > 0 || enable_gqa || needs_mask_grad || !same_device || query.is_nested() || is_traced) {
-    return static_cast<int64_t>(at::SDPBackend::math);
+  if (math && (is_traced || fused == SDPBackend::error)) {
+    return static_cast<int64_t>(SDPBackend::math);
   }
-  const int64_t choice = at::_fused_sdp_choice(aliasIfDevice(query), aliasIfDevice(key), aliasIfDevice(value),
-                                               aliasIfDevice(mask), dropout, is_causal, scale, enable_gqa);
-  return static_cast<int64_t>(choice == static_cast<int64_t>(at::SDPBackend::flash_attention)
-                                  ? at::SDPBackend::overrideable
-                                  : at::SDPBackend::math);
-}
-
-double getScale(const at::Tensor &query, std::optional<double> scale) {
-  return scale.has_value() ? *scale : 1 / std::sqrt(static_cast<double>(query.size(3)));
-}
-
-// Half precision computes in float32.
-at::Tensor widen(const at::Tensor &tensor) {
-  const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;
-  return half ? tensor.to(at::kFloat) : tensor;
-}
-
-// scale Q K^T + mask, (B, H, S, T); causal means that query i sees the keys 0 to i.
-at::Tensor computeScores(const at::Tensor &query, const at::Tensor &key, const OptionalTensor &mask, bool is_causal,
-                         double scale) {
-  at::Tensor scores = at::matmul(widen(query), widen(key).transpose(-2, -1)).mul_(scale);
-  if (mask.has_value() && mask->defined()) {
-    scores.add_(*mask);
+  TORCH_CHECK(math || fused != SDPBackend::error,
+              "No viable backend for scaled_dot_product_attention was found. This is likely due to turning off both "
+              "the math kernel and the fused kernels.");
+  // PyTorch has no gradient of the mask for cuDNN's attention.
+  const bool lacks_gradient = fused == SDPBackend::cudnn_attention && isGiven(mask) && mask->requires_grad();
+  const bool fusable = !lacks_gradient && isFusable(query, key, value, mask, is_causal, enable_gqa);
+  if (fusable && (!math || isFast(query, value, mask, dropout, enable_gqa))) {
+    return static_cast<int64_t>(fused);
   }
-  if (is_causal) {
-    const at::Tensor hidden = at::ones({query.size(2), key.size(2)}, query.options().dtype(at::kBool)).triu(1);
-    scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
-  }
-  return scores;
+  TORCH_CHECK(math, "No available kernel. Aborting execution. The fused kernels of ", showDevice(query.device()),
+              " take dense query, key and value of four dimensions, of one floating point dtype, with matching "
+              "batches, heads and lengths and a last dimension without gaps, and not a mask and is_causal together");
+  return static_cast<int64_t>(SDPBackend::math);
 }
 
-// Output like the query, logarithm of the sums (B, H, S). A row of which everything is masked gives zeros and -inf.
-std::tuple<at::Tensor, at::Tensor> compose(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
-                                           const OptionalTensor &mask, bool is_causal, double scale) {
-  const at::Tensor scores = computeScores(query, key, mask, is_causal, scale);
-  const at::Tensor largest = scores.amax(-1, true).clamp_min_(std::numeric_limits<float>::lowest());
-  const at::Tensor weights = at::sub(scores, largest).exp_();
-  const at::Tensor sums = weights.sum(-1, true);
-  const at::Tensor output = at::matmul(weights, widen(value)).div_(sums.masked_fill(sums.eq(0), 1));
-  return {at::empty_like(query).copy_(output), sums.log().add_(largest).squeeze(-1)};
-}
-
-// Gradients lie in memory as (B, S, H, D), as those of flash attention do.
-at::Tensor arrange(const at::Tensor &gradient, const at::Tensor &like) {
-  const auto sizes = like.sizes();
-  return at::empty({sizes[0], sizes[2], sizes[1], sizes[3]}, like.options()).transpose(1, 2).copy_(gradient);
-}
-
-std::tuple<at::Tensor, at::Tensor, at::Tensor> composeBackward(const at::Tensor &grad, const at::Tensor &query,
-                                                               const at::Tensor &key, const at::Tensor &value,
-                                                               const OptionalTensor &mask, const at::Tensor &output,
-                                                               const at::Tensor &logsumexp, bool is_causal,
-                                                               double scale) {
-  const double infinity = std::numeric_limits<double>::infinity();
-  const at::Tensor sums = logsumexp.masked_fill(logsumexp.eq(-infinity), infinity).unsqueeze(-1);
-  const at::Tensor weights = computeScores(query, key, mask, is_causal, scale).sub_(sums).exp_();
-  const at::Tensor dy = widen(grad);
-  const at::Tensor products = at::mul(dy, widen(output)).sum(-1, true);
-  const at::Tensor scores = at::matmul(dy, widen(value).transpose(-2, -1)).sub_(products).mul_(weights).mul_(scale);
-  return {arrange(at::matmul(scores, widen(key)), query),
-          arrange(at::matmul(scores.transpose(-2, -1), widen(query)), key),
-          arrange(at::matmul(weights.transpose(-2, -1), dy), value)};
+attention::Problem makeProblem(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
+                               const OptionalTensor &bias, bool is_causal, std::optional<double> scale) {
+  return {query, key, value, bias, Band::causal(is_causal), getScale(query, scale)};
 }
 
 using ForwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
@@ -118,12 +108,18 @@ using ForwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor,
 
 ForwardResult attend(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value,
                      const OptionalTensor &bias, double dropout, bool is_causal, bool, std::optional<double> scale) {
-  auto [output, logsumexp] =
-      isComposed(query, key, bias, is_causal)
-          ? compose(query, key, value, bias, is_causal, getScale(query, scale))
-          : at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, is_causal, bias, scale);
-  return {output,          logsumexp,    at::Tensor(), at::Tensor(), query.sym_size(2),
-          key.sym_size(2), at::Tensor(), at::Tensor(), at::Tensor()};
+  at::Tensor output, logsumexp, seed, offset;
+  if (dropout > 0) {
+    std::tie(output, logsumexp, seed, offset) =
+        at::_scaled_dot_product_efficient_attention(query, key, value, bias, true, dropout, is_causal, scale);
+  } else if (isComposed(query, key, value, bias, dropout, is_causal)) {
+    std::tie(output, logsumexp) = compose(makeProblem(query, key, value, bias, is_causal, scale));
+  } else {
+    std::tie(output, logsumexp) =
+        at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, is_causal, bias, scale);
+  }
+  return {output,          logsumexp, at::Tensor(), at::Tensor(), query.sym_size(2),
+          key.sym_size(2), seed,      offset,       at::Tensor()};
 }
 
 using BackwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
@@ -132,14 +128,20 @@ BackwardResult attendBackward(const at::Tensor &grad, const at::Tensor &query, c
                               const at::Tensor &value, const at::Tensor &bias, std::array<bool, 4> wanted,
                               const at::Tensor &output, const at::Tensor &logsumexp, const at::Tensor &,
                               const at::Tensor &, c10::SymInt, c10::SymInt, double dropout, bool is_causal,
-                              const at::Tensor &, const at::Tensor &, std::optional<double> scale) {
+                              const at::Tensor &seed, const at::Tensor &offset, std::optional<double> scale) {
+  if (dropout > 0) {
+    return at::_scaled_dot_product_efficient_attention_backward(grad, query, key, value, bias, output, logsumexp, seed,
+                                                                offset, dropout, wanted, is_causal, scale);
+  }
   const OptionalTensor mask = bias.defined() ? OptionalTensor(bias) : std::nullopt;
-  auto [grad_query, grad_key, grad_value] =
-      isComposed(query, key, mask, is_causal)
-          ? composeBackward(grad, query, key, value, mask, output, logsumexp, is_causal, getScale(query, scale))
-          : at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, query, key, value, output, logsumexp,
-                                                                     dropout, is_causal, mask, scale);
-  return {grad_query, grad_key, grad_value, wanted[3] && bias.defined() ? at::zeros_like(bias) : at::Tensor()};
+  if (wanted[3] || isComposed(query, key, value, mask, dropout, is_causal)) {
+    auto [grad_query, grad_key, grad_value, grad_bias] = attention::composeBackward(
+        makeProblem(query, key, value, mask, is_causal, scale), grad, output, logsumexp, wanted[3]);
+    return {grad_query, grad_key, grad_value, grad_bias};
+  }
+  auto [grad_query, grad_key, grad_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+      grad, query, key, value, output, logsumexp, dropout, is_causal, mask, scale);
+  return {grad_query, grad_key, grad_value, at::Tensor()};
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {

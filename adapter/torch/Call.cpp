@@ -8,6 +8,7 @@
 
 #include "Allocator.h"
 #include "Controls.h"
+#include "Gate.h"
 #include "Generator.h"
 #include "Profiler.h"
 #include "Storage.h"
@@ -243,13 +244,13 @@ void pushResults(const Operator &op, const dit_value *rets, CallState &state, St
 }
 
 // The common device of all tensor arguments; -1 when the call must take the careful way (lists, mixed devices).
-int findDevice(const dit_value *values, size_t count) {
+int findDevice(const Operator &op, const dit_value *values) {
   int device = -1;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < op.nargs; i++) {
     const dit_value &value = values[i];
     if (value.tag == DIT_VALUE_TENSOR) {
       const int index = value.v.tensor.device_index;
-      if (index < 0 ? value.v.tensor.ndim != 0 : device >= 0 && device != index) {
+      if (index < 0 ? value.v.tensor.ndim != 0 || op.isWritten(i) : device >= 0 && device != index) {
         return -1;
       }
       device = index >= 0 ? index : device;
@@ -267,6 +268,37 @@ int findDevice(const dit_value *values, size_t count) {
     }
   }
   return device;
+}
+
+template <typename Function>
+void visitViews(dit_value *values, size_t count, Function &&function) {
+  for (size_t i = 0; i < count; i++) {
+    if (values[i].tag == DIT_VALUE_TENSOR) {
+      function(i, values[i].v.tensor);
+    } else if (values[i].tag == DIT_VALUE_TENSORS) {
+      for (int64_t k = 0; k < values[i].v.tensors.size; k++) {
+        auto &view = const_cast<dit_tensor_view &>(values[i].v.tensors.data[k]);  // the list is the call's own
+        if (view.handle != nullptr) {
+          function(i, view);
+        }
+      }
+    }
+  }
+}
+
+// A lazy copy (torch._lazy_clone) that the operator writes to becomes a real one first.
+void separateWritten(const Operator &op, dit_value *args) {
+  bool moved = false;
+  visitViews(args, op.nargs, [&](size_t i, dit_tensor_view &view) {
+    if (op.isWritten(i)) {
+      moved = separateStorage(static_cast<c10::StorageImpl *>(const_cast<void *>(view.storage))) || moved;
+    }
+  });
+  if (C10_UNLIKELY(moved)) {
+    visitViews(args, op.nargs, [](size_t, dit_tensor_view &view) {
+      view.data = const_cast<void *>(static_cast<c10::TensorImpl *>(view.handle)->data());
+    });
+  }
 }
 
 // Bytes of an element, by enum dit_dtype.
@@ -318,13 +350,16 @@ std::vector<at::Tensor> takeTensors(const dit_value &value) {
 }
 
 bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &state) {
-  const int device = findDevice(args, op.nargs);
+  const int device = findDevice(op, args);
   if (C10_UNLIKELY(device < 0)) {
     return false;
   }
   c10::OptionalDeviceGuard guard;
   if (C10_UNLIKELY(dit_device_get_current() != device)) {
     guard.reset_device(c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
+  }
+  if (op.writes) {
+    separateWritten(op, args);
   }
   const bool timing = dit_ledger_get_timing();
   const uint64_t start = timing ? now() : 0;
@@ -347,9 +382,10 @@ bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &stat
   call.host = &state;
   call.err = &err;
   dit_op_set_default_dtype(static_cast<int>(c10::get_default_dtype_as_scalartype()));
-  const dit_status status = op.c_op->run(&call);
-  if (status == DIT_ERR_UNSUPPORTED) {
-    return false;
+  const Gate &gate = findGate(op.c_op);
+  const dit_status status = dit_op_run(&call, &gate.arguments);
+  if (status == DIT_ERR_UNSUPPORTED || (status == DIT_ERR_INVALID && gate.has_rest)) {
+    return false;  // a wrong argument, before anything was written: PyTorch's own kernel has the words for it
   }
   check(status, err);
   const uint64_t bytes = countBytes(args, op.nargs) + countBytes(rets, op.nrets);

@@ -1,8 +1,6 @@
 #include "Common.h"
 
-#include <cstring>
-
-#include "diopi/extension.h"
+#include "dit/gate.h"
 #include "dit/options.h"
 #include "dit/runtime.h"
 
@@ -12,8 +10,7 @@ void throwStatus(dit_status status, const dit_error &err) {
   const char *text = err.message[0] ? err.message : dit_status_get_name(status);
   TORCH_CHECK_WITH(OutOfMemoryError, status != DIT_ERR_NOMEM, text);
   TORCH_CHECK_NOT_IMPLEMENTED(status != DIT_ERR_UNSUPPORTED, text);
-  const bool is_range = status == DIT_ERR_INVALID && std::strstr(text, DIOPI_EXT_RANGE) != nullptr;
-  TORCH_CHECK_INDEX(!is_range, text);
+  TORCH_CHECK_INDEX(status != DIT_ERR_RANGE, text);
   TORCH_CHECK(false, text);
 }
 

@@ -119,15 +119,18 @@ const char *getFunctionName(int function) {
   return function > 0 ? dit_diopi_get_functions(nullptr)[function].name : "a kernel of the device";
 }
 
-void showLine(Thread &thread, const std::string &line) {
-  std::string text = line + "\n";
-  if (thread.snapshot->dump >= 2) {
-    const auto &schema = thread.handle->schema();
-    for (size_t i = 0; i < thread.op->nargs; i++) {
-      text += describe(thread.op->name, schema.arguments()[i].name(), thread.args[i], thread.snapshot->dump >= 3);
-    }
+// The arguments of the call, as far as they are wanted.
+std::string describeArguments(const Thread &thread) {
+  std::string text;
+  const auto &schema = thread.handle->schema();
+  for (size_t i = 0; thread.snapshot->dump >= 2 && i < thread.op->nargs; i++) {
+    text += describe(thread.op->name, schema.arguments()[i].name(), thread.args[i], thread.snapshot->dump >= 3);
   }
-  print(text);
+  return text;
+}
+
+void showLine(Thread &thread, const std::string &line) {
+  print(line + "\n" + describeArguments(thread));
   thread.shown = true;
 }
 
@@ -176,11 +179,15 @@ void runFallbackShown(Thread &thread, const Operator &op, const c10::OperatorHan
 
 // C first, without the composite form or the CPU; true when it ran.
 bool runInC(Thread &thread, const Operator &op, Stack *stack) {
-  if (op.c_op == nullptr || !runC(op, stack)) {
+  if (op.c_op == nullptr) {
+    return false;
+  }
+  const std::string arguments = describeArguments(thread);  // they are gone afterwards
+  if (!runC(op, stack)) {
     return false;
   }
   if (!thread.shown && thread.snapshot->dump >= 1) {
-    print("--[" + op.name + "]: " + getFunctionName(op.c_op->function) + "\n");  // the arguments are gone
+    print("--[" + op.name + "]: " + getFunctionName(op.c_op->function) + "\n" + arguments);
   }
   return true;
 }

@@ -187,8 +187,7 @@ const c10::Storage &Copier::copyStorage(const c10::Storage &storage, c10::Device
 Arguments::Arguments(const Operator &op, const c10::FunctionSchema &schema, const IValue *args) : schema_(schema) {
   Copier copier;
   for (size_t i = 0; i < op.nargs; i++) {
-    const c10::AliasInfo *alias = schema.arguments()[i].alias_info();
-    const bool written = (alias != nullptr && alias->isWrite()) || isWrittenByTable(op, args, i);
+    const bool written = op.isWritten(i) || isWrittenByTable(op, args, i);
     saved_.push_back(copier.copy(args[i]));
     listTensors(saved_.back(), tensors_);
     written_.resize(tensors_.size(), written);

@@ -10,8 +10,8 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/stack.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -124,28 +124,51 @@ bool areDifferent(const IValue &device, const IValue &cpu) {
 }  // namespace
 
 const char *findExclusion(const Operator &op) {
+  if (op.isForSparse()) {
+    return "with sparse tensors it is the CPU's own kernel";
+  }
   const uint64_t traits = dit_operator_get_traits(op.name.c_str());
   if (op.generator_arg >= 0 || op.hidden_randomness || (traits & DIT_OPERATOR_RANDOM)) {
     return "it draws random numbers";
   }
   if (traits & DIT_OPERATOR_UNINITIALISED) {
-    return "it hands out memory as it is";
+    return "it hands out uninitialised memory";
   }
   return traits & DIT_OPERATOR_SCRATCH ? "it works on bytes that only its own kernels understand" : nullptr;
 }
 
 Comparison::Comparison(const Operator &op, const c10::OperatorHandle &handle, const IValue *args)
-    : op_(op), handle_(handle), device_args_(args, args + op.nargs), arguments_(op, handle.schema(), args) {
-  static std::atomic<uint64_t> calls{0};
-  seed_ = calls.fetch_add(1, std::memory_order_relaxed);
+    : op_(op), handle_(handle), device_args_(args, args + op.nargs), arguments_(op, handle.schema(), args) {}
+
+// What the judge asks for
+
+// Running sums as other devices keep them, one step after the other (python/ditorch/other_ways.py has the same).
+static at::Tensor scan(const at::Tensor &x, int64_t dim, bool multiplies) {
+  if (x.dim() == 0 || x.size(dim) == 0) {
+    return x.clone();
+  }
+  std::vector<at::Tensor> rows = x.unbind(dim);
+  for (size_t i = 1; i < rows.size(); i++) {
+    rows[i] = multiplies ? rows[i - 1].mul(rows[i]) : rows[i - 1].add(rows[i]);
+  }
+  return at::stack(rows, dim);
 }
 
-// ---- what the judge asks for
+// What the CPU makes of the call in another way: cumsum(self, dim, dtype) and cumprod.
+void Comparison::runOtherWay(Run &run, const std::vector<IValue> &args) const {
+  const std::string word = dit_operator_find(op_.name.c_str())->name;
+  if ((word != "cumsum" && word != "cumprod") || handle_.schema().is_mutable() || args.size() != 3) {
+    run.refusal = "the CPU has no other way";
+    return;
+  }
+  const at::Tensor self = args[2].isNone() ? args[0].toTensor() : args[0].toTensor().to(args[2].toScalarType());
+  run.results.push_back(scan(self, args[1].toInt(), word == "cumprod"));
+}
 
 const Comparison::Run &Comparison::getRun(const dit_verdict_request &request) {
   Run &run = runs_[request.kind];
   const bool same =
-      request.kind == DIT_RUN_WIDE || request.kind == DIT_RUN_NATIVE ||
+      request.kind == DIT_RUN_WIDE || request.kind == DIT_RUN_NATIVE || request.kind == DIT_RUN_OTHER ||
       (run.request.seed == request.seed && run.request.narrow == request.narrow && run.request.size == request.size);
   if (run.tried && same) {
     return run;
@@ -154,6 +177,10 @@ const Comparison::Run &Comparison::getRun(const dit_verdict_request &request) {
   run.tried = true;
   run.request = request;
   try {
+    if (request.kind == DIT_RUN_OTHER) {
+      runOtherWay(run, arguments_.make(dit_verdict_request{DIT_RUN_NATIVE, 0, false, 0}));
+      return run;
+    }
     std::vector<IValue> args = arguments_.make(request), stack = args;
     handle_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
     for (const IValue &value : stack) {
@@ -175,7 +202,7 @@ const Comparison::Run &Comparison::getRun(const dit_verdict_request &request) {
 
 dit_status Comparison::giveValue(const dit_verdict_request &request, dit_verdict_what what, int index,
                                  dit_tensor_view *value, dit_error *err) {
-  if (request.kind == DIT_RUN_OTHER) {
+  if (request.kind == DIT_RUN_OTHER && !dit_operator_has(op_.name.c_str(), DIT_OPERATOR_SCAN)) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "the CPU has no other way");
   }
   const Run &run = getRun(request);
@@ -193,6 +220,7 @@ dit_status Comparison::giveValue(const dit_verdict_request &request, dit_verdict
 
 void Comparison::giveArguments(dit_verdict_arguments *arguments) {
   const auto &schema = handle_.schema().arguments();
+  const dit_operator *row = dit_operator_find(op_.name.c_str());
   inputs_.clear();
   input_tensors_.clear();
   for (size_t i = 0; i < schema.size(); i++) {
@@ -200,6 +228,12 @@ void Comparison::giveArguments(dit_verdict_arguments *arguments) {
     if (schema[i].name() == "dim" && value.isInt()) {
       arguments->has_dim = true;
       arguments->dim = value.toInt();
+    }
+    if (row != nullptr && row->sorted >= 0 && schema[i].name() == "sorted" && value.isBool()) {
+      arguments->is_unsorted = !value.toBool();
+    }
+    if (row != nullptr && row->unless != nullptr && schema[i].name() == row->unless && !value.isNone()) {
+      arguments->is_inexact = !schema[i].default_value() || *schema[i].default_value() != value;
     }
     if (schema[i].name() == "index" && value.isTensor()) {
       arguments->index = static_cast<int>(input_tensors_.size());
@@ -222,7 +256,7 @@ void Comparison::giveArguments(dit_verdict_arguments *arguments) {
   }
 }
 
-// ---- judgement
+// Judgement
 
 void Comparison::judgeTensors(Value &value, dit_verdict_what what, int index) {
   Source context{this, what};
@@ -246,7 +280,6 @@ void Comparison::judgeTensors(Value &value, dit_verdict_what what, int index) {
   judged.what = what;
   judged.index = index;
   judged.is_careful = isCareful(value.device);
-  judged.seed = seed_;
   judged.memory = getMemory();
   judged.key = makeKey(dit_random_mix(arguments_.hash(), std::hash<std::string>()(op_.name)), what, index, value.mine);
   const at::Tensor mine = value.mine.resolve_conj().resolve_neg(), wanted = value.wanted.resolve_conj().resolve_neg();

@@ -48,6 +48,7 @@ class Comparison {
     dit_verdict_what what;
   };
 
+  void runOtherWay(Run &run, const std::vector<c10::IValue> &args) const;
   const Run &getRun(const dit_verdict_request &request);
   dit_status giveValue(const dit_verdict_request &request, dit_verdict_what what, int index, dit_tensor_view *value,
                        dit_error *err);
@@ -64,13 +65,12 @@ class Comparison {
   const c10::OperatorHandle &handle_;
   std::vector<c10::IValue> device_args_;
   Arguments arguments_;
-  Run runs_[DIT_RUN_OTHER];  // by enum dit_verdict_run
+  Run runs_[DIT_RUN_OTHER + 1];  // by enum dit_verdict_run
   std::vector<c10::IValue> native_rets_;
   std::vector<dit_tensor_view> inputs_;
   std::vector<at::Tensor> input_tensors_;
   std::vector<Value> values_;
   std::string refusal_;
-  uint64_t seed_;
   dit_verdict verdict_ = DIT_VERDICT_RIGHT;
   std::string reason_;
 };

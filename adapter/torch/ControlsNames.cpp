@@ -11,37 +11,10 @@
 #include <algorithm>
 
 #include "Operator.h"
-#include "core/edit_distance.h"
-#include "dit/operator.h"
+#include "dit/operator_name.h"
 
 namespace ditorch::controls {
 namespace {
-
-constexpr size_t kNearest = 3;  // names that a warning offers
-
-// What functions of torch consist of, where the names do not tell it.
-const struct {
-  const char *name;
-  std::vector<const char *> parts;
-} kParts[] = {
-    {"matmul", {"mm", "bmm", "mv", "dot"}},
-    {"linear", {"mm", "addmm", "bmm", "mv", "addmv"}},
-    {"einsum", {"bmm"}},
-    {"conv1d", {"convolution"}},
-    {"conv2d", {"convolution"}},
-    {"conv3d", {"convolution"}},
-    {"conv_transpose1d", {"convolution"}},
-    {"conv_transpose2d", {"convolution"}},
-    {"conv_transpose3d", {"convolution"}},
-    {"cross_entropy", {"_log_softmax", "nll_loss_forward", "nll_loss2d_forward"}},
-    {"cross_entropy_loss", {"_log_softmax", "nll_loss_forward", "nll_loss2d_forward"}},
-    {"nll_loss", {"nll_loss_forward", "nll_loss2d_forward"}},
-};
-
-// How an operator is called that does the work of a function: softmax is done by _softmax.
-const char *const kAffixes[][2] = {
-    {"_", ""},        {"native_", ""},       {"_native_", ""},       {"_fused_", ""},
-    {"", "_forward"}, {"", "_with_indices"}, {"_native_", "_legit"}, {"_native_", "_legit_no_training"}};
 
 struct Known {
   std::string name;  // aten::add.out
@@ -91,81 +64,50 @@ Matches findMatches(const std::regex &pattern) {
   return found;
 }
 
-bool startsWith(const std::string &text, const char *prefix) {
-  return text.rfind(prefix, 0) == 0;
-}
-
-bool isPlain(const std::string &pattern) {
-  return pattern.find_first_not_of("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.:") ==
-         std::string::npos;
-}
-
 // torch.ops.aten.add.Tensor -> add.Tensor, torch.nn.functional.softmax -> softmax, aten::add.default -> aten::add.
-std::string simplify(std::string name) {
-  for (const char *prefix : {"torch.ops.aten.", "aten."}) {
-    if (startsWith(name, prefix)) {
-      name = name.substr(std::string(prefix).size());
-    }
-  }
-  const size_t end = name.rfind(".default");
-  if (end != std::string::npos && end + sizeof(".default") - 1 == name.size()) {
-    name.resize(end);
-  }
-  for (const char *prefix : {"torch.", "F.", "Tensor.", "nn."}) {
-    if (startsWith(name, prefix)) {
-      return name.substr(name.rfind('.') + 1);
-    }
-  }
-  return name;
+std::string simplify(const std::string &name) {
+  std::string text(name.size() + 1, '\0');
+  dit_operator_name_simplify(name.c_str(), text.data(), text.size());
+  return text.c_str();
 }
 
 // The operators that may do the work of a function of torch.
 std::vector<std::string> listParts(const std::string &name) {
-  const std::string base = getBase(startsWith(name, "aten::") ? name.substr(sizeof("aten::") - 1) : name);
   std::vector<std::string> parts;
-  for (const auto &row : kParts) {
-    if (base == row.name) {
-      parts.insert(parts.end(), row.parts.begin(), row.parts.end());
-    }
-  }
-  for (const auto &affix : kAffixes) {
-    parts.push_back(affix[0] + base + affix[1]);
-  }
-  if (const dit_operator *row = dit_operator_find(base.c_str())) {
-    parts.emplace_back(row->name);  // __add__ is add
+  char buffer[256];
+  for (size_t i = 0; const char *part = dit_operator_name_get_part(name.c_str(), i, buffer, sizeof buffer); i++) {
+    parts.emplace_back(part);
   }
   return parts;
 }
 
 std::string listNearest(const std::string &pattern) {
-  const std::string wanted = startsWith(pattern, "aten::") ? pattern.substr(sizeof("aten::") - 1) : pattern;
-  const bool has_overload = wanted.find('.') != std::string::npos;
-  std::vector<std::pair<int, std::string>> found;
-  for (const Known &known : listKnown()) {
-    if (known.is_seen && startsWith(known.name, "aten::")) {
-      const std::string name = known.name.substr(sizeof("aten::") - 1), text = has_overload ? name : getBase(name);
-      found.emplace_back(dit_edit_distance_get(wanted.c_str(), text.c_str()), text);
-    }
-  }
-  std::sort(found.begin(), found.end());
-  found.erase(std::unique(found.begin(), found.end()), found.end());
-  std::string text;
-  for (size_t i = 0; i < std::min(kNearest, found.size()); i++) {
-    text += (i ? ", " : "") + found[i].second;
-  }
-  return text;
+  char buffer[512];
+  dit_operator_name_list_nearest(pattern.c_str(), buffer, sizeof buffer);
+  return buffer;
 }
+
+// For fault rules: copies on the device do not come through the door, but faults reach them (Factory.cpp).
+void listOperators(dit_operator_visitor visit, void *context) {
+  for (const Known &known : listKnown()) {
+    const bool is_copy = known.name == "aten::copy_" || known.name == "aten::_to_copy";
+    visit(context, known.name.c_str(), known.is_seen || is_copy);
+  }
+}
+
+[[maybe_unused]] const bool is_told = (dit_operator_lister_set(&listOperators), true);
 
 }  // namespace
 
 void NameList::addPattern(const std::string &origin, const std::string &pattern, std::vector<std::string> &warnings) {
-  const bool plain = isPlain(pattern);
+  const bool plain = dit_operator_name_is_plain(pattern.c_str());
   const std::string simple = plain ? simplify(pattern) : pattern;
   try {
     patterns_.emplace_back(simple);
   } catch (const std::regex_error &error) {
-    TORCH_CHECK_VALUE(false, origin, ": '", pattern, "' is no regular expression (", error.what(),
-                      "); give patterns of operator names such as add.out, softmax or .*_backward, by commas");
+    TORCH_CHECK_VALUE(
+        false, origin, ": '", pattern, "' is no regular expression (", error.what(),
+        "); give patterns of operator names such as add.out, softmax or .*_backward, separated by commas");
   }
   const Matches found = findMatches(patterns_.back());
   if (found.seen) {

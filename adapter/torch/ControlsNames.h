@@ -9,8 +9,8 @@ namespace ditorch::controls {
 
 class NameList {
  public:
-  // Add patterns, by commas or lines. `origin` is where they come from, for messages. What is no regular expression
-  // throws a ValueError; what matches no operator that the controls see adds a sentence to `warnings`.
+  // Add patterns, separated by commas or lines. `origin` is where they come from, for messages. What is no regular
+  // expression throws a ValueError; what matches no operator that the controls see adds a sentence to `warnings`.
   void add(const std::string &origin, const std::string &text, std::vector<std::string> &warnings);
   bool isEmpty() const { return patterns_.empty(); }
   // Is "aten::add.Tensor" on the list?

@@ -19,7 +19,7 @@
 namespace ditorch {
 namespace {
 
-// ---- arguments
+// Arguments
 
 void putNone(dit_value &out) {
   out.tag = DIT_VALUE_NONE;
@@ -147,7 +147,7 @@ bool put(dit_value &out, const std::optional<T> &value, CallState &state) {
   return true;
 }
 
-// ---- results
+// Results
 
 template <typename Result>
 struct Take;
@@ -214,7 +214,7 @@ struct Take<bool> {
   }
 };
 
-// ---- the kernel
+// The kernel
 
 template <typename T>
 void countVersions(const T &) {}

@@ -6,6 +6,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -15,6 +16,7 @@
 #include "Direct.h"
 #include "Operator.h"
 #include "Profiler.h"
+#include "Staging.h"
 #include "Storage.h"
 #include "dit/fault.h"
 #include "dit/log.h"
@@ -24,6 +26,7 @@
 namespace ditorch {
 namespace {
 
+using c10::DispatchKey;
 using c10::IValue;
 using torch::jit::Stack;
 
@@ -72,6 +75,45 @@ std::vector<dit_tensor_view> viewAll(const std::vector<at::Tensor> &tensors) {
   return views;
 }
 
+bool isStaged(const at::Tensor &tensor) {
+  return tensor.device().type() == kDevice && tensor.layout() == c10::kStrided && tensor.has_storage();
+}
+
+// The damage where the host cannot read the device's memory: to copies, which are sent back. Arguments and results that
+// share memory share its copy.
+void damageStaged(uint64_t token, c10::DeviceIndex device, const std::vector<at::Tensor> &inputs,
+                  const std::vector<at::Tensor> &outputs) {
+  Stage stage(device);
+  std::vector<at::Tensor> copies[2];
+  for (const auto *tensors : {&inputs, &outputs}) {
+    for (const at::Tensor &tensor : *tensors) {
+      if (isStaged(tensor) && tensor.device().index() == device) {
+        stage.note(tensor, /*reads=*/true);
+      }
+    }
+  }
+  stage.fetch();
+  for (const auto *tensors : {&inputs, &outputs}) {
+    for (const at::Tensor &tensor : *tensors) {
+      if (!isStaged(tensor)) {
+        copies[tensors == &outputs].push_back(tensor);
+      } else if (tensor.device().index() == device) {
+        copies[tensors == &outputs].push_back(stage.get(tensor));
+      }
+    }
+  }
+  const auto input_views = viewAll(copies[0]), output_views = viewAll(copies[1]);
+  dit_fault_after(token, input_views.data(), static_cast<int>(input_views.size()), output_views.data(),
+                  static_cast<int>(output_views.size()));
+  for (const auto *tensors : {&inputs, &outputs}) {
+    for (const at::Tensor &tensor : *tensors) {
+      if (isStaged(tensor) && tensor.device().index() == device) {
+        stage.send(stage.get(tensor), tensor);
+      }
+    }
+  }
+}
+
 // The slow way in, taken only while a fault rule is set.
 void runWithFaults(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   std::vector<at::Tensor> inputs;
@@ -91,6 +133,10 @@ void runWithFaults(const Operator &op, const c10::OperatorHandle &handle, Stack 
     return;
   }
   collectTensors(stack->data() + (stack->size() - op.nrets), op.nrets, outputs);
+  if (!isHostAccessible()) {
+    damageStaged(token, static_cast<c10::DeviceIndex>(device), inputs, outputs);
+    return;
+  }
   for (const at::Tensor &tensor : outputs) {
     if (tensor.device().type() == kDevice) {
       synchronizeCurrentStream(tensor.device().index());
@@ -120,7 +166,8 @@ void enter(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) 
 template <controls::Runner kRun>
 class Door final : public c10::OperatorKernel {
  public:
-  explicit Door(const c10::OperatorHandle &handle) : op_(handle) {}
+  explicit Door(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key = c10::DispatchKey::CPU)
+      : op_(handle, cpu_key) {}
   void operator()(const c10::OperatorHandle &handle, c10::DispatchKeySet, Stack *stack) { kRun(op_, handle, stack); }
 
  private:
@@ -132,13 +179,13 @@ c10::BoxedKernel makeDoor(const c10::OperatorHandle &handle) {
   return c10::BoxedKernel::makeFromFunctor(std::make_unique<Door<kRun>>(handle));
 }
 
-const Operator &lookUp(const c10::OperatorHandle &handle) {
+const Operator &lookUp(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key) {
   static std::mutex mutex;
-  static auto *known = new std::unordered_map<c10::OperatorName, std::unique_ptr<Operator>>;
+  static auto *known = new std::map<c10::DispatchKey, std::unordered_map<c10::OperatorName, std::unique_ptr<Operator>>>;
   const std::lock_guard<std::mutex> lock(mutex);
-  auto &entry = (*known)[handle.operator_name()];
+  auto &entry = (*known)[cpu_key][handle.operator_name()];
   if (!entry) {
-    entry = std::make_unique<Operator>(handle);
+    entry = std::make_unique<Operator>(handle, cpu_key);
   }
   return *entry;
 }
@@ -158,15 +205,33 @@ void enterUnregistered(const c10::OperatorHandle &handle, Stack *stack) {
   TORCH_CHECK_NOT_IMPLEMENTED(hasCpuKernel(handle), "the operator '", c10::toString(handle.operator_name()),
                               "' is not implemented on the ditorch device: it has neither a C implementation nor a CPU "
                               "kernel to fall back to. Move its inputs to the CPU or use another operator.");
-  enter(lookUp(handle), handle, stack);
+  enter(lookUp(handle, c10::DispatchKey::CPU), handle, stack);
 }
 
 template <int kLayout>
 void refuse(const c10::OperatorHandle &handle, Stack *) {
-  static constexpr const char *layouts[] = {"sparse", "quantized", "nested", "sparse compressed"};
+  static constexpr const char *layouts[] = {"quantized", "nested"};
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, layouts[kLayout], " tensors are not supported on ", showDevice(c10::Device(kDevice)), " by ditorch (in '",
       c10::toString(handle.operator_name()), "'); use dense tensors, or keep this part on the CPU");
+}
+
+// Kernels of the CPU that are made of operators and serve any device: those of nested tensors work on buffers, the
+// others make nested tensors of dense ones.
+template <DispatchKey kKey>
+void redispatchTo(const c10::OperatorHandle &handle, Stack *stack) {
+  handle.redispatchBoxed(c10::DispatchKeySet(kKey), stack);
+}
+
+// Written by hand in Nested.cpp.
+bool isHandWrittenNested(const std::string &name) {
+  return name == "aten::native_layer_norm" || name == "aten::native_layer_norm_backward" ||
+         name == "aten::sum.dim_IntList" || name == "aten::_nested_sum_backward";
+}
+
+bool makesNested(const std::string &name) {
+  return name == "aten::_nested_from_padded" || name == "aten::_nested_tensor_from_mask" ||
+         name == "aten::_nested_view_from_buffer";
 }
 
 // Written by hand in Factory.cpp, View.cpp, Attention.cpp and Transformer.cpp.
@@ -216,6 +281,8 @@ std::unordered_set<std::string> &listDoors() {
 void registerOperators() {
   static auto *library =
       new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static auto *nested =
+      new torch::Library(torch::Library::IMPL, "aten", c10::DispatchKey::NestedTensorPrivateUse1, __FILE__, __LINE__);
   auto &dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName &operator_name : dispatcher.getAllOpNames()) {
     if (operator_name.name.rfind("aten::", 0) != 0) {
@@ -226,6 +293,15 @@ void registerOperators() {
       continue;
     }
     const std::string name = c10::toString(operator_name);
+    const char *short_name = name.c_str() + sizeof("aten::") - 1;
+    if (handle->hasKernelForDispatchKey(DispatchKey::NestedTensorCPU) && !isHandWrittenNested(name)) {
+      nested->impl(short_name,
+                   torch::CppFunction::makeFromBoxedFunction<&redispatchTo<DispatchKey::NestedTensorCPU>>());
+    }
+    if (makesNested(name)) {
+      library->impl(short_name, torch::CppFunction::makeFromBoxedFunction<&redispatchTo<DispatchKey::CPU>>());
+      continue;
+    }
     if (!wantsDoor(*handle, name)) {
       continue;
     }
@@ -233,8 +309,7 @@ void registerOperators() {
     if (isDirect(name) && Operator(*handle).c_op != nullptr) {
       registerDirect(*handle, name, makeDoor<enter>(*handle), makeDoor<runRest>(*handle));
     } else {
-      library->impl(name.c_str() + sizeof("aten::") - 1,
-                    torch::CppFunction::makeFromBoxedKernel(makeDoor<enter>(*handle)));
+      library->impl(short_name, torch::CppFunction::makeFromBoxedKernel(makeDoor<enter>(*handle)));
     }
   }
 }
@@ -244,20 +319,22 @@ const bool registered = (registerOperators(), true);
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&enterUnregistered>());
 }
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, m) {
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
   m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<0>>());
 }
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<1>>());
-}
 TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<2>>());
-}
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<3>>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse<1>>());
 }
 
 }  // namespace
+
+c10::BoxedKernel makeSparseDoor(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key) {
+  return c10::BoxedKernel::makeFromFunctor(std::make_unique<Door<enter>>(handle, cpu_key));
+}
+
+void enterSparse(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key, Stack *stack) {
+  enter(lookUp(handle, cpu_key), handle, stack);
+}
 
 bool hasDoor(const std::string &name) {
   return listDoors().count(name) > 0;

@@ -1,6 +1,11 @@
 // Making, resizing, copying and reading device tensors: the few operators that are not a computation.
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
+#include <ATen/ops/kaiser_window.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
@@ -9,8 +14,10 @@
 #include "Operator.h"
 #include "Profiler.h"
 #include "Share.h"
+#include "Staging.h"
 #include "Storage.h"
 #include "dit/diopi.h"
+#include "dit/fault.h"
 #include "dit/kernel.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
@@ -34,12 +41,24 @@ at::ScalarType typeOr(std::optional<at::ScalarType> dtype) {
   return dtype.value_or(c10::get_default_dtype_as_scalartype());
 }
 
+// torch.use_deterministic_algorithms(True) leaves no memory uninitialised: NaN, or the largest integer.
+bool fillsMemory() {
+  return at::globalContext().deterministicAlgorithms() && at::globalContext().deterministicFillUninitializedMemory();
+}
+
+at::Tensor fillIfAsked(at::Tensor tensor) {
+  if (C10_UNLIKELY(fillsMemory())) {
+    at::native::fill_empty_deterministic_(tensor);
+  }
+  return tensor;
+}
+
 at::Tensor empty(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                  std::optional<at::Device> device, std::optional<bool> pin_memory,
                  std::optional<at::MemoryFormat> memory_format) {
   checkOptions(layout, pin_memory);
   const auto guard = guardFor(device);
-  return at::detail::empty_generic(size, deviceAllocator(), kDeviceKeys, typeOr(dtype), memory_format);
+  return fillIfAsked(at::detail::empty_generic(size, deviceAllocator(), kDeviceKeys, typeOr(dtype), memory_format));
 }
 
 at::Tensor emptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::optional<at::ScalarType> dtype,
@@ -47,8 +66,21 @@ at::Tensor emptyStrided(c10::IntArrayRef size, c10::IntArrayRef stride, std::opt
                         std::optional<bool> pin_memory) {
   checkOptions(layout, pin_memory);
   const auto guard = guardFor(device);
-  return at::detail::empty_strided_generic(size, stride, deviceAllocator(), kDeviceKeys, typeOr(dtype));
+  return fillIfAsked(at::detail::empty_strided_generic(size, stride, deviceAllocator(), kDeviceKeys, typeOr(dtype)));
 }
+
+// PyTorch's composite form calls a kernel that only the CPU and CUDA have.
+template <typename... Numbers>
+struct KaiserWindow {
+  static at::Tensor make(int64_t length, Numbers... numbers, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> pin_memory) {
+    checkOptions(layout, pin_memory);
+    const auto guard = guardFor(device);
+    return at::kaiser_window(length, numbers..., at::TensorOptions(typeOr(dtype)).device(at::kCPU))
+        .to(guard.current_device());
+  }
+};
 
 // Forward-mode AD uses lazily zero tensors; on the device they are simply zero.
 at::Tensor zeroTensor(c10::IntArrayRef size, std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
@@ -70,6 +102,7 @@ void growStorage(at::TensorImpl *impl) {
 
 const at::Tensor &resize(const at::Tensor &self, c10::IntArrayRef size, std::optional<at::MemoryFormat> memory_format) {
   auto *impl = self.unsafeGetTensorImpl();
+  const size_t bytes = impl->unsafe_storage().nbytes();
   if (impl->sizes() != size) {
     impl->set_sizes_contiguous(size);
     growStorage(impl);
@@ -78,15 +111,18 @@ const at::Tensor &resize(const at::Tensor &self, c10::IntArrayRef size, std::opt
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format ", *memory_format);
     impl->empty_tensor_restride(*memory_format);
   }
+  if (C10_UNLIKELY(fillsMemory())) {
+    at::native::fill_resize_deterministic_(self, static_cast<int64_t>(bytes));
+  }
   return self;
 }
 
 const at::Tensor &resizeOutput(const at::Tensor &self, c10::IntArrayRef size, at::Device device) {
   TORCH_CHECK(self.device() == device, "out Tensor doesn't have the correct device set");
-  return self.sizes() == size ? self : resize(self, size, std::nullopt);
+  return self.sizes() == size ? self : ditorch::resize(self, size, std::nullopt);
 }
 
-// ---- copies
+// Copies
 
 // A copy on whose way numbers are conjugated or negated: what a lazy view promised is done now, by the vendor's
 // library.
@@ -112,6 +148,7 @@ dit_status launchFlip(const dit_tensor_view &in, const dit_tensor_view &out, c10
 void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex device) {
   dit_tensor_view in{};
   dit_tensor_view out{};
+  separateStorage(to.storage().unsafeGetStorageImpl());
   fillView(in, from);
   fillView(out, to);
   dit_error err;
@@ -130,7 +167,11 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   if (status == DIT_ERR_UNSUPPORTED) {
     synchronizeCurrentStream(device);
     profiler::Span span(profiler::Work::kFallback, "aten::copy_", device);
-    aliasAsCpu(to).copy_(aliasAsCpu(from));
+    if (isHostAccessible()) {
+      aliasAsCpu(to).copy_(aliasAsCpu(from));
+    } else {
+      copyOnHost(from, to);
+    }
     span.finish();
   } else {
     check(status, err);
@@ -138,21 +179,36 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   dit_ledger_add(ledger, status == DIT_OK ? DIT_LEDGER_C : DIT_LEDGER_FALLBACK, from.nbytes() + to.nbytes(), 0);
 }
 
-// Device to device. Across devices the source's stream finishes first and the destination's stream does the work.
-void copyOnDevice(const at::Tensor &from, const at::Tensor &to) {
-  const c10::DeviceGuard guard(to.device());
-  if (from.device() != to.device()) {
-    synchronizeCurrentStream(from.device().index());
-  }
-  launchCopy(from, to, to.device().index());
-  if (from.device() != to.device()) {
-    synchronizeCurrentStream(to.device().index());
+// Under fault rules. What converts goes by both names: a program's x.to(dtype) comes here as y.copy_(x).
+void launchFaultyCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex device) {
+  const bool converts = from.scalar_type() != to.scalar_type();
+  dit_tensor_view inputs[2] = {};
+  uint64_t token = 0;
+  fillView(inputs[0], from);
+  fillView(inputs[1], to);
+  DIT_CHECK(dit_fault_before(converts ? "aten::_to_copy|aten::copy_" : "aten::copy_", inputs, 2, &token, &err));
+  launchCopy(from, to, device);
+  if (token != 0) {
+    synchronizeCurrentStream(device);
+    fillView(inputs[1], to);
+    dit_fault_after(token, inputs, 2, &inputs[1], 1);
   }
 }
 
-bool isOneBlock(const at::Tensor &a, const at::Tensor &b) {
-  return a.scalar_type() == b.scalar_type() && a.strides() == b.strides() && a.is_non_overlapping_and_dense() &&
-         a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+// Device to device. Across devices the source's stream finishes first and the destination's stream does the work.
+void copyOnDevice(const at::Tensor &from, const at::Tensor &to) {
+  const c10::DeviceGuard guard(to.device());
+  if (C10_UNLIKELY(from.device() != to.device() && !isHostAccessible())) {
+    copyBetweenClosed(from, to);
+    return;
+  }
+  if (from.device() != to.device()) {
+    synchronizeCurrentStream(from.device().index());
+  }
+  (C10_UNLIKELY(dit_fault_is_active()) ? launchFaultyCopy : launchCopy)(from, to, to.device().index());
+  if (from.device() != to.device()) {
+    synchronizeCurrentStream(to.device().index());
+  }
 }
 
 // Between CPU and device.
@@ -170,8 +226,12 @@ void copyAcross(const at::Tensor &from, const at::Tensor &to, bool non_blocking)
     span.finish();
     return;
   }
-  synchronizeCurrentStream(device);
-  (to_device ? aliasAsCpu(to) : to).copy_(to_device ? from : aliasAsCpu(from));
+  if (isHostAccessible()) {
+    synchronizeCurrentStream(device);
+    (to_device ? aliasAsCpu(to) : to).copy_(to_device ? from : aliasAsCpu(from));
+  } else {
+    copyAcrossClosed(from, to);
+  }
   span.finish();
 }
 
@@ -179,6 +239,8 @@ at::Tensor copyFrom(const at::Tensor &from, const at::Tensor &to, bool non_block
   if (to.numel() == 0) {
     return to;
   }
+  at::assert_no_internal_overlap(to);
+  at::assert_no_partial_overlap(to, from);
   if (C10_UNLIKELY(from.sizes() != to.sizes())) {
     return copyFrom(from.expand(to.sizes()), to, non_blocking);
   }
@@ -202,8 +264,13 @@ at::Tensor copyFromAndResize(const at::Tensor &from, const at::Tensor &to) {
 at::Scalar item(const at::Tensor &self) {
   const c10::DeviceGuard guard(self.device());
   const c10::DeviceIndex device = self.device().index();
-  synchronizeCurrentStream(device);
   profiler::Span span(profiler::Work::kCopyOut, "aten::_local_scalar_dense", device, self.nbytes());
+  if (!isHostAccessible()) {
+    const at::Scalar value = fetchNumber(self);
+    span.finish();
+    return value;
+  }
+  synchronizeCurrentStream(device);
   const at::Scalar value = aliasAsCpu(self).item();
   span.finish();
   return value;
@@ -234,6 +301,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &emptyStrided);
   m.impl("_efficientzerotensor", &zeroTensor);
+  m.impl("kaiser_window", &KaiserWindow<>::make);
+  m.impl("kaiser_window.periodic", &KaiserWindow<bool>::make);
+  m.impl("kaiser_window.beta", &KaiserWindow<bool, double>::make);
   m.impl("resize_", &resize);
   m.impl("_resize_output_", &resizeOutput);
   m.impl("_copy_from", &copyFrom);

@@ -12,10 +12,16 @@
 namespace ditorch {
 
 struct Operator {
-  explicit Operator(const c10::OperatorHandle &handle);
+  // `cpu_key` SparseCPU or SparseCsrCPU: the operator as it is called with sparse tensors, which only the CPU computes.
+  explicit Operator(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key = c10::DispatchKey::CPU);
 
-  std::string name;    // "aten::add.Tensor"
-  const dit_op *c_op;  // its row in the table of C operators, or null
+  bool isForSparse() const { return cpu_key != c10::DispatchKey::CPU; }
+
+  bool isWritten(size_t argument) const { return argument < 64 && (written >> argument & 1) != 0; }
+
+  std::string name;          // "aten::add.Tensor"
+  c10::DispatchKey cpu_key;  // of the CPU kernel to fall back to
+  const dit_op *c_op;        // its row in the table of C operators, or null
   dit_ledger_entry *ledger;
   size_t nargs, nrets;
   int generator_arg = -1;  // position of `Generator? generator`
@@ -25,9 +31,14 @@ struct Operator {
   bool takes_cpu_indices;  // index tensors may live on the CPU, as on CUDA
   bool hidden_randomness;  // draws random numbers without taking a generator
   bool composite;          // has no kernel of the CPU's own but one made of other operators
+  bool is_foreach = false;
+  bool takes_cpu_outputs = false;  // fill_: a 0-d CPU tensor takes a number from the device
+  int rate_arg = -1;               // position of `Tensor lr`: one number, which may live on the CPU whatever its shape
+  uint64_t written = 0;            // the arguments that are written to, a bit each; one behind the 64th has none
 };
 
-// All tensors of a call must live on one device; 0-d CPU tensors (and CPU indices where CUDA takes them) may join.
+// All tensors of a call must live on one device; 0-d CPU tensors (and CPU indices where CUDA takes them) may join, but
+// not where the operator writes.
 // Returns that device's index, or -1 when no argument is on the device. Throws in PyTorch's words.
 c10::DeviceIndex findCommonDevice(const Operator &op, const c10::IValue *args);
 
@@ -47,6 +58,12 @@ bool runC(const Operator &op, torch::jit::Stack *stack);
 // Does this operator of PyTorch come through the door? Those that are made of other operators, and a few that are
 // written by hand, do not.
 bool hasDoor(const std::string &name);
+
+// The kernel of an operator for sparse tensors of the device: the CPU's one, of key SparseCPU or SparseCsrCPU.
+c10::BoxedKernel makeSparseDoor(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key);
+
+// The same for an operator that has no door, such as one of another library.
+void enterSparse(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key, torch::jit::Stack *stack);
 
 // Fill a C view of a tensor. The tensor must outlive the view.
 void fillView(dit_tensor_view &view, const at::TensorBase &tensor);

@@ -4,6 +4,8 @@
 #include <c10/core/impl/COWDeleter.h>
 
 #include "Common.h"
+#include "Staging.h"
+#include "Storage.h"
 #include "dit/memory.h"
 
 namespace ditorch {
@@ -65,6 +67,10 @@ void Buffer::checkContiguous(const at::Tensor &tensor, const char *what) {
 
 Buffer::Buffer(const at::Tensor &tensor)
     : numel_(tensor.numel()), element_size_(tensor.dtype().itemsize()), dtype_(tensor.scalar_type()) {
+  if (!isHostAccessible()) {
+    closed_ = tensor;
+    return;
+  }
   alias_ = makeCpu(shareStorage(tensor.storage()), tensor.dtype());
   auto *impl = alias_.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
@@ -75,7 +81,21 @@ Buffer::Buffer(const at::Tensor &tensor)
   }
 }
 
+// Bring the device tensor to the host.
+void Buffer::take() {
+  Stage stage(closed_.device().index());
+  stage.note(closed_, !discarded_ || !isSideBySide(closed_));
+  stage.fetch();
+  alias_ = stage.get(closed_);
+  if (isSideBySide(alias_) && !alias_.is_conj() && !alias_.is_neg()) {
+    flat_ = viewFlat(alias_, dtype_, 0, numel_);
+  }
+}
+
 at::Tensor Buffer::elements() {
+  if (closed_.defined() && !alias_.defined()) {
+    take();
+  }
   if (!flat_.defined()) {
     copied_ = true;
     flat_ = at::empty({numel_}, alias_.options());
@@ -93,6 +113,11 @@ at::Tensor Buffer::bytes() {
 void Buffer::store() {
   if (copied_) {
     alias_.copy_(flat_.view(alias_.sizes()));
+  }
+  if (closed_.defined() && alias_.defined()) {
+    const c10::DeviceIndex device = closed_.device().index();
+    Stage(device).send(alias_, closed_);
+    synchronizeCurrentStream(device);
   }
 }
 

@@ -1,4 +1,5 @@
-// Device memory as the collectives see it: CPU tensors over the same bytes that keep the device's storage alive.
+// Device memory as the collectives see it: CPU tensors over the same bytes that keep the device's storage alive, or,
+// where the host cannot read those, over copies.
 //
 // Nothing here dispatches an operator: the program's modes and tools do not see how a collective looks at its tensors.
 #pragma once
@@ -22,10 +23,11 @@ class Buffer {
   // Throws as well unless its elements lie side by side (in the memory format it suggests), as NCCL demands.
   static void checkContiguous(const at::Tensor &tensor, const char *what);
 
-  // The elements in order: of the tensor itself, or, when it has gaps or lazy bits, of a copy made by the first call.
+  // The elements in order: of the tensor itself, or, when it has gaps or lazy bits, of a copy made by the first call,
+  // when the work that the tensor waits for is done.
   at::Tensor elements();
   at::Tensor bytes();
-  // After a collective wrote to elements(): bring a copy back to the tensor.
+  // After a collective wrote to elements(): bring a copy back to the tensor. It is there when this returns.
   void store();
   // The same for a tensor that will be overwritten: its old contents are not copied.
   void discard() { discarded_ = true; }
@@ -35,8 +37,11 @@ class Buffer {
   at::ScalarType dtype() const { return dtype_; }
 
  private:
-  at::Tensor alias_;  // sizes and strides of the device tensor
-  at::Tensor flat_;   // one dimension, no gaps
+  void take();
+
+  at::Tensor closed_;  // the device tensor, where the host cannot read it
+  at::Tensor alias_;   // sizes and strides of the device tensor
+  at::Tensor flat_;    // one dimension, no gaps
   int64_t numel_ = 0;
   size_t element_size_ = 0;
   at::ScalarType dtype_ = at::kFloat;

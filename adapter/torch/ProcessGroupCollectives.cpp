@@ -92,6 +92,7 @@ WorkPtr ProcessGroupNccl::broadcast(Tensors &tensors, const c10d::BroadcastOptio
   return launch(OpType::BROADCAST, "broadcast", "broadcast", tensors, tensors, options.timeout,
                 [buffer = Buffer(tensor), root = options.rootRank](Gloo gloo) mutable {
                   gloo.broadcast(buffer.bytes(), static_cast<int>(root));
+                  buffer.store();
                 });
 }
 
@@ -115,6 +116,7 @@ WorkPtr ProcessGroupNccl::allreduce_coalesced(Tensors &tensors, const c10d::Allr
                     const at::Tensor total = reductions[i].prepare(elements, /*keep=*/false);
                     gloo.allReduce(total, reductions[i].inner());
                     reductions[i].conclude(total, elements);
+                    buffers[i].store();
                   }
                 });
 }
@@ -131,6 +133,7 @@ WorkPtr ProcessGroupNccl::reduce(Tensors &tensors, const c10d::ReduceOptions &op
                   gloo.reduce(total, reduction.inner(), static_cast<int>(root));
                   if (is_root) {
                     reduction.conclude(total, elements);
+                    buffer.store();
                   }
                 });
 }
@@ -186,6 +189,7 @@ WorkPtr ProcessGroupNccl::launchAllGather(OpType type, const char *name, const c
                       parts.push_back(viewFlat(targets[i].bytes(), at::kByte, rank * part, part));
                     }
                     gloo.allGather(parts, sources[i].bytes());
+                    targets[i].store();
                   }
                 });
 }
@@ -251,6 +255,7 @@ WorkPtr ProcessGroupNccl::scatter(Tensors &outputs, Lists &inputs, const c10d::S
                     bytes.push_back(source.bytes());
                   }
                   gloo.scatter(target.bytes(), bytes, static_cast<int>(root));
+                  target.store();
                 });
 }
 
@@ -278,6 +283,7 @@ WorkPtr ProcessGroupNccl::reduce_scatter(Tensors &outputs, Lists &inputs, const 
                       parts.push_back(source.elements());
                     }
                     reduceParts(gloo, reduction, at::cat(parts), target.elements(), size);
+                    target.store();
                     return;
                   }
                   for (int root = 0; root < size; root++) {  // as NCCL: one reduction per part
@@ -285,6 +291,7 @@ WorkPtr ProcessGroupNccl::reduce_scatter(Tensors &outputs, Lists &inputs, const 
                     gloo.reduce(total, reduction.inner(), root);
                     if (root == rank) {
                       reduction.conclude(total, target.elements());
+                      target.store();
                     }
                   }
                 });
@@ -308,6 +315,7 @@ WorkPtr ProcessGroupNccl::launchReduceScatter(OpType type, const char *name, con
                  size = getSize()](Gloo gloo) mutable {
                   for (size_t i = 0; i < sources.size(); i++) {
                     reduceParts(gloo, reductions[i], sources[i].elements(), targets[i].elements(), size);
+                    targets[i].store();
                   }
                 });
 }
@@ -335,6 +343,7 @@ WorkPtr ProcessGroupNccl::alltoall_base(at::Tensor &output, at::Tensor &input, s
                  output_counts = countBytes(output, output_splits, getSize(), "output"),
                  input_counts = countBytes(input, input_splits, getSize(), "input")](Gloo gloo) mutable {
                   gloo.allToAll(target.bytes(), source.bytes(), output_counts, input_counts);
+                  target.store();
                 });
 }
 
@@ -365,6 +374,7 @@ WorkPtr ProcessGroupNccl::alltoall(Tensors &outputs, Tensors &inputs, const c10d
                   int64_t at = 0;
                   for (size_t i = 0; i < targets.size(); at += output_counts[i], i++) {
                     targets[i].bytes().copy_(viewFlat(received, at::kByte, at, output_counts[i]));
+                    targets[i].store();
                   }
                 });
 }

@@ -10,7 +10,7 @@
 
 namespace ditorch {
 
-// ---- launching
+// Launching
 
 WorkPtr ProcessGroupNccl::post(std::shared_ptr<Lane> lane, c10::intrusive_ptr<LaneWork> work) {
   lane->push(work);
@@ -124,7 +124,7 @@ WorkPtr ProcessGroupNccl::barrier(const c10d::BarrierOptions &options) {
   return launch(OpType::BARRIER, "barrier", "barrier", {}, {}, options.timeout, [](Gloo gloo) { gloo.barrier(); });
 }
 
-// ---- messages: handed to gloo at once, so that two ranks may both send before they receive
+// messages: handed to gloo at once, so that two ranks may both send before they receive
 
 WorkPtr ProcessGroupNccl::launchMessage(OpType type, const char *name, const char *title, Tensors &tensors, int peer,
                                         const std::function<WorkPtr(Tensors &)> &start) {
@@ -148,8 +148,8 @@ WorkPtr ProcessGroupNccl::launchMessage(OpType type, const char *name, const cha
   const bool receives = type != OpType::SEND;
   const LaneWork::Call call{type, name, title, 0, group_->timeout.load()};
   auto source = std::make_shared<int>(-1);
-  auto work = c10::make_intrusive<LaneWork>(group_, call, receives ? Tensors{} : tensors,
-                                            receives ? tensors : Tensors{}, [posted, buffer, receives, source] {
+  auto work = c10::make_intrusive<LaneWork>(group_, call, tensors, receives ? tensors : Tensors{},
+                                            [posted, buffer, receives, source] {
                                               posted->wait();
                                               if (receives) {
                                                 buffer->store();
@@ -162,13 +162,15 @@ WorkPtr ProcessGroupNccl::launchMessage(OpType type, const char *name, const cha
 
 // As with NCCL, the tag is ignored: messages between two ranks arrive in order.
 WorkPtr ProcessGroupNccl::send(Tensors &tensors, int destination, int) {
-  return launchMessage(OpType::SEND, "send", "send", tensors, destination,
-                       [&](Tensors &bytes) { return group_->inner->send(bytes, destination, 0); });
+  return launchMessage(OpType::SEND, "send", "send", tensors, destination, [&](Tensors &bytes) {
+    return destination == getRank() ? mailbox_->send(bytes[0]) : group_->inner->send(bytes, destination, 0);
+  });
 }
 
 WorkPtr ProcessGroupNccl::recv(Tensors &tensors, int source, int) {
-  return launchMessage(OpType::RECV, "recv", "recv", tensors, source,
-                       [&](Tensors &bytes) { return group_->inner->recv(bytes, source, 0); });
+  return launchMessage(OpType::RECV, "recv", "recv", tensors, source, [&](Tensors &bytes) {
+    return source == getRank() ? mailbox_->receive(bytes[0]) : group_->inner->recv(bytes, source, 0);
+  });
 }
 
 WorkPtr ProcessGroupNccl::recvAnysource(Tensors &tensors, int) {
@@ -178,7 +180,7 @@ WorkPtr ProcessGroupNccl::recvAnysource(Tensors &tensors, int) {
 
 namespace {
 
-// ---- for Python: no Python header is needed, because process groups travel as TorchScript objects
+// For Python: no Python header is needed, because process groups travel as TorchScript objects
 
 ProcessGroupNccl &findBackend(const c10::intrusive_ptr<c10d::ProcessGroup> &group) {
   auto *backend = dynamic_cast<ProcessGroupNccl *>(group->getBackend(kDevice).get());

@@ -107,7 +107,8 @@ class ProcessGroupNccl final : public c10d::Backend {
   ProcessGroupNccl(std::string name, c10::intrusive_ptr<Inner> gloo, int rank, int size, Milliseconds timeout)
       : Backend(rank, size),
         group_(std::make_shared<GroupState>(std::move(name), std::move(gloo), rank, size, timeout)),
-        lane_(std::make_shared<Lane>(group_)) {
+        lane_(std::make_shared<Lane>(group_)),
+        mailbox_(std::make_shared<Mailbox>(group_)) {
     init();
     const std::lock_guard<std::mutex> lock(alive().mutex);
     alive().groups.insert(this);
@@ -206,6 +207,7 @@ class ProcessGroupNccl final : public c10d::Backend {
 
   const std::shared_ptr<GroupState> group_;
   const std::shared_ptr<Lane> lane_;
+  const std::shared_ptr<Mailbox> mailbox_;
   std::mutex mutex_;
   std::map<std::pair<bool, int>, std::shared_ptr<Lane>> message_lanes_;  // by (is a send, peer)
   std::vector<WorkPtr> batch_;

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "Common.h"
+#include "Staging.h"
 #include "dit/runtime.h"
 
 namespace ditorch {
@@ -73,8 +74,11 @@ Dependencies::Dependencies(const Tensors &inputs, const Tensors &outputs) {
 
 void Dependencies::add(const at::Tensor &tensor) {
   const int device = tensor.device().index();
-  if (tensor.device().type() != kDevice || (seen_ >> device & 1) || dit_stream_get_current_raw(device) == nullptr) {
-    return;  // the default stream has no queue: its work is done when the call that made it returns
+  if (tensor.device().type() != kDevice || (seen_ >> device & 1)) {
+    return;
+  }
+  if (dit_stream_get_current_raw(device) == nullptr && isHostAccessible()) {
+    return;  // its default stream has no queue: its work is done when the call that made it returns
   }
   seen_ |= uint64_t{1} << device;
   events_.reserve(events_.size() + 1);
@@ -208,8 +212,8 @@ bool LaneWork::wait(Milliseconds timeout) {
   if (timeout == kNoTimeout) {
     cv_.wait(lock, [this] { return completed_; });
   } else if (!cv_.wait_for(lock, timeout, [this] { return completed_; })) {
-    C10_THROW_ERROR(DistBackendError, c10::str(describe(), " is not complete after the ", timeout.count(),
-                                               " ms that wait() was given: Operation timed out!"));
+    C10_THROW_ERROR(DistBackendError, c10::str(describe(), ": caught collective operation timeout: it is not complete ",
+                                               "after the ", timeout.count(), " ms that wait() was given"));
   }
   if (exception_) {
     std::rethrow_exception(exception_);
@@ -317,6 +321,59 @@ c10::intrusive_ptr<c10::ivalue::Future> BatchWork::getFuture() {
     future->markCompleted(c10::IValue(self->result()));
   }).detach();
   return future;
+}
+
+namespace {
+
+// A message to oneself, as gloo's works are: wait() does it.
+class MailWork final : public c10d::Work {
+ public:
+  MailWork(int rank, std::function<void()> body) : c10d::Work(rank), body_(std::move(body)), rank_(rank) {}
+  bool wait(Milliseconds) override {
+    body_();
+    return true;
+  }
+  int sourceRank() const override { return rank_; }
+
+ private:
+  std::function<void()> body_;
+  int rank_;
+};
+
+constexpr Milliseconds kMailPatience(50);  // between two looks at whether the group failed
+
+}  // namespace
+
+WorkPtr Mailbox::send(const at::Tensor &bytes) {
+  const c10::impl::ExcludeDispatchKeyGuard no_modes(c10::python_ks);
+  at::Tensor copy = bytes.clone();
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    messages_.push_back(std::move(copy));
+  }
+  changed_.notify_all();
+  return c10::make_intrusive<MailWork>(group_->rank, [] {});
+}
+
+WorkPtr Mailbox::receive(at::Tensor bytes) {
+  return c10::make_intrusive<MailWork>(group_->rank, [self = shared_from_this(), bytes] {
+    const at::Tensor message = self->take();
+    TORCH_CHECK(message.numel() == bytes.numel(), "a message of ", message.numel(),
+                " bytes from the rank to itself is ", "received into a tensor of ", bytes.numel(), " bytes");
+    bytes.copy_(message);
+  });
+}
+
+at::Tensor Mailbox::take() {
+  const auto end = std::chrono::steady_clock::now() + group_->timeout.load();
+  std::unique_lock<std::mutex> lock(mutex_);
+  while (!changed_.wait_for(lock, kMailPatience, [this] { return !messages_.empty(); })) {
+    TORCH_CHECK(group_->failure().empty(), group_->failure());
+    TORCH_CHECK(std::chrono::steady_clock::now() < end, "Timed out waiting for a message from the rank to itself");
+  }
+  at::Tensor message = std::move(messages_.front());
+  messages_.pop_front();
+  return message;
 }
 
 void Lane::push(c10::intrusive_ptr<LaneWork> work) {

@@ -127,6 +127,23 @@ class BatchWork final : public c10d::Work {
   const std::vector<WorkPtr> parts_;
 };
 
+// What a rank sends to itself: gloo has no connection for it. Messages are copies, and arrive in order.
+class Mailbox final : public std::enable_shared_from_this<Mailbox> {
+ public:
+  explicit Mailbox(std::shared_ptr<GroupState> group) : group_(std::move(group)) {}
+  WorkPtr send(const at::Tensor &bytes);
+  // Waiting for the work fills `bytes`, when there is a message.
+  WorkPtr receive(at::Tensor bytes);
+
+ private:
+  at::Tensor take();
+
+  std::shared_ptr<GroupState> group_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<at::Tensor> messages_;
+};
+
 class Lane final : public std::enable_shared_from_this<Lane> {
  public:
   explicit Lane(std::shared_ptr<GroupState> group) : group_(std::move(group)) {}

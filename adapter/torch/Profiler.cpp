@@ -332,7 +332,7 @@ void Span::drop() {
   first_ = nullptr;
 }
 
-// ---- memory
+// Memory
 
 namespace {
 

@@ -45,8 +45,8 @@ dit_kernel_vtable wrap(const dit_kernel_vtable &native) {
 
 dit_kernel_vtable wrapAll(const dit_kernel_vtable &native) {
   using T = dit_kernel_vtable;
-  return wrap<&T::copy, &T::lstm_cell, &T::lstm_cell_backward, &T::gru_cell, &T::gru_cell_backward, &T::histogram>(
-      native);
+  return wrap<&T::copy, &T::lstm_cell, &T::lstm_cell_backward, &T::gru_cell, &T::gru_cell_backward, &T::histogram,
+              &T::fold, &T::bitwise_xor>(native);
 }
 
 }  // namespace

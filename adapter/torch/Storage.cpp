@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "Allocator.h"
+#include "Staging.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 
@@ -24,11 +25,17 @@ void resizeStorage(c10::StorageImpl *storage, size_t size) {
   storage->set_nbytes(size);
 }
 
-c10::Storage aliasAsCpu(c10::StorageImpl *storage) {
-  void *data = const_cast<void *>(storage->data());
-  if (C10_UNLIKELY(storage->data_ptr().get_deleter() == c10::impl::cow::cow_deleter)) {
-    data = storage->mutable_data();  // the alias may be written to: a lazy copy must become a real one first
+bool separateStorage(c10::StorageImpl *storage) {
+  if (C10_LIKELY(storage->data_ptr().get_deleter() != c10::impl::cow::cow_deleter)) {
+    return false;
   }
+  const c10::DeviceGuard guard(storage->device());
+  return storage->mutable_data() != nullptr;
+}
+
+c10::Storage aliasAsCpu(c10::StorageImpl *storage) {
+  separateStorage(storage);  // the alias may be written to
+  void *data = const_cast<void *>(storage->data());
   c10::DataPtr alias(data, c10::Device(c10::kCPU));
   if (C10_UNLIKELY(dit_memory_access_is_watched())) {  // the pages are open as long as the alias lives
     static char context;  // never NULL, unlike the data of an empty tensor: else nobody would call the deleter
@@ -54,7 +61,8 @@ at::Tensor aliasAsCpu(const at::Tensor &tensor) {
 }
 
 void synchronizeCurrentStream(c10::DeviceIndex device) {
-  if (C10_UNLIKELY(dit_stream_get_current_raw(device) != nullptr)) {
+  // The default stream of a device that is made of host memory runs inline; any other is a queue.
+  if (C10_UNLIKELY(dit_stream_get_current_raw(device) != nullptr || !isHostAccessible())) {
     DIT_CHECK(dit_stream_synchronize(device, dit_stream_get_current(device), &err));
   }
 }

@@ -11,6 +11,9 @@ namespace ditorch {
 // Grow or shrink a device storage in stream order, keeping the common prefix.
 void resizeStorage(c10::StorageImpl *storage, size_t size);
 
+// A lazy copy (torch._lazy_clone) becomes a real one, because it will be written to. True: its memory has moved.
+bool separateStorage(c10::StorageImpl *storage);
+
 // A CPU storage, or tensor, over the same memory. The device's one must outlive it.
 c10::Storage aliasAsCpu(c10::StorageImpl *storage);
 at::Tensor aliasAsCpu(const at::Tensor &tensor);

@@ -73,7 +73,7 @@ static void clear_folder(void) {
 static struct dit_store *open_store(enum dit_store_layout layout) {
   struct dit_error err = {0};
   struct dit_store *store = NULL;
-  struct dit_store_options options = {.layout = layout, .cap_bytes = -1, .cap_items = -1};
+  struct dit_store_options options = {.layout = layout};
   check(dit_store_create(root, &options, &store, &err), &err);
   return store;
 }

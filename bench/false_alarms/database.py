@@ -5,7 +5,7 @@ import sys
 
 from false_alarms.tally import limited
 
-# Not run: no CPU reference, sparse tensors, memory as it is, or minutes for one sample.
+# Not run: no CPU reference, sparse tensors, uninitialised memory, or minutes for one sample.
 LEFT_OUT = ("jiterator", "sparse", "empty", "_scaled_mm", "_flash_attention", "_efficient_attention", "without_cudnn")
 
 

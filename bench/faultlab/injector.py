@@ -1,8 +1,8 @@
 """Faults that are put into what an operator gives back by a dispatch mode that lies below everything else: all kinds on
 a device that has no fault hook of its own (a real GPU), and on every device the kinds that the hook does not know.
 
-`Injector("value:aten::mm,call=3")` has the face of `ditorch.fault`: a context manager with `count`; leaving it a second
-time (the referee switches the fault off as soon as it has fired) takes the mode off.
+`Injector("value:aten::mm,call=3")` has the face of `ditorch.fault`: a context manager with `count`; the referee
+switches the fault off as soon as it has fired.
 """
 
 import fnmatch
@@ -82,11 +82,12 @@ class Injector:
         self.mode.__enter__()
         return self
 
+    def switch_off(self):
+        """From within: the mode is still covered by others, and stays until the end."""
+        self.on = False
+
     def __exit__(self, *exc_info):
-        if self.on:
-            self.on = False
-            if self.count:  # switched off from within: the mode is still covered by others
-                return
+        self.on = False
         self.mode.__exit__(*exc_info)
 
     def damage(self, func, args, kwargs, result):
@@ -121,7 +122,7 @@ class _Mode(TorchDispatchMode):
         return result
 
 
-# ---- kinds: on one tensor, in place, as include/dit/fault.h says
+# kinds: on one tensor, in place, as include/dit/fault.h says
 
 
 def _first(x):
@@ -161,7 +162,7 @@ def _unwritten(x):
     )
 
 
-# ---- kinds that the fault hook does not have: what chips do
+# Kinds that the fault hook does not have: what chips do
 
 
 def _row(x):

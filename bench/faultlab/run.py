@@ -13,7 +13,6 @@ import argparse
 import contextlib
 import io
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -62,12 +61,13 @@ def run_fault(scenario):
     with tempfile.TemporaryDirectory() as results, make_fault(scenario) as fault:
         tool = make_tool(results, scenario)
         crash = ""
-        with Referee(fault, scenario["level"]) as referee, tool:
-            try:
+        referee = Referee(fault, scenario["level"])
+        try:
+            with referee, tool:
                 for _ in range(STEPS):
                     training.step()
-            except (RuntimeError, IndexError) as error:  # damaged indices leave their range
-                crash = str(error).splitlines()[0]
+        except (RuntimeError, IndexError) as error:  # damaged indices leave their range; on a GPU that is the end
+            crash = str(error).splitlines()[0]
         findings = tool.findings()
     verdict = referee.verdict
     answer = {"fired": verdict is not None, "counts": False, "blind": False, **(verdict or {})}
@@ -111,6 +111,10 @@ def run_scenario(scenario):
     return {**scenario, **answer, "seconds": round(time.perf_counter() - start, 3)}
 
 
+def fail_scenario(scenario, code):
+    return {**scenario, "error": f"the worker ended with status {code}"}
+
+
 def prepare():
     import torch
 
@@ -130,14 +134,15 @@ def load_done(path):
 
 
 def run_all(scenarios, path, jobs):
+    from workers import run_scattered
+
     done = load_done(path)
     todo = [scenario for scenario in scenarios if scenario["name"] not in done]
     os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     print(f"{len(scenarios)} scenarios, {len(scenarios) - len(todo)} of them done before ({path})", file=sys.stderr)
     begin = told = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    with open(path, "a", encoding="utf-8") as file, context.Pool(jobs, prepare, maxtasksperchild=100) as pool:
-        for i, row in enumerate(pool.imap_unordered(run_scenario, todo), 1):
+    with open(path, "a", encoding="utf-8") as file:
+        for i, row in enumerate(run_scattered(run_scenario, todo, jobs, prepare, fail_scenario), 1):
             done[row["name"]] = row
             file.write(json.dumps(row) + "\n")
             file.flush()

@@ -1,6 +1,7 @@
 """The hot operators and what they are measured on: one list, name -> function that makes (call, bytes moved).
 
 A maker gets a device and a dtype and returns a call without arguments. The same seed gives both sides equal numbers.
+Operators that the CPU does not have in a dtype are not measured in it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ ROWS, COLUMNS = 1024, 1024
 
 def _random(device: str, dtype: torch.dtype, *shape: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
+    if not dtype.is_floating_point and not dtype.is_complex:
+        return torch.randint(1, 100, shape, generator=generator).to(dtype).to(device)
     return torch.rand(*shape, generator=generator).add_(0.1).to(dtype).to(device)
 
 
@@ -74,6 +77,36 @@ def _adamw(device: str, dtype: torch.dtype) -> Call:
         parameter.grad = torch.full_like(parameter, 0.01)
     optimizer = torch.optim.AdamW(parameters, lr=1e-4)
     return lambda: optimizer.step()
+
+
+def _signed(function: Callable[[torch.Tensor], object], shape: tuple[int, ...] = (N,)) -> Maker:
+    """Numbers of both signs."""
+
+    def make(device: str, dtype: torch.dtype) -> Call:
+        x = _random(device, dtype, *shape) - _random(device, dtype, *shape, seed=1)
+        return lambda: function(x)
+
+    return make
+
+
+def _masked(function: Callable[..., object], *shapes: tuple[int, ...]) -> Maker:
+    def make(device: str, dtype: torch.dtype) -> Call:
+        tensors = [_random(device, dtype, *shape, seed=i) for i, shape in enumerate(shapes)]
+        mask = (torch.rand(shapes[0], generator=torch.Generator().manual_seed(7)) > 0.5).to(device)
+        return lambda: function(mask, *tensors)
+
+    return make
+
+
+def _whole(function: Callable[..., object], count: int, shape: tuple[int, ...] = (N,)) -> Maker:
+    """Of integers alone."""
+
+    def make(device: str, dtype: torch.dtype) -> Call:
+        if dtype.is_floating_point or dtype.is_complex:
+            raise NotImplementedError(f"not for {dtype}")
+        return _binary(function, *([shape] * count))(device, dtype)
+
+    return make
 
 
 SQUARE = (ROWS, COLUMNS)
@@ -170,7 +203,97 @@ HOT: dict[str, Maker] = {
     "cross_entropy backward": _cross_entropy,
     "dropout": _unary(lambda x: F.dropout(x, 0.1)),
     "AdamW step": _adamw,
+    "sign": _signed(torch.sign),
+    "relu both signs": _signed(torch.relu),
+    "leaky_relu": _signed(lambda x: F.leaky_relu(x, 0.1)),
+    "hardtanh": _signed(F.hardtanh),
+    "floor": _signed(torch.floor),
+    "reciprocal": _unary(torch.reciprocal),
+    "cos": _unary(torch.cos),
+    "log1p": _unary(torch.log1p),
+    "square": _unary(torch.square),
+    "sub": _binary(torch.sub, (N,), (N,)),
+    "sub number": _unary(lambda x: 2 - x),
+    "add_ number": _unary(lambda x: x.add_(1)),
+    "mul column": _binary(torch.mul, SQUARE, (ROWS, 1)),
+    "floor_divide": _binary(torch.floor_divide, (N,), (N,)),
+    "remainder": _binary(torch.remainder, (N,), (N,)),
+    "minimum": _binary(torch.minimum, (N,), (N,)),
+    "where": _masked(torch.where, (N,), (N,)),
+    "logical_and": _binary(torch.logical_and, (N,), (N,)),
+    "isnan": _unary(torch.isnan),
+    "xor": _whole(torch.bitwise_xor, 2),
+    "bitwise_and": _whole(torch.bitwise_and, 2),
+    "bitwise_not": _whole(torch.bitwise_not, 1),
+    "left_shift": _whole(lambda x: x << 2, 1),
+    "amax last": _unary(lambda x: x.amax(1), SQUARE),
+    "amin last": _unary(lambda x: x.amin(1), SQUARE),
+    "amin first": _unary(lambda x: x.amin(0), SQUARE),
+    "amin": _unary(torch.amin),
+    "max": _unary(torch.max),
+    "nansum": _unary(torch.nansum),
+    "nansum last": _unary(lambda x: x.nansum(1), SQUARE),
+    "prod last": _unary(lambda x: x.prod(1), SQUARE),
+    "mean": _unary(torch.mean),
+    "mean middle": _unary(lambda x: x.mean((0, 2, 3)), IMAGE),
+    "var last": _unary(lambda x: x.var(1), SQUARE),
+    "any": _unary(lambda x: (x > 1000).any()),
+    "all last": _unary(lambda x: x.all(1), SQUARE),
+    "logsumexp": _unary(lambda x: x.logsumexp(1), SQUARE),
+    "softmax first": _unary(lambda x: x.softmax(0), SQUARE),
+    "batch_norm": _binary(lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), IMAGE, (64,), (64,)),
+    "group_norm backward": _backward(lambda x, w, b: F.group_norm(x, 8, w, b), IMAGE, (64,), (64,)),
+    "rms_norm": _binary(lambda x, w: F.rms_norm(x, (COLUMNS,), w), SQUARE, (COLUMNS,)),
+    "max_pool2d backward": _backward(lambda x: F.max_pool2d(x, 2), IMAGE),
+    "pad reflect": _unary(lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect"), IMAGE),
+    "pad replicate": _unary(lambda x: F.pad(x, (2, 2, 2, 2), mode="replicate"), IMAGE),
+    "pad constant": _unary(lambda x: F.pad(x, (2, 2, 2, 2)), IMAGE),
+    "pad reflect backward": _backward(lambda x: F.pad(x, (2, 2, 2, 2), mode="reflect"), IMAGE),
+    "upsample nearest": _unary(lambda x: F.interpolate(x, scale_factor=2), (4, 64, 28, 28)),
+    "clone": _unary(torch.clone),
+    "copy_": _binary(lambda a, b: a.copy_(b), (N,), (N,)),
+    "zero_": _unary(lambda x: x.zero_()),
+    "fill_": _unary(lambda x: x.fill_(1)),
+    "to float32": _unary(lambda x: x.to(torch.float32, copy=True)),
+    "to float16": _unary(lambda x: x.to(torch.float16, copy=True)),
+    "to bfloat16": _unary(lambda x: x.to(torch.bfloat16, copy=True)),
+    "to int64": _unary(lambda x: x.to(torch.int64, copy=True)),
+    "permute copy": _unary(lambda x: x.permute(0, 2, 3, 1).contiguous(), IMAGE),
+    "cat first": _binary(lambda a, b: torch.cat([a, b]), (N,), (N,)),
+    "stack last": _binary(lambda a, b: torch.stack([a, b], -1), SQUARE, SQUARE),
+    "flip": _unary(lambda x: x.flip(1), SQUARE),
+    "roll": _unary(lambda x: x.roll(3, 1), SQUARE),
+    "arange": _unary(lambda x: torch.arange(N, dtype=x.dtype, device=x.device), (1,)),
 }
+
+SIZES: dict[str, tuple[int, ...]] = {"4x4": (4, 4), "64k": (256, 256)}
+"""Other sizes of the operators below; HOT has a million elements."""
+
+BY_SIZE: dict[str, Callable[[tuple[int, ...]], Maker]] = {
+    "add": lambda shape: _binary(torch.add, shape, shape),
+    "mul": lambda shape: _binary(torch.mul, shape, shape),
+    "mul number": lambda shape: _unary(lambda x: x * 2, shape),
+    "neg": lambda shape: _unary(torch.neg, shape),
+    "abs": lambda shape: _unary(torch.abs, shape),
+    "exp": lambda shape: _unary(torch.exp, shape),
+    "relu": lambda shape: _unary(torch.relu, shape),
+    "xor": lambda shape: _whole(torch.bitwise_xor, 2, shape),
+    "eq": lambda shape: _binary(torch.eq, shape, shape),
+    "where": lambda shape: _masked(torch.where, shape, shape),
+    "sum": lambda shape: _unary(torch.sum, shape),
+    "amin last": lambda shape: _unary(lambda x: x.amin(1), shape),
+    "nansum last": lambda shape: _unary(lambda x: x.nansum(1), shape),
+    "softmax": lambda shape: _unary(lambda x: x.softmax(1), shape),
+    "cumsum": lambda shape: _unary(lambda x: x.cumsum(1), shape),
+    "mm": lambda shape: _binary(torch.mm, shape, shape),
+    "cat": lambda shape: _binary(lambda a, b: torch.cat([a, b]), shape, shape),
+    "clone": lambda shape: _unary(torch.clone, shape),
+    "transpose copy": lambda shape: _unary(lambda x: x.t().contiguous(), shape),
+    "zero_": lambda shape: _unary(lambda x: x.zero_(), shape),
+    "to float16": lambda shape: _unary(lambda x: x.to(torch.float16, copy=True), shape),
+    "to float32": lambda shape: _unary(lambda x: x.to(torch.float32, copy=True), shape),
+}
+HOT.update({f"{name} {size}": make(SIZES[size]) for name, make in BY_SIZE.items() for size in SIZES})
 
 WITH_DNN = ("mm 512", "addmm 512", "bmm", "linear backward", "conv2d 3x3", "conv2d 1x1", "conv2d 3x3 backward")
 """Operators for which ATen's own figure depends on oneDNN."""

@@ -167,7 +167,7 @@ struct diopiGenerator;
 typedef struct diopiGenerator *diopiGeneratorHandle_t;
 typedef const struct diopiGenerator *diopiConstGeneratorHandle_t;
 
-// ---- the framework: mandatory functions are strong, the others may be missing (weak)
+// The framework: mandatory functions are strong, the others may be missing (weak)
 
 /// The framework's own version, in words; static.
 extern DIOPI_RT_API DIOPI_ATTR_WEAK const char *diopiGetVersion(void);

@@ -72,9 +72,17 @@ DIOPI_API diopiError_t diopiExtInferOutputs(const char *function, const diopiExt
 /// The calling thread's last error text: that of its own last call that failed, "" when there was none. Valid until the
 /// thread's next call.
 DIOPI_API const char *diopiExtGetLastErrorString(void);
-/// The standard has no code for an index out of range. An error text with these words means one, found before anything
-/// was written; a framework may raise its own exception for it: "'index' holds 7; " DIOPI_EXT_RANGE " 5: -5 to 4".
-#define DIOPI_EXT_RANGE "valid for a dimension of size"
+
+/// What a failed call failed of. The standard has one code, diopiErrorOccurred, for all that can go wrong. After a
+/// wrong argument nothing was written, and a framework may ask a kernel of its own, which raises its own exception in
+/// its own words.
+typedef enum {
+  diopiExtFailureOther = 0,     ///< the device, memory, or unknown
+  diopiExtFailureArgument = 1,  ///< an argument is wrong
+  diopiExtFailureRange = 2,     ///< a value is beyond its dimension: 'index' holds 7, valid are -5 to 4
+} diopiExtFailure_t;
+/// About the calling thread's last call that failed.
+DIOPI_API diopiExtFailure_t diopiExtGetLastFailure(void);
 
 DIOPI_EXTERN_C_END
 

@@ -9,7 +9,7 @@
 // clang-format off
 DIOPI_EXTERN_C_BEGIN
 
-// ---- library info
+// library info
 
 /// Name of the vendor, in one word; static text.
 DIOPI_API const char *diopiGetVendorName(void);
@@ -20,7 +20,7 @@ DIOPI_API const char *diopiGetImplVersion(void);
 /// Text of the last error, of the calling thread where the library keeps one per thread; valid until the next call.
 DIOPI_API const char *diopiGetLastErrorString(void);
 
-// ---- conv
+// conv
 
 /// 2-d convolution (cross-correlation): input (N, C, H, W) or without N, weight (O, C / groups, kH, kW), bias (O) or
 /// NULL, out (N, O, ...). `stride`, `padding`, `dilation` have 2 values or one for all; padding is zeros. C and O are
@@ -40,7 +40,7 @@ DIOPI_API diopiError_t diopiConvolution2dBackward(diopiContextHandle_t ctx, diop
                                                   diopiSize_t *bias_sizes, diopiSize_t stride, diopiSize_t padding,
                                                   diopiSize_t dilation, int64_t groups);
 
-// ---- normalization
+// normalization
 
 /// out = (input - mean) * invstd * weight + bias per channel (dimension 1). `training`: mean and 1 / sqrt(var + eps) of
 /// the batch, biased, go to save_mean and save_invstd, and running_mean = (1 - momentum) * running_mean + momentum *
@@ -105,7 +105,7 @@ DIOPI_API diopiError_t diopiBatchNormBackward(diopiContextHandle_t ctx, diopiTen
                                               diopiConstTensorHandle_t save_mean,
                                               diopiConstTensorHandle_t save_invstd, bool training, double eps);
 
-// ---- activation
+// activation
 
 /// out[i] = max(x, 0); NaN stays NaN, with x = input[i]. Shapes are equal. Real dtypes but bool. `out` may be `input`.
 DIOPI_API diopiError_t diopiRelu(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input);
@@ -185,7 +185,7 @@ DIOPI_API diopiError_t diopiLeakyReluBackward(diopiContextHandle_t ctx, diopiTen
                                               diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
                                               const diopiScalar_t *negative_slope, bool input_is_result);
 
-// ---- pooling
+// pooling
 
 /// Largest element of each window: input (N, C, L) or (C, L). `kernel_size`, `stride` (empty: the kernel), `padding`
 /// (at most half the kernel, counted as -inf), `dilation` have 1 values or one for all; `ceil_mode` also takes windows
@@ -329,7 +329,7 @@ DIOPI_API diopiError_t diopiAdaptiveMaxPool2dBackward(diopiContextHandle_t ctx, 
                                                       diopiConstTensorHandle_t grad_output,
                                                       diopiConstTensorHandle_t input, diopiConstTensorHandle_t indices);
 
-// ---- random
+// random
 
 /// `train`: mask[i] is true with probability 1 - p, out[i] = mask[i] ? input[i] / (1 - p) : 0; else out = input and
 /// mask is true. Shapes are equal; `mask` is bool (or uint8). Floating or complex dtypes. Element k of the row-major
@@ -344,7 +344,7 @@ DIOPI_API diopiError_t diopiDropout(diopiContextHandle_t ctx, diopiTensorHandle_
 DIOPI_API diopiError_t diopiDropoutInp(diopiContextHandle_t ctx, diopiTensorHandle_t input, diopiTensorHandle_t mask,
                                        double p, bool train, diopiGeneratorHandle_t generator);
 
-// ---- loss
+// loss
 
 /// (input - target)^2 per element; `target` has input's shape. ReductionNone keeps the shape, ReductionMean and
 /// ReductionSum give one element. Floating dtypes.
@@ -445,7 +445,7 @@ DIOPI_API diopiError_t diopiBCELossBackward(diopiContextHandle_t ctx, diopiTenso
                                             diopiConstTensorHandle_t target, diopiConstTensorHandle_t weight,
                                             diopiReduction_t reduction);
 
-// ---- pointwise unary
+// pointwise unary
 
 /// out[i] = -1, 0 or 1 by the sign of input[i]; 0 stays 0, NaN stays NaN. Shapes and dtypes are equal. Every real
 /// dtype; a bool is copied. `out` may be `input`.
@@ -542,7 +542,7 @@ DIOPI_API diopiError_t diopiCoshInp(diopiContextHandle_t ctx, diopiTensorHandle_
 /// in out's floating dtype. `out` may be `input`.
 DIOPI_API diopiError_t diopiCosh(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input);
 
-// ---- activation
+// activation
 
 /// input[i] = tanh(x), with x = input[i], in place. Floating or complex dtypes; integers and bool compute in out's
 /// floating dtype.
@@ -557,7 +557,7 @@ DIOPI_API diopiError_t diopiTanh(diopiContextHandle_t ctx, diopiTensorHandle_t o
 DIOPI_API diopiError_t diopiTanhBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
                                          diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t output);
 
-// ---- pointwise unary
+// pointwise unary
 
 /// out[i] = atan(x), with x = input[i]. Shapes are equal. Floating or complex dtypes; an integer or bool input computes
 /// in out's floating dtype. `out` may be `input`.
@@ -587,7 +587,7 @@ DIOPI_API diopiError_t diopiAtanhInp(diopiContextHandle_t ctx, diopiTensorHandle
 /// or bool input computes in out's floating dtype. `out` may be `input`.
 DIOPI_API diopiError_t diopiAtanh(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input);
 
-// ---- activation
+// activation
 
 /// input[i] = 1 / (1 + e^-x), with x = input[i], in place. Floating or complex dtypes; integers and bool compute in
 /// out's floating dtype.
@@ -613,7 +613,7 @@ DIOPI_API diopiError_t diopiSilu(diopiContextHandle_t ctx, diopiTensorHandle_t o
 DIOPI_API diopiError_t diopiSiluBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
                                          diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input);
 
-// ---- pointwise unary
+// pointwise unary
 
 /// input[i] = e^x, with x = input[i], in place. Floating or complex dtypes.
 DIOPI_API diopiError_t diopiExpInp(diopiContextHandle_t ctx, diopiTensorHandle_t input);
@@ -664,7 +664,7 @@ DIOPI_API diopiError_t diopiErfInp(diopiContextHandle_t ctx, diopiTensorHandle_t
 /// computes in out's floating dtype. `out` may be `input`.
 DIOPI_API diopiError_t diopiErf(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input);
 
-// ---- pointwise binary
+// pointwise binary
 
 /// out[i] = input ^ exponent[i]: the number is the base, the tensor the exponent. Shapes of `out` and `exponent` are
 /// equal. `out` may be `exponent`.
@@ -712,7 +712,7 @@ DIOPI_API diopiError_t diopiAddScalar(diopiContextHandle_t ctx, diopiTensorHandl
 DIOPI_API diopiError_t diopiAddInpScalar(diopiContextHandle_t ctx, diopiTensorHandle_t input,
                                          const diopiScalar_t *other, const diopiScalar_t *alpha);
 
-// ---- foreach
+// foreach
 
 /// outs[k][i] = inputs[k][i] + other. `inputSize` tensors, each with a shape and dtype of its own. outs[k] has
 /// inputs[k]'s shape, allocated by the caller, and may be inputs[k].
@@ -724,7 +724,7 @@ DIOPI_API diopiError_t diopiForeachaddScalar(diopiContextHandle_t ctx, diopiTens
 DIOPI_API diopiError_t diopiForeachaddInpScalar(diopiContextHandle_t ctx, diopiTensorHandle_t *inputs,
                                                 int64_t inputSize, const diopiScalar_t *other);
 
-// ---- pointwise binary
+// pointwise binary
 
 /// out[i] = input[i] - alpha * other[i]. `alpha` must be whole for integers. Every dtype but bool; integers wrap.
 /// `input` and `other` broadcast to out's shape and promote as in PyTorch; `out` may be one of them, element for
@@ -766,7 +766,7 @@ DIOPI_API diopiError_t diopiMulScalar(diopiContextHandle_t ctx, diopiTensorHandl
 DIOPI_API diopiError_t diopiMulInpScalar(diopiContextHandle_t ctx, diopiTensorHandle_t input,
                                          const diopiScalar_t *other);
 
-// ---- foreach
+// foreach
 
 /// outs[k][i] = inputs[k][i] * other. `inputSize` tensors, each with a shape and dtype of its own. outs[k] has
 /// inputs[k]'s shape, allocated by the caller, and may be inputs[k].
@@ -789,7 +789,7 @@ DIOPI_API diopiError_t diopiForeachmulTensor(diopiContextHandle_t ctx, diopiTens
 DIOPI_API diopiError_t diopiForeachmulInpTensor(diopiContextHandle_t ctx, diopiTensorHandle_t *inputs,
                                                 int64_t inputSize, const diopiConstTensorHandle_t other);
 
-// ---- pointwise binary
+// pointwise binary
 
 /// out[i] = input[i] / other[i]. `rounding_mode` rounds the quotient: none, towards zero, or downwards; without
 /// rounding integers give a floating result. Every dtype. Division of integers by 0 with rounding is an error or gives
@@ -819,7 +819,7 @@ DIOPI_API diopiError_t diopiDivScalar(diopiContextHandle_t ctx, diopiTensorHandl
 DIOPI_API diopiError_t diopiDivInpScalar(diopiContextHandle_t ctx, diopiTensorHandle_t input,
                                          const diopiScalar_t *other, diopiRoundMode_t rounding_mode);
 
-// ---- matmul
+// matmul
 
 /// out[b] = input[b] @ mat2[b]: (B, N, K) by (B, K, M) gives (B, N, M). One dtype; half types accumulate in float,
 /// integers wrap. K = 0 gives zeros.
@@ -838,7 +838,7 @@ DIOPI_API diopiError_t diopiBaddbmmInp(diopiContextHandle_t ctx, diopiTensorHand
                                        diopiConstTensorHandle_t batch1, diopiConstTensorHandle_t batch2, double beta,
                                        double alpha);
 
-// ---- pointwise ternary
+// pointwise ternary
 
 /// out[i] = input[i] + value * tensor1[i] * tensor2[i]. The three broadcast to out's shape and promote as in PyTorch;
 /// `value` must be whole for integers. Every dtype but bool. `out` may be one of them.
@@ -852,7 +852,7 @@ DIOPI_API diopiError_t diopiAddcmulInp(diopiContextHandle_t ctx, diopiTensorHand
                                        diopiConstTensorHandle_t tensor1, diopiConstTensorHandle_t tensor2,
                                        const diopiScalar_t *value);
 
-// ---- matmul
+// matmul
 
 /// Matrix product with PyTorch's rules for ranks: vectors are rows or columns that vanish from the result, leading
 /// dimensions broadcast. One dtype; half types accumulate in float, integers wrap.
@@ -865,7 +865,7 @@ DIOPI_API diopiError_t diopiMatmulBackward(diopiContextHandle_t ctx, diopiTensor
                                            diopiTensorHandle_t grad_other, diopiConstTensorHandle_t grad_out,
                                            diopiConstTensorHandle_t input, diopiConstTensorHandle_t other);
 
-// ---- pointwise ternary
+// pointwise ternary
 
 /// out[i] = input[i] + value * tensor1[i] / tensor2[i]. The three broadcast to out's shape and promote as in PyTorch.
 /// Floating or complex dtypes. `out` may be one of them.
@@ -879,7 +879,7 @@ DIOPI_API diopiError_t diopiAddcdivInp(diopiContextHandle_t ctx, diopiTensorHand
                                        diopiConstTensorHandle_t tensor1, diopiConstTensorHandle_t tensor2,
                                        const diopiScalar_t *value);
 
-// ---- matmul
+// matmul
 
 /// out = beta * input + alpha * (mat1 @ mat2): (N, K) by (K, M); `input` broadcasts to (N, M). beta = 0 ignores input,
 /// NaN included. One dtype. `out` may be `input`.
@@ -887,7 +887,7 @@ DIOPI_API diopiError_t diopiAddmm(diopiContextHandle_t ctx, diopiTensorHandle_t 
                                   diopiConstTensorHandle_t mat1, diopiConstTensorHandle_t mat2,
                                   const diopiScalar_t *beta, const diopiScalar_t *alpha);
 
-// ---- linalg
+// linalg
 
 /// out = the Cholesky factor of each symmetric positive-definite matrix of `mat` (..., N, N): lower, or upper; `info`
 /// (int32) is 0, or the order of the first minor that is not positive; `checkerror` makes that an error. float32,
@@ -915,7 +915,7 @@ DIOPI_API diopiError_t diopiTriangularSolveBackward(diopiContextHandle_t ctx, di
                                                     diopiConstTensorHandle_t mat, bool upper, bool transpose,
                                                     bool unitriangular);
 
-// ---- pointwise ternary
+// pointwise ternary
 
 /// input[i] = input[i] limited to [min, max], in place. `min` or `max` may be NULL, not both; `max` wins where min >
 /// max. Real dtypes.
@@ -977,12 +977,12 @@ DIOPI_API diopiError_t diopiClampMinScalar(diopiContextHandle_t ctx, diopiTensor
 DIOPI_API diopiError_t diopiClampMin(diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                      diopiConstTensorHandle_t input, diopiConstTensorHandle_t min);
 
-// ---- creation fill
+// creation fill
 
 /// Every element of `input` becomes `value`, converted to its dtype, in place. Every dtype.
 DIOPI_API diopiError_t diopiFill(diopiContextHandle_t ctx, diopiTensorHandle_t input, const diopiScalar_t *value);
 
-// ---- logical bitwise
+// logical bitwise
 
 /// out[i] = input[i] != 0 and other[i] != 0. Operands broadcast to out's shape and may have different dtypes; `out` is
 /// bool, or holds 0 and 1. Every dtype.
@@ -1056,7 +1056,7 @@ DIOPI_API diopiError_t diopiBitwiseNot(diopiContextHandle_t ctx, diopiTensorHand
 /// input[i] = ~input[i], in place; logical not for bool. Integers and bool.
 DIOPI_API diopiError_t diopiBitwiseNotInp(diopiContextHandle_t ctx, diopiTensorHandle_t input);
 
-// ---- comparison
+// comparison
 
 /// out[i] = input[i] == other. Shapes of `out` and `input` are equal; `out` is bool, or holds 0 and 1. Every dtype. A
 /// comparison with NaN is false.
@@ -1171,7 +1171,7 @@ DIOPI_API diopiError_t diopiLt(diopiContextHandle_t ctx, diopiTensorHandle_t out
 /// dtypes. A comparison with NaN is false.
 DIOPI_API diopiError_t diopiLtInp(diopiContextHandle_t ctx, diopiTensorHandle_t input, diopiConstTensorHandle_t other);
 
-// ---- reduction
+// reduction
 
 /// Mean over `dim`. `dim` lists dimensions, -ndim to ndim - 1, none twice; an empty list means all. `out` has input's
 /// shape with the reduced dimensions left out or kept as 1: its shape says which. Floating or complex `out`; elements
@@ -1217,7 +1217,7 @@ DIOPI_API diopiError_t diopiAny(diopiContextHandle_t ctx, diopiTensorHandle_t ou
 DIOPI_API diopiError_t diopiAll(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                 const int64_t *dim);
 
-// ---- softmax
+// softmax
 
 /// out = e^(x - max) / sum e^(x - max) along `dim`. Shapes are equal. Floating dtypes; `out` may be float32 for a half
 /// input. Summed in float for half types. `out` may be `input`.
@@ -1241,7 +1241,7 @@ DIOPI_API diopiError_t diopiLogSoftmaxBackward(diopiContextHandle_t ctx, diopiTe
                                                diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t output,
                                                int64_t dim);
 
-// ---- indexing
+// indexing
 
 /// Advanced indexing input[indices[0], indices[1], ...]: `nums` tensors, NULL for a full slice. Index tensors broadcast
 /// together; a bool or uint8 mask stands for its nonzero positions. The broadcast dimensions take the place of the
@@ -1306,20 +1306,20 @@ DIOPI_API diopiError_t diopiMaskedScatter(diopiContextHandle_t ctx, diopiTensorH
                                           diopiConstTensorHandle_t input, diopiConstTensorHandle_t mask,
                                           diopiConstTensorHandle_t source);
 
-// ---- vision
+// vision
 
 /// `out` receives the int64 positions of the boxes (x1, y1, x2, y2) that stay, by falling `confidence`: a box goes when
 /// its overlap with one that stays exceeds iou_threshold. The function waits for its result.
 DIOPI_API diopiError_t diopiNms(diopiContextHandle_t ctx, diopiTensorHandle_t *out, diopiConstTensorHandle_t boxes,
                                 diopiConstTensorHandle_t confidence, double iou_threshold);
 
-// ---- indexing
+// indexing
 
 /// `out` receives an int64 tensor (count, ndim) of the positions of elements that are not zero, in row-major order.
 /// Every dtype. The function waits for its result.
 DIOPI_API diopiError_t diopiNonzero(diopiContextHandle_t ctx, diopiTensorHandle_t *out, diopiConstTensorHandle_t input);
 
-// ---- matmul
+// matmul
 
 /// out = input @ weight^T + bias: input (..., K), weight (M, K), bias (M) or NULL, out (..., M). One floating or
 /// complex dtype.
@@ -1333,7 +1333,7 @@ DIOPI_API diopiError_t diopiLinearBackward(diopiContextHandle_t ctx, diopiTensor
                                            diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
                                            diopiConstTensorHandle_t weight);
 
-// ---- vision
+// vision
 
 /// out (K, C, pooled_height, pooled_width) = means of bilinear samples of `input` (N, C, H, W) in the bins of rois (K,
 /// 5): batch number, x1, y1, x2, y2, times spatial_scale. sampling_ratio of 0 or less: as many samples as fit.
@@ -1350,7 +1350,7 @@ DIOPI_API diopiError_t diopiRoiAlignBackward(diopiContextHandle_t ctx, diopiTens
                                              int64_t batch_size, int64_t channels, int64_t height, int64_t width,
                                              int64_t sampling_ratio, bool aligned);
 
-// ---- optimizer
+// optimizer
 
 /// g = grad + weight_decay * param; with momentum: buf = momentum * buf + (1 - dampening) * g (buf = g where it is NaN
 /// or new: the caller passes zeros and dampening 0 on the first step), g = nesterov ? g + momentum * buf : buf; param
@@ -1365,7 +1365,7 @@ DIOPI_API diopiError_t diopiSgd(diopiContextHandle_t ctx, diopiTensorHandle_t pa
 DIOPI_API diopiError_t diopiClipGradNorm(diopiContextHandle_t ctx, double *out, diopiTensorHandle_t *grads,
                                          int64_t num_grads, double max_norm, double norm_type, bool error_if_nonfinite);
 
-// ---- embedding
+// embedding
 
 /// The rows of `inout` that `indices` name and whose norm of order norm_type exceeds max_norm are scaled down to
 /// max_norm, in place.
@@ -1385,7 +1385,7 @@ DIOPI_API diopiError_t diopiEmbeddingBackward(diopiContextHandle_t ctx, diopiTen
                                               int64_t num_weights, int64_t padding_idx, bool scale_grad_byfreq,
                                               bool sparse);
 
-// ---- shape layout
+// shape layout
 
 /// out = `input` with everything above the `diagonal` of its last two dimensions 0. Shapes and dtypes are equal. Every
 /// dtype. `out` may be `input`.
@@ -1407,7 +1407,7 @@ DIOPI_API diopiError_t diopiSplitWithSizes(diopiContextHandle_t ctx, diopiTensor
 DIOPI_API diopiError_t diopiStack(diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                   diopiConstTensorHandle_t *tensors, int64_t numTensors, int64_t dim);
 
-// ---- sort search
+// sort search
 
 /// values = `input` sorted along `dim`, indices (int64) where each element came from. NaN counts as largest. *pStable
 /// true keeps equal elements in order; NULL counts as false. Real dtypes.
@@ -1425,7 +1425,7 @@ DIOPI_API diopiError_t diopiSortBackward(diopiContextHandle_t ctx, diopiTensorHa
 DIOPI_API diopiError_t diopiTopk(diopiContextHandle_t ctx, diopiTensorHandle_t values, diopiTensorHandle_t indices,
                                  diopiConstTensorHandle_t input, int64_t k, int64_t dim, bool largest, bool sorted);
 
-// ---- shape layout
+// shape layout
 
 /// out = `input` with dim0 and dim1 exchanged, copied. Every dtype.
 DIOPI_API diopiError_t diopiTranspose(diopiContextHandle_t ctx, diopiTensorHandle_t out,
@@ -1436,7 +1436,7 @@ DIOPI_API diopiError_t diopiTranspose(diopiContextHandle_t ctx, diopiTensorHandl
 DIOPI_API diopiError_t diopiOneHot(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                    int64_t num_classes);
 
-// ---- pointwise ternary
+// pointwise ternary
 
 /// out[i] = condition[i] ? input[i] : other[i]. The three broadcast to out's shape; `condition` is bool (or uint8);
 /// `input` and `other` promote as in PyTorch. Every dtype. `out` may be `input` or `other`.
@@ -1444,7 +1444,7 @@ DIOPI_API diopiError_t diopiWhere(diopiContextHandle_t ctx, diopiTensorHandle_t 
                                   diopiConstTensorHandle_t condition, diopiConstTensorHandle_t input,
                                   diopiConstTensorHandle_t other);
 
-// ---- indexing
+// indexing
 
 /// out[i] = mask[i] ? value : input[i], with a 0-d tensor as value. `mask` is bool (or uint8) and broadcasts to input's
 /// shape. Every dtype. `out` may be `input`.
@@ -1467,7 +1467,7 @@ DIOPI_API diopiError_t diopiMaskedFillScalar(diopiContextHandle_t ctx, diopiTens
 DIOPI_API diopiError_t diopiMaskedFillInpScalar(diopiContextHandle_t ctx, diopiTensorHandle_t input,
                                                 diopiConstTensorHandle_t mask, const diopiScalar_t *value);
 
-// ---- pointwise unary
+// pointwise unary
 
 /// out[i] = 1 / x, with x = input[i]. Shapes are equal. Floating or complex dtypes; an integer or bool input computes
 /// in out's floating dtype. `out` may be `input`.
@@ -1477,7 +1477,7 @@ DIOPI_API diopiError_t diopiReciprocal(diopiContextHandle_t ctx, diopiTensorHand
 /// input[i] = 1 / x, with x = input[i], in place. Floating or complex dtypes.
 DIOPI_API diopiError_t diopiReciprocalInp(diopiContextHandle_t ctx, diopiTensorHandle_t input);
 
-// ---- optimizer
+// optimizer
 
 /// diopiAdamW for `nums` tensors; state_steps[k] is a 0-d tensor that holds the step, counted already; `maximize` takes
 /// -grad. max_exp_avg_sqs may be NULL without amsgrad. In place.
@@ -1496,7 +1496,7 @@ DIOPI_API diopiError_t diopiAdamW(diopiContextHandle_t ctx, diopiTensorHandle_t 
                                   diopiTensorHandle_t max_exp_avg_sq, float lr, float beta1, float beta2, float eps,
                                   float weight_decay, int64_t step, bool amsgrad);
 
-// ---- conv
+// conv
 
 /// 2-d transposed convolution: input (N, C, H, W) or without N, weight (C, O / groups, kH, kW), bias (O) or NULL.
 /// `output_padding` enlarges one side of the result and is smaller than stride or dilation. Otherwise as
@@ -1532,7 +1532,7 @@ DIOPI_API diopiError_t diopiConvTranspose3dBackward(diopiContextHandle_t ctx, di
                                                     diopiSize_t *bias_sizes, diopiSize_t stride, diopiSize_t padding,
                                                     diopiSize_t dilation, diopiSize_t output_padding, int64_t groups);
 
-// ---- shape layout
+// shape layout
 
 /// out = windows of `size` elements every `step` along `dim`, as a new last dimension, copied. Every dtype.
 DIOPI_API diopiError_t diopiUnfold(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
@@ -1543,7 +1543,7 @@ DIOPI_API diopiError_t diopiUnfoldBackward(diopiContextHandle_t ctx, diopiTensor
                                            diopiConstTensorHandle_t grad_output, diopiSize_t input_sizes, int64_t dim,
                                            int64_t size, int64_t step);
 
-// ---- scan
+// scan
 
 /// out[.., k, ..] = the sum of input[.., 0..k, ..] along `dim`. Shapes are equal; elements are converted to out's dtype
 /// first. Every dtype; bool goes to int64. `out` may be `input` when dtypes are equal.
@@ -1554,7 +1554,7 @@ DIOPI_API diopiError_t diopiCumsum(diopiContextHandle_t ctx, diopiTensorHandle_t
 DIOPI_API diopiError_t diopiCumsumBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
                                            diopiConstTensorHandle_t grad_output, int64_t dim);
 
-// ---- linalg
+// linalg
 
 /// out[.., i, j] = the p-norm distance of row i of input1 (..., P, M) and row j of input2 (..., R, M). *compute_mode:
 /// NULL or 0 uses a matrix product for p = 2 above 25 rows, 1 always, 2 never. Leading dimensions broadcast.
@@ -1566,7 +1566,7 @@ DIOPI_API diopiError_t diopiCdistBackward(diopiContextHandle_t ctx, diopiTensorH
                                           diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input1,
                                           diopiConstTensorHandle_t input2, double p, diopiConstTensorHandle_t cdist);
 
-// ---- reduction
+// reduction
 
 /// int64 position of the largest element along *dim, the first of equal ones; NaN counts as largest. `dim` NULL:
 /// position in the flattened input. `keepdim` keeps *dim as 1. Real dtypes. The dimension must not be empty.
@@ -1578,14 +1578,14 @@ DIOPI_API diopiError_t diopiArgmax(diopiContextHandle_t ctx, diopiTensorHandle_t
 DIOPI_API diopiError_t diopiArgmin(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                    const int64_t *dim, bool keepdim);
 
-// ---- sort search
+// sort search
 
 /// out (int64) = the positions that sort `input` along *dim (NULL: the last). NaN counts as largest. `stable` keeps
 /// equal elements in order. Real dtypes.
 DIOPI_API diopiError_t diopiArgsort(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                     bool stable, const int64_t *dim, bool descending);
 
-// ---- optimizer
+// optimizer
 
 /// g = grad + weight_decay * param; square_avg = rho * square_avg + (1 - rho) * g^2; delta = sqrt((acc_delta + eps) /
 /// (square_avg + eps)) * g; acc_delta = rho * acc_delta + (1 - rho) * delta^2; param -= lr * delta. In place.
@@ -1609,7 +1609,7 @@ DIOPI_API diopiError_t diopiRmsprop(diopiContextHandle_t ctx, diopiTensorHandle_
                                     diopiTensorHandle_t grad_avg, diopiTensorHandle_t momentum_buf, float lr,
                                     float alpha, float eps, float weight_decay, float momentum, bool centered);
 
-// ---- loss
+// loss
 
 /// 0.5 d^2 / beta where |d| < beta, else |d| - 0.5 beta, with d = input - target; beta = 0 is |d|. beta must not be
 /// negative. ReductionNone keeps the shape, ReductionMean and ReductionSum give one element. Floating dtypes.
@@ -1624,7 +1624,7 @@ DIOPI_API diopiError_t diopiSmoothL1LossBackward(diopiContextHandle_t ctx, diopi
                                                  diopiConstTensorHandle_t target, diopiReduction_t reduction,
                                                  double beta);
 
-// ---- conv
+// conv
 
 /// 3-d convolution (cross-correlation): input (N, C, D, H, W) or without N, weight (O, C / groups, kD, kH, kW), bias
 /// (O) or NULL, out (N, O, ...). `stride`, `padding`, `dilation` have 3 values or one for all; padding is zeros. C and
@@ -1644,7 +1644,7 @@ DIOPI_API diopiError_t diopiConvolution3dBackward(diopiContextHandle_t ctx, diop
                                                   diopiSize_t *bias_sizes, diopiSize_t stride, diopiSize_t padding,
                                                   diopiSize_t dilation, int64_t groups);
 
-// ---- pooling
+// pooling
 
 /// Mean of each window: input (N, C, D, H, W) or (C, D, H, W); lists as in diopiMaxPool3d. `count_include_pad` counts
 /// padding as zeros, else the divisor is the number of real elements. `divisor_override`, where not NULL, is the
@@ -1718,7 +1718,7 @@ DIOPI_API diopiError_t diopiPool3dBackward(diopiContextHandle_t ctx, diopiTensor
                                            diopiSize_t padding, diopiSize_t dilation, const bool ceil_mode,
                                            const bool exclusive, const bool adaptive, diopiConstTensorHandle_t indices);
 
-// ---- indexing
+// indexing
 
 /// `out` receives a 1-d tensor of the elements where `mask` is true, in row-major order; input and mask (bool)
 /// broadcast together. Every dtype. The function waits for its result.
@@ -1731,7 +1731,7 @@ DIOPI_API diopiError_t diopiMaskedSelectBackward(diopiContextHandle_t ctx, diopi
                                                  diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
                                                  diopiConstTensorHandle_t mask);
 
-// ---- pointwise binary
+// pointwise binary
 
 /// out[i] = the larger of input[i] and other[i]; NaN when one is NaN. Real dtypes. `input` and `other` broadcast to
 /// out's shape and promote as in PyTorch; `out` may be one of them, element for element.
@@ -1743,13 +1743,13 @@ DIOPI_API diopiError_t diopiMaximum(diopiContextHandle_t ctx, diopiTensorHandle_
 DIOPI_API diopiError_t diopiMinimum(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                     diopiConstTensorHandle_t other);
 
-// ---- matmul
+// matmul
 
 /// out = input @ mat2: (N, K) by (K, M). One dtype; half types accumulate in float, integers wrap. K = 0 gives zeros.
 DIOPI_API diopiError_t diopiMm(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                diopiConstTensorHandle_t mat2);
 
-// ---- indexing
+// indexing
 
 /// out = `input` with the slices that `index` names along `dim` set to `value`. `index` is 1-d, int64 or int32,
 /// negative values count from the end, out of range is an error. Every dtype.
@@ -1773,19 +1773,19 @@ DIOPI_API diopiError_t diopiIndexFillInpScalar(diopiContextHandle_t ctx, diopiTe
 DIOPI_API diopiError_t diopiIndexFillInp(diopiContextHandle_t ctx, diopiTensorHandle_t input, int64_t dim,
                                          diopiConstTensorHandle_t index, diopiConstTensorHandle_t value);
 
-// ---- shape layout
+// shape layout
 
 /// out = `input` broadcast to out's shape, copied. Every dtype.
 DIOPI_API diopiError_t diopiExpand(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input);
 
-// ---- creation fill
+// creation fill
 
 /// out = `steps` numbers from `start` to `end`, both included, at equal distances. 1-d. Every real dtype; whole for
 /// integers, rounded towards zero.
 DIOPI_API diopiError_t diopiLinspace(diopiContextHandle_t ctx, diopiTensorHandle_t out, const diopiScalar_t *start,
                                      const diopiScalar_t *end, int64_t steps);
 
-// ---- shape layout
+// shape layout
 
 /// out = `input` with its dimensions in the order `dims`, copied. Every dtype.
 DIOPI_API diopiError_t diopiPermute(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
@@ -1806,7 +1806,7 @@ DIOPI_API diopiError_t diopiRoll(diopiContextHandle_t ctx, diopiTensorHandle_t o
 DIOPI_API diopiError_t diopiFlip(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                  diopiSize_t dims);
 
-// ---- reduction
+// reduction
 
 /// p-norm (sum |x|^p)^(1/p) over `dim`; p of 0 counts elements that are not zero, inf and -inf take the largest and
 /// smallest |x|. `dim` lists dimensions, -ndim to ndim - 1, none twice; an empty list means all. `out` has input's
@@ -1822,7 +1822,7 @@ DIOPI_API diopiError_t diopiNormBackward(diopiContextHandle_t ctx, diopiTensorHa
                                          diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t self,
                                          diopiConstTensorHandle_t norm, diopiSize_t dim, const diopiScalar_t *p);
 
-// ---- normalization
+// normalization
 
 /// diopiLayerNorm over the dimensions from `begin_norm_axis` on; running_mean and running_var get the mean and 1 /
 /// sqrt(var + eps) of each row.
@@ -1831,7 +1831,7 @@ DIOPI_API diopiError_t diopiLayerNormGB(diopiContextHandle_t ctx, diopiTensorHan
                                         diopiConstTensorHandle_t input, diopiConstTensorHandle_t weight,
                                         diopiConstTensorHandle_t bias, const double eps, const int64_t begin_norm_axis);
 
-// ---- foreach
+// foreach
 
 /// outs[k] = the vector norm of order `ord` over all elements of inputs[k]; 0-d results, allocated by the caller.
 /// `inputSize` tensors, each with a shape and dtype of its own. Floating or complex dtypes.
@@ -1839,7 +1839,7 @@ DIOPI_API diopiError_t diopiForeachnormScalar(diopiContextHandle_t ctx, diopiTen
                                               diopiConstTensorHandle_t *inputs, int64_t inputSize,
                                               const diopiScalar_t *ord);
 
-// ---- normalization
+// normalization
 
 /// out = (input - mean) * rstd * weight + bias over each of `num_groups` groups of channels (dimension 1) with all
 /// positions; weight and bias (C) may be NULL. save_mean and save_invstd are (N, num_groups). Statistics are float32
@@ -1857,7 +1857,7 @@ DIOPI_API diopiError_t diopiGroupNormBackward(diopiContextHandle_t ctx, diopiTen
                                               diopiConstTensorHandle_t weight, diopiConstTensorHandle_t mean,
                                               diopiConstTensorHandle_t rstd, int64_t num_groups);
 
-// ---- reduction
+// reduction
 
 /// Vector norm of order `ord` over `dim`, as diopiNorm; `keepdim` keeps the reduced dimensions as 1. `dim` lists
 /// dimensions, -ndim to ndim - 1, none twice; an empty list means all. Floating or complex dtypes; `out` is real.
@@ -1865,7 +1865,7 @@ DIOPI_API diopiError_t diopiLinalgVecNorm(diopiContextHandle_t ctx, diopiTensorH
                                           diopiConstTensorHandle_t input, diopiScalar_t *ord, diopiSize_t dim,
                                           bool keepdim);
 
-// ---- sort search
+// sort search
 
 /// `out` receives the distinct elements, or slices along *dim; `sorted` puts them in order. indices (int64, input's
 /// shape or the dimension's length) gets the number of each element's value and may be NULL; `counts` receives how
@@ -1874,14 +1874,14 @@ DIOPI_API diopiError_t diopiUnique(diopiContextHandle_t ctx, diopiTensorHandle_t
                                    const int64_t *dim, bool sorted, bool return_counts, diopiTensorHandle_t indices,
                                    diopiTensorHandle_t *counts);
 
-// ---- reduction
+// reduction
 
 /// Product along *dim; `dim` NULL: of all. `out` has input's shape with the reduced dimensions left out or kept as 1:
 /// its shape says which. Elements are converted to out's dtype first. A product over no elements is 1.
 DIOPI_API diopiError_t diopiProd(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                  const int64_t *dim);
 
-// ---- loss
+// loss
 
 /// Connectionist temporal classification: log_probs (T, N, C) of log-softmax, targets (N, S) or concatenated, lengths
 /// of int64 or int32. neg_log_likelihood (N) and log_alpha (N, T, 2 S + 1) are kept for the gradient. `zero_infinity`
@@ -1902,7 +1902,7 @@ DIOPI_API diopiError_t diopiCTCLossBackward(diopiContextHandle_t ctx, diopiTenso
                                             diopiConstTensorHandle_t log_alpha, int64_t blank,
                                             diopiReduction_t reduction, bool zero_infinity);
 
-// ---- pointwise ternary
+// pointwise ternary
 
 /// out[i] = input[i] + weight[i] * (end[i] - input[i]). The three broadcast to out's shape and have one floating or
 /// complex dtype. `out` may be `input`.
@@ -1916,7 +1916,7 @@ DIOPI_API diopiError_t diopiLerpScalar(diopiContextHandle_t ctx, diopiTensorHand
                                        diopiConstTensorHandle_t input, diopiConstTensorHandle_t end,
                                        const diopiScalar_t *weight);
 
-// ---- pointwise binary
+// pointwise binary
 
 /// out[i] = input[i] - floor(input[i] / other[i]) * other[i]: the sign of the divisor. Real dtypes but bool; an integer
 /// divisor of 0 is an error or gives any value, never a crash. `input` and `other` broadcast to out's shape and promote
@@ -1934,7 +1934,7 @@ DIOPI_API diopiError_t diopiRemainderScalar(diopiContextHandle_t ctx, diopiTenso
 DIOPI_API diopiError_t diopiRemainder(diopiContextHandle_t ctx, diopiTensorHandle_t out, const diopiScalar_t *input,
                                       diopiConstTensorHandle_t other);
 
-// ---- indexing
+// indexing
 
 /// out[.., k, ..] = input[.., index[.., k, ..], ..] along `dim`; out has index's shape. `index` is int64 (or int32),
 /// not negative, below the size of `dim`; anything else is an error. It may be smaller than the others in dimensions
@@ -1996,7 +1996,7 @@ DIOPI_API diopiError_t diopiIndexPut(diopiContextHandle_t ctx, diopiTensorHandle
                                      diopiConstTensorHandle_t input, diopiConstTensorHandle_t values,
                                      diopiConstTensorHandle_t *indices, int64_t indices_counts, bool accumulate);
 
-// ---- random
+// random
 
 /// inout[i] = a whole number from [from, *to); `to` NULL: up to the largest that the dtype holds exactly. Every real
 /// dtype. Element k of the row-major order takes its random numbers from the generator's counters by k alone. The
@@ -2025,14 +2025,14 @@ DIOPI_API diopiError_t diopiBernoulliInp(diopiContextHandle_t ctx, diopiTensorHa
 DIOPI_API diopiError_t diopiBernoulliScalar(diopiContextHandle_t ctx, diopiTensorHandle_t out, double p,
                                             diopiGeneratorHandle_t generator);
 
-// ---- creation fill
+// creation fill
 
 /// out[k] = start + k * step, as many as lie before `end`; out's length tells. 1-d. Every real dtype; computed in
 /// double for floating dtypes.
 DIOPI_API diopiError_t diopiArange(diopiContextHandle_t ctx, diopiTensorHandle_t out, const diopiScalar_t *start,
                                    const diopiScalar_t *end, const diopiScalar_t *step);
 
-// ---- random
+// random
 
 /// out = the numbers 0 to n - 1 in random order. 1-d. Integers and floating dtypes that hold n exactly. Element k of
 /// the row-major order takes its random numbers from the generator's counters by k alone. The generator's offset moves
@@ -2069,21 +2069,21 @@ DIOPI_API diopiError_t diopiNormalTensor(diopiContextHandle_t ctx, diopiTensorHa
 DIOPI_API diopiError_t diopiNormalInp(diopiContextHandle_t ctx, diopiTensorHandle_t inout, double mean, double std,
                                       diopiGeneratorHandle_t generator);
 
-// ---- shape layout
+// shape layout
 
 /// outs[k] = inputs[k] (1-d or 0-d) broadcast along dimension k of the grid of all lengths; the caller has made
 /// `inputsNum` tensors. One dtype. Every dtype.
 DIOPI_API diopiError_t diopiMeshGrid(diopiContextHandle_t ctx, diopiTensorHandle_t *outs,
                                      diopiConstTensorHandle_t *inputs, int64_t inputsNum);
 
-// ---- vision
+// vision
 
 /// out (N, C, Ho, Wo) = `input` (N, C, H, W) at the places `grid` (N, Ho, Wo, 2), x then y in [-1, 1], with zeros
 /// outside. `mode`: "bilinear", "nearest" or "bicubic".
 DIOPI_API diopiError_t diopiGridSample(diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                        diopiConstTensorHandle_t input, diopiConstTensorHandle_t grid, const char *mode);
 
-// ---- random
+// random
 
 /// out (int64) = num_samples categories per row of `input` (1-d or 2-d, weights that are not negative and not all 0),
 /// each drawn once at most unless `replacement`. Element k of the row-major order takes its random numbers from the
@@ -2092,7 +2092,7 @@ DIOPI_API diopiError_t diopiMultinomial(diopiContextHandle_t ctx, diopiTensorHan
                                         diopiConstTensorHandle_t input, int64_t num_samples, bool replacement,
                                         diopiGeneratorHandle_t generator);
 
-// ---- normalization
+// normalization
 
 /// out = (input - mean) * rstd * weight + bias over the trailing dimensions `normalized_shape`; weight and bias have
 /// that shape and may be NULL. save_mean and save_invstd get mean and 1 / sqrt(var + eps), with those dimensions as 1.
@@ -2133,7 +2133,7 @@ DIOPI_API diopiError_t diopiInstanceNormBackward(diopiContextHandle_t ctx, diopi
                                                  diopiConstTensorHandle_t scale, diopiConstTensorHandle_t bias,
                                                  const int64_t axis, const double eps);
 
-// ---- reduction
+// reduction
 
 /// output = input / max(norm, eps), with the p-norm along `axis`, kept. Shapes and floating dtypes are equal.
 DIOPI_API diopiError_t diopiNormalize(diopiContextHandle_t ctx, diopiTensorHandle_t output,
@@ -2145,13 +2145,13 @@ DIOPI_API diopiError_t diopiNormalizeBackward(diopiContextHandle_t ctx, diopiTen
                                               diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
                                               const float p, const int64_t axis, const double eps);
 
-// ---- copy cast
+// copy cast
 
 /// dest[i] = src[i], converted to dest's dtype as PyTorch converts; `src` broadcasts to dest's shape. Mind the order:
 /// the source comes first. Every pair of dtypes; any strides.
 DIOPI_API diopiError_t diopiCopyInp(diopiContextHandle_t ctx, diopiConstTensorHandle_t src, diopiTensorHandle_t dest);
 
-// ---- vision
+// vision
 
 /// out = `input` (N, C, ...) enlarged to `size` (1 to 3 values): the element at floor(k * in / out).
 DIOPI_API diopiError_t diopiUpsampleNearest(diopiContextHandle_t ctx, diopiTensorHandle_t out,
@@ -2174,7 +2174,7 @@ DIOPI_API diopiError_t diopiUpsampleLinearBackward(diopiContextHandle_t ctx, dio
                                                    diopiConstTensorHandle_t grad_output, diopiSize_t out_size,
                                                    diopiSize_t in_size, bool align_corners, const char *mode);
 
-// ---- pointwise unary
+// pointwise unary
 
 /// out[i] = the inverse of the error function, infinite at -1 and 1, NaN outside, with x = input[i]. Shapes are equal.
 /// Floating dtypes; an integer or bool input computes in out's floating dtype. `out` may be `input`.
@@ -2184,7 +2184,7 @@ DIOPI_API diopiError_t diopiErfinv(diopiContextHandle_t ctx, diopiTensorHandle_t
 /// Floating dtypes.
 DIOPI_API diopiError_t diopiErfinvInp(diopiContextHandle_t ctx, diopiTensorHandle_t input);
 
-// ---- conv
+// conv
 
 /// Columns of sliding blocks: input (N, C, H, W) or (C, H, W) gives out (N, C * kH * kW, L), L the number of blocks,
 /// with zeros as padding. Lists have two values or one for both.
@@ -2198,28 +2198,28 @@ DIOPI_API diopiError_t diopiCol2Im(diopiContextHandle_t ctx, diopiTensorHandle_t
                                    diopiSize_t output_size, diopiSize_t kernel_size, diopiSize_t dilation,
                                    diopiSize_t padding, diopiSize_t stride);
 
-// ---- shape layout
+// shape layout
 
 /// out = `input` repeated repeats_size[k] times along dimension k; leading dimensions of 1 are added where the list is
 /// longer. Every dtype.
 DIOPI_API diopiError_t diopiRepeat(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                                    diopiSize_t repeats_size);
 
-// ---- copy cast
+// copy cast
 
 /// out[i] = input[i], converted to out's dtype as PyTorch converts: floats to integers round towards zero, anything but
 /// 0 is true. Shapes are equal.
 DIOPI_API diopiError_t diopiCastDtype(diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                       diopiConstTensorHandle_t input);
 
-// ---- complex
+// complex
 
 /// out[i] = abs[i] * (cos(angle[i]) + i sin(angle[i])). `abs` and `angle` broadcast and have one real dtype; `out` has
 /// the complex one.
 DIOPI_API diopiError_t diopiPolar(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t abs,
                                   diopiConstTensorHandle_t angle);
 
-// ---- shape layout
+// shape layout
 
 /// out = `input` with everything below the `diagonal` of its last two dimensions 0. Shapes and dtypes are equal. Every
 /// dtype. `out` may be `input`.
@@ -2229,7 +2229,7 @@ DIOPI_API diopiError_t diopiTriu(diopiContextHandle_t ctx, diopiTensorHandle_t o
 /// Everything below the `diagonal` of input's last two dimensions becomes 0, in place. Every dtype.
 DIOPI_API diopiError_t diopiTriuInp(diopiContextHandle_t ctx, diopiTensorHandle_t input, int64_t diagonal);
 
-// ---- complex
+// complex
 
 /// out[i] = real[i] + i imag[i]. The two broadcast and have one real dtype; `out` has the complex one.
 DIOPI_API diopiError_t diopiComplex(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t real,
@@ -2244,7 +2244,7 @@ DIOPI_API diopiError_t diopiImag(diopiContextHandle_t ctx, diopiTensorHandle_t o
 /// out[i] = the real part of input[i], in the real dtype. Shapes are equal; real numbers are copied.
 DIOPI_API diopiError_t diopiReal(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input);
 
-// ---- creation fill
+// creation fill
 
 /// Every element of `out`, whose shape is `size`, becomes 1. Every dtype.
 DIOPI_API diopiError_t diopiOnes(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiSize_t size);
@@ -2255,7 +2255,7 @@ DIOPI_API diopiError_t diopiZeros(diopiContextHandle_t ctx, diopiTensorHandle_t 
 /// Every element of `self` becomes 0, in place. Every dtype.
 DIOPI_API diopiError_t diopiZeroInp(diopiContextHandle_t ctx, diopiTensorHandle_t self);
 
-// ---- pointwise unary
+// pointwise unary
 
 /// out[i] = the sign of x as diopiSign gives it; x / |x| for complex numbers, 0 at 0, with x = input[i]. Shapes are
 /// equal. Every dtype. `out` may be `input`.
@@ -2269,14 +2269,14 @@ DIOPI_API diopiError_t diopiSgnInp(diopiContextHandle_t ctx, diopiTensorHandle_t
 /// and bool give false.
 DIOPI_API diopiError_t diopiIsNan(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input);
 
-// ---- linalg
+// linalg
 
 /// Q @ R = A for each matrix of A (..., M, N): `mode` "reduced", "complete" or "r" (Q is empty). Mind the order:
 /// outputs come last.
 DIOPI_API diopiError_t diopiLinalgQR(diopiContextHandle_t ctx, diopiConstTensorHandle_t A, const char *mode,
                                      diopiTensorHandle_t Q, diopiTensorHandle_t R);
 
-// ---- reduction
+// reduction
 
 /// Largest element over `dim`; NaN wins. `keepdim` keeps the reduced dimensions as 1. `dim` lists dimensions, -ndim to
 /// ndim - 1, none twice; an empty list means all. Real dtypes. Reduced dimensions must not be empty. Shapes: `out` as
@@ -2284,14 +2284,14 @@ DIOPI_API diopiError_t diopiLinalgQR(diopiContextHandle_t ctx, diopiConstTensorH
 DIOPI_API diopiError_t diopiAmax(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t self,
                                  diopiSize_t dim, bool keepdim);
 
-// ---- copy cast
+// copy cast
 
 /// `out` receives `input` itself when it has the memory format already, else a copy in that format (by memoryFormat)
 /// that the library makes.
 DIOPI_API diopiError_t diopiContiguous(diopiContextHandle_t ctx, diopiTensorHandle_t *out,
                                        diopiConstTensorHandle_t input, diopiMemoryFormat_t memoryFormat);
 
-// ---- optimizer
+// optimizer
 
 /// Every element of the `num_scaled_grads` tensors is multiplied by inv_scale (one float32 element), in place;
 /// found_inf (one float32 element) becomes 1 when an element was not finite, else it stays. Floating dtypes.
@@ -2309,7 +2309,7 @@ DIOPI_API diopiError_t diopiAmpUpdateScaleInp(diopiContextHandle_t ctx, diopiTen
                                               double scale_growth_factor, double scale_backoff_factor,
                                               int32_t growth_interval);
 
-// ---- device hook
+// device hook
 
 /// `out` receives `in` in a memory format of the device's own, whose number is `format`.
 DIOPI_API diopiError_t diopiNativeMemoryFormatCast(diopiContextHandle_t ctx, diopiTensorHandle_t *out,

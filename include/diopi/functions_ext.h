@@ -9,7 +9,7 @@
 // clang-format off
 DIOPI_EXTERN_C_BEGIN
 
-// ---- attention
+// attention
 
 /// Rotates pairs of x (..., S, H, D) by the angles whose cos and sin (S, D / 2) are given: (a cos - b sin, a sin + b
 /// cos), with -sin when `conj`. Pairs are (x[k], x[k + D / 2]), or (x[2 k], x[2 k + 1]) when `interleaved`. `out` has
@@ -18,7 +18,7 @@ DIOPI_API diopiError_t diopiRotaryEmbedding(diopiContextHandle_t ctx, diopiTenso
                                             diopiConstTensorHandle_t x, diopiConstTensorHandle_t cos,
                                             diopiConstTensorHandle_t sin, const bool conj, const bool interleaved);
 
-// ---- normalization
+// normalization
 
 /// out = input * inv_rms * weight + bias, inv_rms = 1 / sqrt(mean(input^2) + eps) over the trailing dimensions
 /// `normalized_shape`. weight and bias may be NULL. inv_rms keeps those dimensions as 1; float32 for half types.
@@ -35,7 +35,7 @@ DIOPI_API diopiError_t diopiRMSNormBackward(diopiContextHandle_t ctx, diopiTenso
                                             diopiConstTensorHandle_t weight, diopiConstTensorHandle_t bias,
                                             diopiConstTensorHandle_t inv_rms, diopiSize_t normalized_shape, double eps);
 
-// ---- attention
+// attention
 
 /// Deprecated form of diopiFlashAttention: q (B, Sq, H, D), k and v (B, Sk, Hk, D), H a multiple of Hk (heads of k and
 /// v are shared by H / Hk heads of q); `scale` multiplies q k^T. Outputs come last; debug_attn_mask is written with
@@ -213,7 +213,7 @@ DIOPI_API diopiError_t diopiScaledMaskedSoftmaxBackward(diopiContextHandle_t ctx
                                                         diopiConstTensorHandle_t mask, double scale,
                                                         bool fixed_triu_mask);
 
-// ---- llm inference
+// llm inference
 
 /// logits[b, token] -= frequency_penalty[b] * count + presence_penalty[b] for each token that sequence b has used:
 /// p_token_ids and p_token_counts one after another, p_cumsum_seq_len where each sequence begins. In place.
@@ -237,7 +237,7 @@ DIOPI_API diopiError_t diopiApplyPenaltyV2(diopiContextHandle_t ctx, diopiTensor
 DIOPI_API diopiError_t diopiDestIndexCopyKV(diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                             diopiConstTensorHandle_t k, diopiConstTensorHandle_t dest_loc);
 
-// ---- attention
+// attention
 
 /// Scores of one new token per sequence against the keys of a token pool: q (B, H, D), k (pool, H, D); row b of b_loc
 /// lists its tokens' places, b_start_loc and b_seq_len where its scores begin in token_attention_out (H, total) and how
@@ -280,7 +280,7 @@ DIOPI_API diopiError_t diopiRotaryEmbeddingV2(diopiContextHandle_t ctx, diopiTen
                                               diopiTensorHandle_t key, diopiConstTensorHandle_t cos,
                                               diopiConstTensorHandle_t sin, int64_t dim);
 
-// ---- llm inference
+// llm inference
 
 /// out = x1 @ x2 + bias, reduced over the ranks of `group` by `reduce_op` ("sum"). `bias` may be NULL. comm_turn and
 /// stream_mode are hints.
@@ -289,7 +289,7 @@ DIOPI_API diopiError_t diopiMatmulAllReduce(diopiContextHandle_t ctx, diopiTenso
                                             diopiConstTensorHandle_t bias, const char *group, const char *reduce_op,
                                             int64_t comm_turn, int64_t stream_mode);
 
-// ---- attention
+// attention
 
 /// Attention over padded prompts with their real lengths in actual_seq_lengths; atten_mask (true hides) may be NULL.
 /// num_kv_heads heads are shared as in diopiFlashAttention.

@@ -9,7 +9,7 @@
 // clang-format off
 DIOPI_EXTERN_C_BEGIN
 
-// ---- llm inference
+// llm inference
 
 /// inoutput = (silu(x @ weight1) * (x @ weight3)) @ weight2 with x = inoutput, in place. `workspace` holds scratch;
 /// when *workspace_size is negative the function only stores the size it needs there. fusion_level is a hint.

@@ -9,7 +9,7 @@
 // clang-format off
 DIOPI_EXTERN_C_BEGIN
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// output (B, O, N, K) = sum over M of scores times (points at knn_idx minus centers); `aggregate` 0 sums.
 DIOPI_API diopiError_t diopiAssignScoreWithkMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t output,
@@ -44,7 +44,7 @@ DIOPI_API diopiError_t diopiStackBallQueryMmcv(diopiContextHandle_t ctx, diopiTe
                                                diopiConstTensorHandle_t xyz, diopiConstTensorHandle_t xyz_batch_cnt,
                                                float max_radius, int64_t sample_num);
 
-// ---- mmcv box geometry
+// mmcv box geometry
 
 /// ious = overlap of boxes (x1, y1, x2, y2): of every pair (N, M), or of equal positions (N) when `aligned`. `mode` 0:
 /// over the union, 1: over the first box. `offset` is added to widths and heights.
@@ -52,7 +52,7 @@ DIOPI_API diopiError_t diopiBboxOverlapsMmcv(diopiContextHandle_t ctx, diopiTens
                                              diopiConstTensorHandle_t bboxes1, diopiConstTensorHandle_t bboxes2,
                                              int64_t mode, int64_t offset, bool aligned);
 
-// ---- mmcv roi pool
+// mmcv roi pool
 
 /// output (B, C, K, 4) = largest of pool_size + 1 bilinear samples along each border of each box, one quarter of the
 /// channels per border; argmax_idx tells which.
@@ -66,7 +66,7 @@ DIOPI_API diopiError_t diopiBorderAlignBackwardMmcv(diopiContextHandle_t ctx, di
                                                     diopiConstTensorHandle_t boxes,
                                                     diopiConstTensorHandle_t argmax_idx, int64_t pool_size);
 
-// ---- mmcv box geometry
+// mmcv box geometry
 
 /// ious = overlap of rotated boxes (x, y, w, h, angle), pairs and mode as diopiBboxOverlapsMmcv.
 DIOPI_API diopiError_t diopiBoxIouRotatedMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t ious,
@@ -78,7 +78,7 @@ DIOPI_API diopiError_t diopiBoxIouQuadriMmcv(diopiContextHandle_t ctx, diopiTens
                                              diopiConstTensorHandle_t bboxes1, diopiConstTensorHandle_t bboxes2,
                                              int64_t mode, bool aligned);
 
-// ---- mmcv deform sampling
+// mmcv deform sampling
 
 /// Content-aware upsampling: each output pixel is a weighted sum of a kernel_size^2 neighbourhood of `features`,
 /// weights from `masks` by group of channels, enlarged by scale_factor. rfeatures, routput and rmasks get the
@@ -160,7 +160,7 @@ DIOPI_API diopiError_t diopiDeformConvBackwardParametersMmcv(diopiContextHandle_
                                                              int64_t dilationW, int64_t dilationH, int64_t groups,
                                                              int64_t deform_groups, int64_t im2col_step, float scale);
 
-// ---- mmcv roi pool
+// mmcv roi pool
 
 /// Means of bilinear samples in the bins of rois (K, 5): batch number, x1, y1, x2, y2, times spatial_scale, each bin
 /// moved by gamma * offset; `offset` may be empty.
@@ -179,7 +179,7 @@ DIOPI_API diopiError_t diopiDeformRoiPoolBackwardMmcv(diopiContextHandle_t ctx, 
                                                       int64_t pooled_width, int64_t sampling_ratio,
                                                       float spatial_scale, float gamma);
 
-// ---- mmcv loss norm
+// mmcv loss norm
 
 /// output[n, c] = focal loss of sigmoid(input[n, c]) with the class target[n] (int64, C is background), times
 /// weight[c]; `weight` may be empty.
@@ -204,7 +204,7 @@ DIOPI_API diopiError_t diopiSoftmaxFocalLossBackwardMmcv(diopiContextHandle_t ct
                                                          diopiConstTensorHandle_t target,
                                                          diopiConstTensorHandle_t weight, float gamma, float alpha);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// idx_tensor (B, num_points) = points chosen one by one, each the farthest from those before, the first being point 0;
 /// temp_tensor (B, N) holds distances, 1e10 at first.
@@ -220,7 +220,7 @@ DIOPI_API diopiError_t diopiFurthestPointSamplingWithDistMmcv(diopiContextHandle
                                                               diopiConstTensorHandle_t points_dist, int64_t B,
                                                               int64_t N, int64_t num_points);
 
-// ---- mmcv deform sampling
+// mmcv deform sampling
 
 /// `out` receives leaky_relu(input + bias, alpha) * scale (act 3), or its first or second derivative (`grad` 1, 2) with
 /// `refer` as the forward result; absent tensors are empty.
@@ -229,7 +229,7 @@ DIOPI_API diopiError_t diopiFusedBiasLeakyreluMmcv(diopiContextHandle_t ctx, dio
                                                    diopiConstTensorHandle_t refer, int64_t act, int64_t grad,
                                                    float alpha, float scale);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// out (b, c, npoints) = points (b, c, n) at idx (b, npoints).
 DIOPI_API diopiError_t diopiGatherPointsMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t out,
@@ -268,7 +268,7 @@ DIOPI_API diopiError_t diopiStackGroupPointsBackwardMmcv(diopiContextHandle_t ct
                                                          diopiConstTensorHandle_t features_batch_cnt_tensor,
                                                          int64_t b, int64_t c, int64_t m, int64_t n, int64_t nsample);
 
-// ---- mmcv box geometry
+// mmcv box geometry
 
 /// ans_overlap (N, M) = overlap area, seen from above, of boxes (x, y, z, dx, dy, dz, heading).
 DIOPI_API diopiError_t diopiIou3dBoxesOverlapBevMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t ans_overlap,
@@ -286,7 +286,7 @@ DIOPI_API diopiError_t diopiIou3dNms3dNormalMmcv(diopiContextHandle_t ctx, diopi
                                                  diopiTensorHandle_t keep_num, diopiConstTensorHandle_t boxes,
                                                  float nms_overlap_thresh);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// idx_tensor (b, m, nsample) and dist2_tensor = the nearest points of xyz (b, n, 3) to each of new_xyz (b, m, 3),
 /// nearest first, and their squared distances.
@@ -295,7 +295,7 @@ DIOPI_API diopiError_t diopiKnnMmcv(diopiContextHandle_t ctx, diopiTensorHandle_
                                     diopiConstTensorHandle_t new_xyz_tensor, int64_t b, int64_t n, int64_t m,
                                     int64_t nsample);
 
-// ---- mmcv deform sampling
+// mmcv deform sampling
 
 /// col = columns of a kernel_h by kernel_w window around the places (mask_h_idx, mask_w_idx) of `im`, zeros outside.
 DIOPI_API diopiError_t diopiMaskedIm2colMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t col,
@@ -359,7 +359,7 @@ DIOPI_API diopiError_t diopiMsDeformAttnBackwardMmcv(diopiContextHandle_t ctx, d
                                                      diopiConstTensorHandle_t attn_weight,
                                                      diopiConstTensorHandle_t grad_output, int64_t im2col_step);
 
-// ---- mmcv box geometry
+// mmcv box geometry
 
 /// As diopiNms; `offset` is added to widths and heights.
 DIOPI_API diopiError_t diopiNmsMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t *out, diopiConstTensorHandle_t dets,
@@ -373,7 +373,7 @@ DIOPI_API diopiError_t diopiNmsRotatedMmcv(diopiContextHandle_t ctx, diopiTensor
                                            diopiConstTensorHandle_t order, diopiConstTensorHandle_t dets_sorted,
                                            diopiConstTensorHandle_t labels, float iou_threshold, bool multi_label);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// box_idx_of_points[b, p] = the number of the box (x, y, z, dx, dy, dz, heading) that holds point p, -1 for none.
 DIOPI_API diopiError_t diopiPointsInBoxesPartMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t box_idx_of_points,
@@ -383,7 +383,7 @@ DIOPI_API diopiError_t diopiPointsInBoxesPartMmcv(diopiContextHandle_t ctx, diop
 DIOPI_API diopiError_t diopiPointsInBoxesAllMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t box_idx_of_points,
                                                  diopiConstTensorHandle_t boxes, diopiConstTensorHandle_t pts);
 
-// ---- mmcv deform sampling
+// mmcv deform sampling
 
 /// Point-wise spatial attention: psa_type 0 (collect) or 1 (distribute) rearranges the masks h_mask by w_mask of each
 /// place into the full h_feature by w_feature plane.
@@ -398,7 +398,7 @@ DIOPI_API diopiError_t diopiPsamaskBackwardMmcv(diopiContextHandle_t ctx, diopiT
                                                 int64_t h_feature, int64_t w_feature, int64_t h_mask, int64_t w_mask,
                                                 int64_t half_h_mask, int64_t half_w_mask);
 
-// ---- mmcv roi pool
+// mmcv roi pool
 
 /// As diopiRoiAlign: rois (K, 5): batch number, x1, y1, x2, y2, times spatial_scale; pool_mode 0 takes the largest
 /// sample and keeps its place in argmax_y and argmax_x, 1 the mean.
@@ -444,7 +444,7 @@ DIOPI_API diopiError_t diopiRiroiAlignRotatedBackwardMmcv(diopiContextHandle_t c
                                                           int64_t num_orientations, float spatial_scale,
                                                           bool clockwise);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// pooled_features = largest (pool_method 0) or mean (1) features of the points in each voxel of each box; argmax and
 /// pts_idx_of_voxels are kept for the gradient.
@@ -466,7 +466,7 @@ DIOPI_API diopiError_t diopiRoipointPool3dMmcv(diopiContextHandle_t ctx, diopiTe
                                                diopiTensorHandle_t pooled_empty_flag, diopiConstTensorHandle_t xyz,
                                                diopiConstTensorHandle_t boxes3d, diopiConstTensorHandle_t pts_feature);
 
-// ---- mmcv roi pool
+// mmcv roi pool
 
 /// Largest element in each bin of rois (K, 5): batch number, x1, y1, x2, y2, times spatial_scale; argmax keeps its
 /// place, -1 for an empty bin.
@@ -481,7 +481,7 @@ DIOPI_API diopiError_t diopiRoiPoolBackwardMmcv(diopiContextHandle_t ctx, diopiT
                                                 diopiConstTensorHandle_t argmax, int64_t pooled_height,
                                                 int64_t pooled_width, float spatial_scale);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// `outlist` receives the features reduced per voxel (reduce_type 0 sum, 1 mean, 2 max), the voxels' coordinates, each
 /// point's voxel, and the counts.
@@ -497,7 +497,7 @@ DIOPI_API diopiError_t diopiDynamicPointToVoxelBackwardMmcv(diopiContextHandle_t
                                                             diopiConstTensorHandle_t coors_idx,
                                                             diopiConstTensorHandle_t reduce_count, int64_t reduce_type);
 
-// ---- mmcv loss norm
+// mmcv loss norm
 
 /// mean[c] = the mean of `input` (N, C, L) per channel. float32.
 DIOPI_API diopiError_t diopiSyncBnMeanMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t mean,
@@ -531,7 +531,7 @@ DIOPI_API diopiError_t diopiSyncBnBackwardDataMmcv(diopiContextHandle_t ctx, dio
                                                    diopiConstTensorHandle_t grad_bias, diopiConstTensorHandle_t norm,
                                                    diopiConstTensorHandle_t std);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// out (b, c, n) = the sum of three points (b, c, m) at idx (b, n, 3), weighted.
 DIOPI_API diopiError_t diopiThreeInterpolateMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t out,
@@ -552,7 +552,7 @@ DIOPI_API diopiError_t diopiThreeNnMmcv(diopiContextHandle_t ctx, diopiTensorHan
                                         diopiConstTensorHandle_t unknown, diopiConstTensorHandle_t known, int64_t b,
                                         int64_t n, int64_t m);
 
-// ---- mmcv deform sampling
+// mmcv deform sampling
 
 /// output[n, t, c] = input[n, t - shift[n, group of c], c] along time, zeros outside.
 DIOPI_API diopiError_t diopiTinShiftMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t output,
@@ -569,7 +569,7 @@ DIOPI_API diopiError_t diopiUpfirdn2dOpMmcv(diopiContextHandle_t ctx, diopiTenso
                                             int64_t up_x, int64_t up_y, int64_t down_x, int64_t down_y,
                                             int64_t pad_x0, int64_t pad_x1, int64_t pad_y0, int64_t pad_y1);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// Sorts points into voxels of voxel_size within coors_range: voxels, their coors, num_points_per_voxel and voxel_num,
 /// at most max_points points and max_voxels voxels; `deterministic` keeps the points' order.
@@ -585,7 +585,7 @@ DIOPI_API diopiError_t diopiDynamicVoxelizeMmcv(diopiContextHandle_t ctx, diopiT
                                                 diopiConstTensorHandle_t points, diopiConstTensorHandle_t voxel_size,
                                                 diopiConstTensorHandle_t coors_range, const int64_t NDim);
 
-// ---- mmcv roi pool
+// mmcv roi pool
 
 /// output = features plus bilinear samples at the centre (points 1) or at centre and corners (points 5) of each place's
 /// rotated box in best_bboxes.
@@ -600,13 +600,13 @@ DIOPI_API diopiError_t diopiRotatedFeatureAlignBackwardMmcv(diopiContextHandle_t
                                                             diopiConstTensorHandle_t best_bboxes, float spatial_scale,
                                                             int64_t points);
 
-// ---- mmcv box geometry
+// mmcv box geometry
 
 /// output[i, j] = 1 when point i (x, y) lies in the quadrilateral polygons[j], else 0.
 DIOPI_API diopiError_t diopiPointsInPolygonsMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t output,
                                                  diopiConstTensorHandle_t points, diopiConstTensorHandle_t polygons);
 
-// ---- mmcv sparse conv
+// mmcv sparse conv
 
 /// `out` receives (numAct, C): the largest of the rows that meet. indicePairs (volume, 2, N) and indiceNum tell which
 /// input row meets which output row for each place of the kernel.
@@ -646,13 +646,13 @@ DIOPI_API diopiError_t diopiFusedIndiceConvBatchnormMmcv(diopiContextHandle_t ct
                                                          diopiConstTensorHandle_t indiceNum, int64_t numActOut,
                                                          int64_t _inverse, int64_t _subM);
 
-// ---- mmcv box geometry
+// mmcv box geometry
 
 /// polygons (N, 8) = corners of the smallest rectangle around each set of nine points (N, 18).
 DIOPI_API diopiError_t diopiMinAreaPolygonsMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t polygons,
                                                 diopiConstTensorHandle_t pointsets);
 
-// ---- mmcv deform sampling
+// mmcv deform sampling
 
 /// output = the filters of `input` rotated to every orientation; `indices` tells where each weight goes.
 DIOPI_API diopiError_t diopiActiveRotatedFilterMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t output,
@@ -663,7 +663,7 @@ DIOPI_API diopiError_t diopiActiveRotatedFilterBackwardMmcv(diopiContextHandle_t
                                                             diopiConstTensorHandle_t grad_out,
                                                             diopiConstTensorHandle_t indices);
 
-// ---- mmcv box geometry
+// mmcv box geometry
 
 /// ious (N, M) = overlap of the convex hull of each set of nine points (N, 18) with each quadrilateral (M, 8).
 DIOPI_API diopiError_t diopiConvexIouMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t ious,
@@ -681,7 +681,7 @@ DIOPI_API diopiError_t diopiDiffIouRotatedSortVerticesMmcv(diopiContextHandle_t 
                                                            diopiConstTensorHandle_t mask,
                                                            diopiConstTensorHandle_t num_valid);
 
-// ---- mmcv pointcloud
+// mmcv pointcloud
 
 /// dist1, idx1 = squared distance and position of the point of xyz2 nearest to each of xyz1; dist2, idx2 the other way
 /// round.
@@ -698,7 +698,7 @@ DIOPI_API diopiError_t diopiChamferDistanceBackwardMmcv(diopiContextHandle_t ctx
                                                         diopiConstTensorHandle_t grad_dist1,
                                                         diopiConstTensorHandle_t grad_dist2);
 
-// ---- mmcv roi pool
+// mmcv roi pool
 
 /// Exact integral means of the bilinear surface over each bin of rois (K, 5): batch number, x1, y1, x2, y2, times
 /// spatial_scale.

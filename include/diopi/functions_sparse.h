@@ -9,7 +9,7 @@
 // clang-format off
 DIOPI_EXTERN_C_BEGIN
 
-// ---- sparse
+// sparse
 
 /// out = input @ mat2 for a sparse CSR matrix `input` (N, K) and a dense mat2 (K, M). One floating dtype.
 DIOPI_API diopiError_t diopiSpMM(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,

@@ -79,7 +79,7 @@ DIT_API void dit_diopi_context_destroy(diopiContextHandle_t context);  ///< NULL
 /// Is the handle a scratch tensor of this context?
 DIT_API bool dit_diopi_context_owns(const struct diopiContext *context, diopiConstTensorHandle_t tensor);
 
-// ---- the functions of the standard
+// The functions of the standard
 
 enum dit_diopi_function {
 #define DIOPI_QUERY(name, header, family) DIT_DIOPI_##name,
@@ -132,7 +132,7 @@ union dit_diopi_value {
 DIT_API diopiError_t dit_diopi_invoke(const struct dit_diopi_vtable *table, int function,
                                       const union dit_diopi_value *values);
 
-// ---- libraries
+// Libraries
 
 #define DIT_DIOPI_PATH 4096
 

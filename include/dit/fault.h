@@ -8,10 +8,12 @@
 /// out as if the first input had been read as contiguous: its elements are permuted; without effect on contiguous
 /// inputs), input (the first tensor input is modified like `value`), unwritten (all results are filled with bytes 0x5A,
 /// bool with true: memory nobody wrote), slow (sleeps `ms`, default 10), error (raises). probability: of a matching
-/// call, default 1, decided by `seed` (default 0) and the call's number alone, so a run repeats. operator: shell
-/// pattern over "aten::add.Tensor"; the "aten::" prefix and the overload may be left out. call: n-th matching call
-/// (from 1), a-b range, or n+ ; dtype: of the first tensor; when: what some tensor of the call must be, contiguous,
-/// strided (not row-major), expanded (a stride of 0), empty, scalar (0-d) or large (1,000,000 elements and more).
+/// call, default 1, decided by `seed` (default 0) and the call's number alone, so a run repeats. operator: any
+/// name that dit/operator_name.h understands (softmax, torch.softmax, aten::add.Tensor, add_), a shell pattern over
+/// "aten::add.Tensor" without what may be left out ("aten::" and the overload), or several, separated by '|'. call:
+/// n-th matching call (from 1), a-b range, or n+ ; dtype: of the first tensor; when: what some tensor of the call must
+/// be, contiguous, strided (not row-major), expanded (a stride of 0), empty, scalar (0-d) or large (1,000,000 elements
+/// and more).
 #ifndef DIT_FAULT_H
 #define DIT_FAULT_H
 
@@ -35,13 +37,15 @@ enum dit_fault_kind {
 };
 
 /// Replace all rules by those of `text` (NULL or "" = none). A bad text names the rule, the place and the valid words;
-/// nothing changes then.
+/// nothing changes then. A rule that no operator matches is no error: dit_fault_get_warning has the words for it.
 DIT_API DIT_NODISCARD enum dit_status dit_fault_configure(const char *text, struct dit_error *err);
+/// What the last configure would tell the user: rules that match nothing, with the nearest names; "" when all is well.
+DIT_API void dit_fault_get_warning(char *buffer, size_t size);
 /// True while any rule is set: the door's only cost when there is none is this one relaxed load.
 DIT_API bool dit_fault_is_active(void);
 /// Before the operator runs: handles slow and error (DIT_ERR_DEVICE with "injected fault: ..."), and remembers in
 /// `token` which rules apply to this call. `token` is 0 when none does. `inputs` are the tensor arguments
-/// (host-readable).
+/// (host-readable). An operator that goes by several names has them in `op` with '|' between; a rule counts it once.
 DIT_API DIT_NODISCARD enum dit_status dit_fault_before(const char *op, const struct dit_tensor_view *inputs,
                                                        int input_count, uint64_t *token, struct dit_error *err);
 /// After it ran and the stream was synchronised: damages outputs or inputs as the rules of `token` say.
@@ -50,7 +54,7 @@ DIT_API void dit_fault_after(uint64_t token, const struct dit_tensor_view *input
 /// How many faults were injected since the last configure.
 DIT_API uint64_t dit_fault_get_count(void);
 
-// ---- the pieces, for whoever injects faults elsewhere (vendors/faulty)
+// The pieces, for whoever injects faults elsewhere (vendors/faulty)
 
 enum dit_fault_when {
   DIT_WHEN_ALWAYS,
@@ -66,8 +70,8 @@ enum dit_fault_when {
 /// One rule of a text; `kind` is the number of its word in the list that the parser was given.
 struct dit_fault_rule {
   int kind;
-  char pattern[128];
-  int dtype;  ///< -1: any
+  char pattern[256];  ///< as dit_operator_name_matches takes it
+  int dtype;          ///< -1: any
   enum dit_fault_when when;
   uint64_t first_call, last_call;  ///< of the matching calls, from 1
   double probability;

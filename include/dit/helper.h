@@ -24,8 +24,24 @@ DIT_EXTERN_C_BEGIN
 
 #define DIT_HELPER_VERSION 1
 #define DIT_HELPER_BATCH 16  ///< tensors of one batch call
+#define DIT_HELPER_MARKS 64  ///< of `watch` that are remembered
 
 enum { DIT_NONFINITE_NAN = 1, DIT_NONFINITE_INF = 2 };
+
+/// How far `a` is from `b`, element by element: |a - b| <= relative * |b| + x holds for all of them when x is at least
+/// `excess` and nothing mismatches. Numbers are of the pairs that are finite on both sides.
+struct dit_near_result {
+  double excess;      ///< largest |a - b| - relative * |b|, at least 0
+  double largest;     ///< |b|
+  double difference;  ///< largest |a - b|
+  int64_t mismatch;   ///< pairs that are not both finite and not the same (all NaN are)
+};
+
+/// One pair for `near`: two tensors of one shape.
+struct dit_near_pair {
+  struct dit_tensor_view a, b;
+  double relative;
+};
 
 /// Grows at the end only; `struct_size` tells what is there. Optional slots are NULL.
 struct dit_helper_vtable {
@@ -75,6 +91,26 @@ struct dit_helper_vtable {
   enum dit_status (*staging_allocate)(size_t size, void **memory, struct dit_error *err);
   void (*staging_free)(void *memory);  ///< NULL allowed
   enum dit_status (*copy_to_host)(void *host, const void *device, size_t size, void *stream, struct dit_error *err);
+
+  // More numbers; optional, as those above.
+
+  /// Like `stats`, at the cost of the flags alone: `numel` is there, `nan` is 1 where there is a NaN and `pos_inf` is 1
+  /// where there is an infinity of either sign; all else is 0. A NaN or an infinity in a tensor from number `marking`
+  /// on marks `mark` (0: nothing), a number that grows from call to call.
+  enum dit_status (*watch)(const struct dit_tensor_view *views, int count, int marking, uint64_t mark, void *stream,
+                           void *slots, size_t first, struct dit_error *err);
+  /// `stats`, if an earlier `watch` in the order of the stream marked `mark`; else nothing happens and the slots keep
+  /// what they have. The last DIT_HELPER_MARKS marks are known.
+  enum dit_status (*stats_if)(const struct dit_tensor_view *views, int count, uint64_t mark, void *stream, void *slots,
+                              size_t first, struct dit_error *err);
+  /// Into slots of sizeof(struct dit_near_result). Products and differences are in float32 where `a` is of 16 bits and
+  /// `b` of at most 32, else in float64.
+  enum dit_status (*near)(const struct dit_near_pair *pairs, int count, void *stream, void *slots, size_t first,
+                          struct dit_error *err);
+  /// Into slots of sizeof(struct dit_hash), like `hash` but faster: two of one view are equal when its elements are the
+  /// same. Not to be stored, and not to be compared with those of another view or device.
+  enum dit_status (*checksum)(const struct dit_tensor_view *views, int count, void *stream, void *slots, size_t first,
+                              struct dit_error *err);
 };
 
 /// The table for "host" or "cuda"; loaded once. DIT_ERR_UNSUPPORTED where the machine has no such thing: the message

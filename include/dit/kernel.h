@@ -1,6 +1,7 @@
 /// Kernels of a vendor for what the operator standard (diopi/functions.h) has no function for: copies that PyTorch's
-/// own copy_ asks for outside of an operator call, the fused recurrent cells, histograms of integers. All other
-/// arithmetic is a DIOPI library's.
+/// own copy_ asks for outside of an operator call, the fused recurrent cells, histograms of integers, and what would
+/// otherwise be made of several functions (minimum, sum without NaN, exclusive or). All other arithmetic is a DIOPI
+/// library's.
 ///
 /// Rules for every slot: views are device tensors on one device; all shape checks are done, but any strides (expanded,
 /// negative-free, permuted, offset) and any dtype may come: answer DIT_ERR_UNSUPPORTED *before writing* for what is not
@@ -18,6 +19,11 @@ DIT_EXTERN_C_BEGIN
 
 /// A table of another version is refused: version 1 began with slots for arithmetic, which DIOPI libraries have now.
 #define DIT_KERNEL_ABI_VERSION 2
+
+enum dit_kernel_fold {
+  DIT_KERNEL_FOLD_MIN,     ///< a NaN wins
+  DIT_KERNEL_FOLD_NANSUM,  ///< floating types; a NaN counts as 0
+};
 
 struct dit_kernel_vtable {
   uint32_t abi_version;  ///< DIT_KERNEL_ABI_VERSION
@@ -62,6 +68,14 @@ struct dit_kernel_vtable {
   /// last bin holds high too, values outside are left out. low == high: the range of the data.
   enum dit_status (*histogram)(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
                                int64_t low, int64_t high, struct dit_error *err);
+
+  /// The fold over the dimensions whose bit is set in `mask`. out has all dimensions of `in`, the reduced ones with
+  /// size 1; both have one dtype, except that a sum may be wider than its input. `in` has elements.
+  enum dit_status (*fold)(void *stream, enum dit_kernel_fold fold, const struct dit_tensor_view *out,
+                          const struct dit_tensor_view *in, uint32_t mask, struct dit_error *err);
+  /// out = a ^ b of integers or bool, all of one dtype and shape.
+  enum dit_status (*bitwise_xor)(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *a,
+                                 const struct dit_tensor_view *b, struct dit_error *err);
 };
 
 DIT_EXTERN_C_END

@@ -107,8 +107,8 @@ struct dit_op {
 
 /// The operators implemented in C, sorted as in src/ops/table.c.
 DIT_API const struct dit_op *dit_op_get_table(int *count);
-/// torch.get_default_dtype() as the C operators see it (float32 until told): integer division and Python floats promote
-/// to it.
+/// torch.get_default_dtype() as the C operators see it (float32 until it is set): integer division and Python floats
+/// promote to it.
 DIT_API void dit_op_set_default_dtype(int dtype);
 
 DIT_EXTERN_C_END

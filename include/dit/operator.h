@@ -24,7 +24,7 @@ DIT_EXTERN_C_BEGIN
 #define DIT_OPERATOR_VIEW (UINT64_C(1) << 0)           ///< may return a view of an argument, or the argument itself
 #define DIT_OPERATOR_TRANSFER (UINT64_C(1) << 1)       ///< moves or converts: the place of the result is what was asked
 #define DIT_OPERATOR_MOVES (UINT64_C(1) << 2)          ///< moves to a device that its name says
-#define DIT_OPERATOR_UNINITIALISED (UINT64_C(1) << 3)  ///< hands out memory as it is
+#define DIT_OPERATOR_UNINITIALISED (UINT64_C(1) << 3)  ///< hands out uninitialised memory
 #define DIT_OPERATOR_ADOPTS (UINT64_C(1) << 4)         ///< shows memory that another tensor has
 #define DIT_OPERATOR_CREATES (UINT64_C(1) << 5)        ///< makes values of numbers alone
 #define DIT_OPERATOR_METADATA (UINT64_C(1) << 6)       ///< asks about the tensor, not about what is in it
@@ -64,16 +64,25 @@ DIT_EXTERN_C_BEGIN
 #define DIT_OPERATOR_AUTOCAST_LOWER (UINT64_C(1) << 36)   ///< runs in the narrow dtype
 #define DIT_OPERATOR_AUTOCAST_PLAIN (UINT64_C(1) << 37)   ///< on the CPU's lists alone
 #define DIT_OPERATOR_AUTOCAST_ALIKE (UINT64_C(1) << 38)   ///< of torch.linalg, and yet on the lists of both
+// What becomes of values, and which are chosen.
+#define DIT_OPERATOR_FILLS (UINT64_C(1) << 39)     ///< in place: writes all of its first argument and reads none of it
+#define DIT_OPERATOR_CARRIES (UINT64_C(1) << 40)   ///< values of arguments elsewhere; in place: writes to a part alone
+#define DIT_OPERATOR_FREQUENT (UINT64_C(1) << 41)  ///< of TIES: any value that is as frequent will do
+#define DIT_OPERATOR_COPIES (UINT64_C(1) << 42)  ///< a view, a move or a copy, perhaps in another dtype: as it is asked
+#define DIT_OPERATOR_CHAINED (UINT64_C(1) << 43)  ///< of CONTRACTION: a product of products (attention)
 
 /// Traits that in-place forms, operators written as symbols and _foreach_ forms share with the word that they stand
 /// for.
 #define DIT_OPERATOR_NUMERICAL                                                                                    \
   (DIT_OPERATOR_POINTWISE | DIT_OPERATOR_CANCELS | DIT_OPERATOR_EXACT | DIT_OPERATOR_MIXES |                      \
    DIT_OPERATOR_CONTRACTION | DIT_OPERATOR_SCAN | DIT_OPERATOR_TIES | DIT_OPERATOR_DISTINCT | DIT_OPERATOR_LAST | \
-   DIT_OPERATOR_SCATTER | DIT_OPERATOR_LOOSE | DIT_OPERATOR_ATOMIC)
+   DIT_OPERATOR_SCATTER | DIT_OPERATOR_LOOSE | DIT_OPERATOR_ATOMIC | DIT_OPERATOR_FREQUENT)
 
 #define DIT_OPERATOR_ALL UINT32_MAX  ///< of `loose`: every result
-#define DIT_OPERATOR_PLANE (-2)      ///< of `dim`: there is none, the indices are of a flat plane
+// Of `dim`, where no argument tells it.
+#define DIT_OPERATOR_FIRST (-2)   ///< the first dimension
+#define DIT_OPERATOR_PLANE (-3)   ///< the last two, whose places are counted through
+#define DIT_OPERATOR_VOLUME (-4)  ///< the last three, likewise
 
 enum dit_operator_draw {
   DIT_OPERATOR_DRAW_NONE,        ///< nothing, or in a way that is not judged
@@ -96,8 +105,10 @@ enum dit_operator_length {
 struct dit_operator {
   const char *name;
   uint64_t traits;
-  int8_t dim;                ///< place of the argument `dim`; DIT_OPERATOR_PLANE; -1: not known
+  int8_t dim;                ///< place of the argument `dim`; DIT_OPERATOR_FIRST, PLANE or VOLUME; -1: not known
   int8_t index;              ///< place of the index tensor; -1: none
+  int8_t places;             ///< the result that has the places of what was chosen; -1: none
+  int8_t sorted;             ///< place of the argument `sorted`, without which results come in any order; -1: none
   uint32_t loose;            ///< LOOSE: bits of the results concerned
   uint32_t private_results;  ///< PRIVATE: bits of the results concerned; 0: those that are empty on one side
   uint8_t draw;              ///< enum dit_operator_draw

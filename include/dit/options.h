@@ -15,9 +15,9 @@
 
 DIT_EXTERN_C_BEGIN
 
-/// The types from NAMES on are texts with a syntax of their own: operator names and regular expressions by commas;
-/// shell patterns by commas; "4-6,9,20-"; "torch.float16->torch.float32,..."; "1e-3,1e-3". The first two are only taken
-/// as they are here: the patterns are compiled by whoever uses them.
+/// The types from NAMES on are texts with a syntax of their own: operator names and regular expressions separated by
+/// commas; shell patterns separated by commas; "4-6,9,20-"; "torch.float16->torch.float32,..."; "1e-3,1e-3". The first
+/// two are only taken as they are here: the patterns are compiled by whoever uses them.
 enum dit_option_type {
   DIT_OPTION_BOOL,
   DIT_OPTION_INT,
@@ -76,7 +76,7 @@ DIT_API const char *dit_option_get_variable(int index);
 /// 1024.
 DIT_API DIT_NODISCARD enum dit_status dit_size_parse(const char *text, int64_t *bytes, struct dit_error *err);
 
-// ---- the operator tools
+// The operator tools
 
 enum dit_tool {
   DIT_TOOL_OBSERVE,

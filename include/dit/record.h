@@ -23,7 +23,6 @@ DIT_EXTERN_C_BEGIN
 #define DIT_RECORD_TYPE_USER 16               ///< first record type of applications; lower ones belong to the format
 #define DIT_RECORD_QUEUE_BYTES (4 << 20)      ///< default of dit_record_options.queue_bytes
 #define DIT_RECORD_MIN_QUEUE_BYTES (4 << 10)  ///< and its least value
-#define DIT_RECORD_EXIT_MS 5000               ///< longest delay of the end of the process for queued records
 
 /// The monotonic clock of all record times, in nanoseconds.
 DIT_API int64_t dit_record_get_time(void);

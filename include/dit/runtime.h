@@ -11,7 +11,7 @@ DIT_EXTERN_C_BEGIN
 
 struct dit_kernel_vtable;
 
-// ---- vendor
+// Vendor
 
 /// Load a vendor library and make it the process's device. `vendor` is a name ("host": libdit_vendor_host.so, looked up
 /// beside libdit and then by the dynamic loader) or a path (contains '/'). A second call with the same vendor does
@@ -30,7 +30,7 @@ DIT_API void dit_runtime_shutdown(void);
 /// DIT_ERR_DEVICE and a message that says so ("Cannot re-initialize CUDA in forked subprocess ...").
 DIT_API bool dit_runtime_is_bad_fork(void);
 
-// ---- devices
+// Devices
 
 DIT_API int dit_device_get_count(void);  ///< 0 before init
 DIT_API int dit_device_get_current(void);
@@ -41,7 +41,7 @@ DIT_API DIT_NODISCARD enum dit_status dit_device_get_properties(int device, stru
                                                                 struct dit_error *err);
 DIT_API DIT_NODISCARD enum dit_status dit_device_synchronize(int device, struct dit_error *err);
 
-// ---- streams: identified by a small number that survives in framework objects. 0 is the default stream; 1 to 32 are
+// streams: identified by a small number that survives in framework objects. 0 is the default stream; 1 to 32 are
 // the pool of normal priority, 33 to 64 the pool of high priority; larger even numbers are handles of external streams.
 
 #define DIT_STREAM_POOL_SIZE 32
@@ -63,7 +63,7 @@ DIT_API DIT_NODISCARD enum dit_status dit_stream_synchronize(int device, int64_t
 DIT_API DIT_NODISCARD enum dit_status dit_stream_launch_host(int device, int64_t stream, void (*function)(void *),
                                                              void *argument, struct dit_error *err);
 
-// ---- events
+// Events
 
 struct dit_event;
 DIT_API DIT_NODISCARD enum dit_status dit_event_create(int device, unsigned flags, struct dit_event **out,
@@ -80,10 +80,8 @@ DIT_API DIT_NODISCARD enum dit_status dit_event_block(struct dit_event *event, i
 DIT_API DIT_NODISCARD enum dit_status dit_event_get_elapsed(struct dit_event *start, struct dit_event *end,
                                                             double *milliseconds, struct dit_error *err);
 DIT_API int dit_event_get_device(const struct dit_event *event);
-DIT_API bool dit_event_is_recorded(const struct dit_event *event);
-DIT_API void *dit_event_get_raw(const struct dit_event *event);
 
-// ---- contiguous copies; device -1 is the host
+// Contiguous copies; device -1 is the host
 
 /// Copy `size` bytes in the order of `stream` of `stream_device`. When it returns, host source memory may be reused
 /// unless it is pinned and `async` was asked for; host destination memory is valid unless `async` was asked for.
@@ -93,7 +91,7 @@ DIT_API DIT_NODISCARD enum dit_status dit_memory_copy(void *dst, int dst_device,
 DIT_API DIT_NODISCARD enum dit_status dit_memory_set(void *dst, int device, int value, size_t size, int64_t stream,
                                                      struct dit_error *err);
 
-// ---- pinned host memory: cached; a block is not handed out again while recorded streams still use it
+// Pinned host memory: cached; a block is not handed out again while recorded streams still use it
 
 DIT_API DIT_NODISCARD enum dit_status dit_host_alloc(size_t size, void **ptr, struct dit_error *err);
 DIT_API void dit_host_free(void *ptr);  ///< NULL allowed

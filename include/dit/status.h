@@ -18,6 +18,7 @@ enum dit_status {
   DIT_ERR_IO = 5,           ///< the operating system refused a file or library operation
   DIT_ERR_CORRUPT = 6,      ///< data read from outside does not have the promised form
   DIT_ERR_INTERNAL = 7,     ///< a bug in ditorch
+  DIT_ERR_RANGE = 8,        ///< an index, or another value that counts elements, is beyond its dimension
 };
 
 /// The name of a status ("DIT_ERR_NOMEM"); "DIT_ERR_?" for a value outside the enum. Never NULL.

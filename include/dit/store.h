@@ -21,8 +21,6 @@ DIT_EXTERN_C_BEGIN
 #define DIT_STORE_MAX_PATH 4096
 #define DIT_STORE_MAX_BLOBS (1 << 20)        ///< of one item
 #define DIT_STORE_QUEUE_BYTES (256LL << 20)  ///< default of dit_store_options.queue_bytes
-#define DIT_STORE_CAP_BYTES (10LL << 30)     ///< default of dit_store_options.cap_bytes
-#define DIT_STORE_CAP_ITEMS (4LL * 100000)   ///< default of dit_store_options.cap_items
 
 /// Bytes of one storage. The store owns it from dit_store_put on, whatever that returns: `release` (nullable) is called
 /// exactly once, on any thread. `wait` (nullable) is called on the writer's thread before the bytes are read: a copy
@@ -59,14 +57,12 @@ struct dit_store_options {
   enum dit_record_pressure pressure;  ///< of a full queue
   int block_ms;                       ///< longest wait of a producer (default 60000)
   int64_t queue_bytes;                ///< bound of what waits, blobs included
-  int64_t cap_bytes, cap_items;       ///< beyond them items are refused and counted; -1: no cap
 };
 
 struct dit_store_counts {
   uint64_t put;       ///< calls of dit_store_put
   uint64_t accepted;  ///< of those, queued
   uint64_t dropped;   ///< refused by a full queue or a failing disk
-  uint64_t capped;    ///< refused by cap_bytes or cap_items
   uint64_t written;   ///< on disk (with the kernel)
   uint64_t lost;      ///< accepted but not written
   uint64_t bytes;     ///< written
@@ -82,7 +78,7 @@ struct dit_store;
 DIT_API DIT_NODISCARD enum dit_status dit_store_create(const char *root, const struct dit_store_options *options,
                                                        struct dit_store **store, struct dit_error *err);
 /// Queue an item. `now`: write-ahead, return when it is with the kernel (or lost, or block_ms is over: not kept).
-/// DIT_OK also when it was dropped or capped (see `kept`, nullable); DIT_ERR_INVALID for a bad item. Blobs are released
+/// DIT_OK also when it was dropped (see `kept`, nullable); DIT_ERR_INVALID for a bad item. Blobs are released
 /// in every case. An item larger than queue_bytes is taken when the queue is empty. The same path again replaces the
 /// file.
 DIT_API DIT_NODISCARD enum dit_status dit_store_put(struct dit_store *store, const struct dit_store_item *item,

@@ -72,6 +72,12 @@ DIT_API enum dit_overlap dit_tensor_get_internal_overlap(const struct dit_tensor
 enum dit_alias { DIT_ALIAS_NO, DIT_ALIAS_FULL, DIT_ALIAS_PARTIAL, DIT_ALIAS_UNKNOWN };
 /// PyTorch's get_overlap_status: FULL = same elements in the same order, PARTIAL = dense spans that intersect.
 DIT_API enum dit_alias dit_tensor_get_alias(const struct dit_tensor_view *a, const struct dit_tensor_view *b);
+/// Exact answers that the flags of a view cannot give. Both questions ask for whole numbers within bounds that solve
+/// one linear equation. Layouts that occur (views of dense tensors) take a handful of steps; one that would take
+/// thousands is DIT_OVERLAP_UNKNOWN. Shared: is there a byte that an element of `a` and an element of `b` both cover?
+/// Repeated: do two indices of one tensor reach the same element?
+DIT_API enum dit_overlap dit_tensor_get_shared(const struct dit_tensor_view *a, const struct dit_tensor_view *b);
+DIT_API enum dit_overlap dit_tensor_get_repeated(const struct dit_tensor_view *view);
 
 /// The elements of a tensor that the host can read, in row-major order and packed: out of it, and into it.
 DIT_API void dit_tensor_gather(const struct dit_tensor_view *view, void *out);

@@ -55,6 +55,7 @@ struct dit_verdict_arguments {
   int64_t dim;       ///< the argument `dim`, where it is a number
   int index;         ///< which of `inputs` is the argument `index` of a scatter; -1: not known
   bool is_unsorted;  ///< topk(sorted=False): its values come in any order
+  bool is_inexact;   ///< the argument is given with which an exact operator rounds (`unless` of its row)
   /// To which the device rounds float32 inputs of contractions on purpose (TF32); 0: it does not.
   double input_roundoff;
 };
@@ -80,6 +81,8 @@ DIT_API void dit_verdict_memory_destroy(struct dit_verdict_memory *memory);
 /// False when nothing is known.
 DIT_API bool dit_verdict_memory_get(struct dit_verdict_memory *memory, uint64_t key, double *relative,
                                     double *residual);
+/// Leave a yardstick: half of what was allowed when the result was found right.
+DIT_API void dit_verdict_memory_put(struct dit_verdict_memory *memory, uint64_t key, double relative, double residual);
 /// Every yardstick is forgotten: the next judgements make their runs, as the first ones did.
 DIT_API void dit_verdict_memory_clear(struct dit_verdict_memory *memory);
 

@@ -226,6 +226,10 @@ def environ_changed() -> bool:
 def environ_generation() -> int:
     """Changes of the tools' variables seen so far."""
 
+def environ_listen(names: frozenset[bytes], function: Callable[[bytes, bytes | None], Any] | None, /) -> bool:
+    """Call it with the name and the new value (None: it was removed) soon after one of these variables changed; None:
+    nobody listens any more. False when changes cannot be seen."""
+
 def environ_refresh() -> None:
     """What the engine does after a change."""
 
@@ -251,8 +255,9 @@ def exempt_counts() -> dict[tuple[str, str | None], int] | None:
 def exempt_set(packages: dict[str, int], /) -> None:
     """The exempt packages: a dict of name -> 1 (names) or 3 (everything); it replaces the one before."""
 
-def fault_configure(text: str | None, /) -> None:
-    """Replace the rules of the fault hook; None or '' removes them all."""
+def fault_configure(text: str | None, /) -> str:
+    """Replace the rules of the fault hook; None or '' removes them all. Returns what the user should be told: rules
+    that match no operator."""
 
 def fault_count() -> int:
     """Faults injected since the last configure."""
@@ -288,6 +293,9 @@ def host_reset_peak() -> None: ...
 def host_stats() -> dict[str, Any]:
     """Every field of struct dit_host_stats (bytes and counts of pinned memory)."""
 
+def host_times() -> tuple[dict[str, int], dict[str, int]]:
+    """The vendor's allocations and frees of pinned memory: count, and nanoseconds in total, max and min."""
+
 def host_unregister(address: int, /) -> None: ...
 def init(vendor: str, /) -> None:
     """Load a vendor library by name ('host') or path and make it the process's device."""
@@ -310,18 +318,18 @@ def judge(
     device,
     first,
     run,
+    args=(),
+    kwargs=None,
     inputs=(),
     what="output",
     index=0,
     careful=False,
     seed=0,
-    dim=None,
-    index_input=-1,
-    input_roundoff=0.0,
     between=0.0,
 ) -> dict:
     """Is value number `index` of a call right? `first` is what the CPU has at hand; run(kind, size, narrow, seed) makes
-    a further run and returns its values, or a text that says why there is none."""
+    a further run and returns its values, or a text that says why there is none. `inputs` are the tensors among the
+    arguments."""
 
 def judge_constants() -> dict[str, Any]:
     """The numbers of the rule (dit/verdict.h)."""
@@ -329,10 +337,6 @@ def judge_constants() -> dict[str, Any]:
 def judge_forget() -> None:
     """Forget what earlier calls left behind for OpAutoCompare: the next results are judged by full runs, as the first
     ones were."""
-
-def judge_input_roundoff(name) -> float:
-    """The unit roundoff to which a CUDA device rounds float32 inputs of this operator on purpose (TF32); 0 where it
-    does not."""
 
 def judge_move(tensor, size, seed, place, gradient=False) -> None:
     """Move every number of a dense float64 or complex128 CPU tensor by a random relative error of at most `size`, in
@@ -469,6 +473,10 @@ def operator_find(name) -> dict | None:
 def operator_list() -> list[str]:
     """Every word of the operator table, sorted."""
 
+def operator_parts(name: str, /) -> list[str]:
+    """Words of the operators that may do the work of a function: _softmax of softmax, convolution of conv2d. Not all of
+    them exist."""
+
 def operators_c() -> list[str]:
     """The operators implemented in C: 'aten::add.Tensor', 'aten::relu'."""
 
@@ -502,8 +510,8 @@ def redirect_install(
     /,
 ) -> None:
     """Make 'cuda' mean the device type of this number and real name: in torch.device, in the C functions of the
-    (function, form[, substitute]) tuples (form 'device', 'text', 'autocast' or 'nothing') and in the constructors of
-    the classes. Installed already: does nothing."""
+    (function, form[, substitute]) tuples (form 'device', 'text', 'autocast', 'nothing' or 'key') and in the
+    constructors of the classes. Installed already: does nothing."""
 
 def redirect_restore() -> None:
     """Take every redirect back. Does nothing when not installed."""
@@ -598,6 +606,12 @@ def tools_twin(args: tuple[Any, ...], attached: bool = False, copy_cpu: bool = F
 def torch_names() -> list[tuple[str, str | None, bool]]:
     """Every name of PyTorch that the extension looks up, the first torch that has it where it is optional, and whether
     this one has it. Loads them all."""
+
+def type_attribute_delete(owner: type, name: str) -> None:
+    """delattr, after which neither the class nor one below it is a sequence that was none before."""
+
+def type_attribute_set(owner: type, name: str, value: object) -> None:
+    """setattr, after which neither the class nor one below it is a sequence that was none before."""
 
 def vendor_info() -> dict[str, Any]:
     """name, version, path, description, driver_version, runtime_version (None: not offered)."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.machinery import PathFinder
 from typing import Any
 
 __all__ = [
@@ -48,7 +47,9 @@ def _autoload() -> None:
     DIPU_AUTOLOAD=1 where no real torch_dipu is installed, which would come by itself."""
     if _busy:
         return
-    if _is_on("DITORCH_AUTOLOAD") or (_is_on("DIPU_AUTOLOAD") and PathFinder.find_spec("torch_dipu") is None):
+    from . import dipu_names
+
+    if _is_on("DITORCH_AUTOLOAD") or (_is_on("DIPU_AUTOLOAD") and dipu_names.find_real() is None):
         install()
         return
     for name in [name for name in sys.modules if name == "ditorch" or name.startswith("ditorch.")]:

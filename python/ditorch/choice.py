@@ -7,7 +7,7 @@ from typing import NamedTuple
 from . import settings
 from .vendors import probe, rows
 
-VALID = ("auto", "cuda", *rows.BACKENDS, "host", "none")
+VALID = ("auto", "cuda", "nvidia", *rows.BACKENDS, "host", "none")
 
 
 class Choice(NamedTuple):
@@ -31,6 +31,8 @@ def choose() -> Choice:
         return Choice("none", "backend=none: nothing is patched")
     if wanted == "host":
         return Choice("host", "backend=host was asked for")
+    if wanted == "nvidia":
+        return Choice("nvidia", "backend=nvidia was asked for: NVIDIA devices by ditorch's own vendor library")
     if wanted in rows.BACKENDS:
         return _choose_vendor(wanted)
     import torch

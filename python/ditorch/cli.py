@@ -10,12 +10,12 @@ USAGE = """\
 usage: python -m ditorch [options] script.py [arguments ...]
        python -m ditorch [options] -m module [arguments ...]
        python -m ditorch [options] -c code [arguments ...]   (or - for standard input)
-       python -m ditorch [options] run|doctor|export|replay|conform|options|version ...
+       python -m ditorch [options] run|doctor|new-vendor|export|replay|conform|options|version ...
 
 Run a PyTorch program written for CUDA, unchanged, on the device that is there.
 
 options:
-  --backend NAME     auto, cuda, npu, mlu, biren, dipu, musa, host or none (default auto)
+  --backend NAME     auto, cuda, nvidia, npu, mlu, biren, dipu, musa, host or none (default auto)
   --alias NAME       binary, python or off (default binary)
   --config FILE      TOML file with a [ditorch] table
   --set NAME=VALUE   any option; `python -m ditorch options` lists them
@@ -26,11 +26,13 @@ verbs:
   run                run a program (also without the word)
   doctor [--json]    what is installed, what was chosen and why, and a self-check
   doctor --diopi LIB which functions of the DIOPI standard an operator library has (a name or a file)
+  doctor --vendor LIB [--only SLOT] [--timeout S] [--gentle]   is a vendor library's device right? Every slot, in words
+  new-vendor NAME [--out DIR]   a vendor library to start from: C, a build, a test (docs/vendor.md)
   export FILES ...   record logs as JSONL, CSV, trace or text; captures as files (export --help)
   replay PATH ...    captured operators once more: right, fast, small? (replay --help)
   options [TOOL]     every option (of a tool: observe, capture ...) with its value and where it came from
   compare-modules DIR [REAL]   layers of two runs that CompLayerAcc saved (compare-modules --help)
-  test-device [...]  PyTorch's operator database on the device against the CPU (test-device --help)
+  test-device [...]  PyTorch's operator database, its test files and suites on the device (test-device --help)
   conform run|list|show|pack|device ...   is an operator library (DIOPI) right? (conform --help)
   merge DIR ...      one summary of the tools' results of all ranks (merge --help)
   include            folder of the C headers (dit/, diopi/): cc -I$(ditorch include) ...
@@ -40,6 +42,7 @@ verbs:
 VERBS = (
     "run",
     "doctor",
+    "new-vendor",
     "export",
     "replay",
     "options",
@@ -152,6 +155,10 @@ def _run_verb(arguments: Arguments) -> int:
 
         print(library.find_headers())
         return 0
+    if arguments.verb == "new-vendor":
+        from . import new_vendor
+
+        return new_vendor.main(arguments.rest)
     if arguments.verb == "export":
         from . import export
 
@@ -188,14 +195,26 @@ def _run_doctor(arguments: Arguments) -> int:
         from . import doctor
 
         return doctor.main(arguments.config, arguments.options, as_json)
-    name = words[0].removeprefix("--diopi=") if words[0].startswith("--diopi=") else None
-    if words[0] == "--diopi" and len(words) == 2:
-        name = words.pop()
-    if not name or len(words) != 1:
-        raise UsageError(f"doctor takes --json and --diopi LIBRARY, got {' '.join(arguments.rest)}")
+    kind, name, rest = _take_library(words)
+    if kind == "--vendor" and name:
+        from . import vendor_report
+
+        return vendor_report.main(name, rest, as_json)
+    if kind != "--diopi" or not name or rest:
+        raise UsageError(f"doctor takes --json and --diopi LIBRARY or --vendor LIBRARY, got {' '.join(arguments.rest)}")
     from . import diopi_report
 
     return diopi_report.main(name, as_json)
+
+
+def _take_library(words: list[str]) -> tuple[str, str, list[str]]:
+    """Which library is looked at: the option's name, the library, the words that are left."""
+    for i, word in enumerate(words):
+        option, equals, value = word.partition("=")
+        if option in ("--diopi", "--vendor"):
+            rest = words[:i] + words[i + (1 if equals else 2) :]
+            return option, value if equals else "".join(words[i + 1 : i + 2]), rest
+    return "", "", words
 
 
 def _show_options(arguments: Arguments) -> int:

@@ -6,8 +6,8 @@
     print(controls.report())                         # what was compared, and what was wrong
     controls.use(dump_op_args=2)                     # print every operator, its function and its arguments
 
-The lists are names or regular expressions, by commas: `softmax`, `torch.softmax`, `aten::_softmax`, `add.out`,
-`.*_backward`. The same options can be set from the environment: DITORCH_FORCE_FALLBACK, DITORCH_AUTOCOMPARE,
+The lists are names or regular expressions, separated by commas: `softmax`, `torch.softmax`, `aten::_softmax`,
+`add.out`, `.*_backward`. The same options can be set from the environment: DITORCH_FORCE_FALLBACK, DITORCH_AUTOCOMPARE,
 DITORCH_DUMP_OP_ARGS, CUDA_LAUNCH_BLOCKING, and by DIPU's names. While all are off they cost nothing.
 """
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import warnings
 
-from . import _C, settings
+from . import _C, dipu_variables, settings
 
 NAMES = ("force_fallback", "autocompare", "dump_op_args", "launch_blocking")
 COUNTS = ("compared", "wrong", "unknown", "on_cpu", "not_compared")
@@ -45,11 +45,33 @@ def _set(values: dict[str, str]) -> None:
 
 
 def refresh() -> None:
-    """Read the options and DIPU's files anew. A pattern that matches no operator is told in a warning."""
+    """Read the options and DIPU's files anew. A pattern that matches no operator is reported in a warning."""
     import torch
 
     for text in torch.ops.ditorch.refresh_controls():
         warnings.warn(text, stacklevel=2)
+
+
+def listen(on: bool) -> None:
+    """Follow the environment: a variable of the controls that the program changes takes effect with its next line."""
+    variables = _list_variables() if on else {}
+    _C.environ_listen(frozenset(name.encode() for name in variables), _follow if on else None)
+
+
+def _list_variables() -> dict[str, str]:
+    """Every variable that sets a control, and which."""
+    own = {row["environment"]: row["name"] for row in _C.options() if row["name"] in NAMES}
+    return own | {row.name: row.option for row in dipu_variables.TABLE if row.option in NAMES}
+
+
+def _follow(name: bytes, value: bytes | None) -> None:
+    option = _list_variables()[name.decode()]
+    text = value.decode("utf-8", "surrogateescape") if value else ""
+    default = next(row["default"] for row in _C.options() if row["name"] == option)
+    try:
+        _set({option: text or default})
+    except ValueError as error:
+        raise ValueError(f"environment variable {name.decode()}: {error}") from None
 
 
 def use(

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map
 
 # From here on the text is also in repros of calls under autocast (op_tools/repro), which need torch alone.
 # begin
-# ---- the autocast of a device, on the CPU
+# The autocast of a device, on the CPU
 
 
 class Guest(torch.Tensor):

@@ -1,24 +1,21 @@
 """DIPU's environment variables: what becomes of each one on the embedded device.
 
 One table, from which docs/dipu.md is generated. A variable either does here what it did there, under the option it is
-mapped to, or it is refused by name: with an error where a program would otherwise run something else than was asked
-for, with a warning where there is nothing to act on. None does silently nothing. The environment is read, never
-written.
+mapped to, or a warning says that there is nothing to act on and what to use instead. None does silently nothing. The
+environment is read, never written.
 """
 
 from __future__ import annotations
 
 import difflib
-import importlib.machinery
 import os
 import warnings
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from . import _C
-from .refusal import NotSupportedError
+from . import _C, dipu_names
 
-HONOURED, MAPPED, REFUSED, WARNED, BUILD = "honoured", "mapped", "refused", "warning", "build only"
+HONOURED, MAPPED, WARNED, BUILD = "honoured", "mapped", "warning", "build only"
 OFF = ("", "0", "false", "off", "no")
 ON = ("1", "true", "on", "yes")
 
@@ -75,9 +72,10 @@ TABLE: tuple[Variable, ...] = (
     Variable(
         "DIPU_KEEP_TORCHOP_DEFAULT_IMPL_OPS",
         "empty",
-        REFUSED,
+        WARNED,
         "",
-        "the device has no hand-written fallbacks to switch off; op_tools.OpFallback runs an operator on the CPU",
+        "there are no hand-written fallbacks here, so PyTorch's own are always in place; "
+        "DIPU_FORCE_FALLBACK_OPS_LIST and op_tools.OpFallback run an operator on the CPU",
     ),
     Variable("DIPU_DUMP_OP_ARGS", "unset", MAPPED, "dump_op_args", "0 to 3; changeable while running"),
     Variable("DIPU_SYNC_EXEC_MODE", "unset", MAPPED, "launch_blocking", "1 turns it on; DIPU looks for presence"),
@@ -117,14 +115,12 @@ def wants_autoload(environment: Mapping[str, str] = os.environ) -> bool:
     text = environment.get("DIPU_AUTOLOAD", "")
     if not text or not _read_switch("DIPU_AUTOLOAD", text):
         return False
-    return importlib.machinery.PathFinder.find_spec("torch_dipu") is None
+    return dipu_names.find_real() is None
 
 
 def check(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuse what asks for something that is not there: NotSupportedError names all such variables at once, warnings
-    name the rest, and a name that DIPU never had."""
+    """Warn about what asks for something that is not there, and about a name that DIPU never had."""
     known = {row.name: row for row in TABLE}
-    refused = []
     for name, text in environment.items():
         row = known.get(name)
         if row is None:
@@ -132,13 +128,8 @@ def check(environment: Mapping[str, str] = os.environ) -> None:
                 _warn_unknown(name, known)
         elif name == "DICL_BLOCKING_WAIT" and text not in ("", "0", "1"):
             raise ValueError(f"environment variable {name}: {text!r} is not valid; valid: 0, 1")
-        elif row.action == REFUSED and text.lower() not in OFF:
-            refused.append(f"{name}={text!r}: {row.note}, and unset {name}")
         elif row.action == WARNED and text.lower() not in OFF:
             _warn(f"{name}={text!r} has no effect on the ditorch host device: {row.note}")
-    if refused:
-        lines = "".join(f"\n  {line}" for line in refused)
-        raise NotSupportedError(f"DIPU's operator layer is not supported on the ditorch host device:{lines}")
 
 
 def _warn_unknown(name: str, known: Mapping[str, Variable]) -> None:

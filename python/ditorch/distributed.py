@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from .cuda.streams import DEVICE_NAMES
+from .library import call_unseen
 from .patches import Patches
 from .refusal import refusing
 
@@ -51,7 +52,7 @@ def install(patches: Patches) -> None:
     _patch_synchronize(patches)
 
 
-# ---- the class
+# The class
 
 
 class Config:
@@ -150,7 +151,7 @@ def _check_world(store: Any, rank: int, size: int) -> None:
             )
 
 
-# ---- what torch asks of NCCL backends alone
+# What torch asks of NCCL backends alone
 
 _used = False
 """There was a group in this process."""
@@ -321,6 +322,6 @@ def _patch_synchronize(patches: Patches) -> None:
     def synchronize() -> None:
         native()
         if _used:
-            torch.ops.ditorch.nccl_drain()
+            call_unseen(torch.ops.ditorch.nccl_drain)
 
     patches.set(torch._C, "_cuda_synchronize", synchronize)

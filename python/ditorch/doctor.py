@@ -82,7 +82,7 @@ def _describe_installation(report: dict[str, Any], config: str | None, options: 
         report["problems"].append(f"binary alias: {state.alias_note}")
     report["alias_slots"] = _describe_alias()
     report["options"] = {row["name"]: f"{row['value']} ({row['source']})" for row in settings.changed()}
-    if state.choice.backend == "host":
+    if state.choice.backend in ("host", "nvidia"):
         report["vendor"] = _C.vendor_info()
         report["devices"] = [_describe_device(index) for index in range(_C.device_count())]
     elif state.choice.stack is not None:

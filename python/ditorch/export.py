@@ -236,7 +236,7 @@ def _write_comparisons(records: Iterable[dict], fd: int) -> None:
             numbers = [f"{float(row[key]):{'1' if key == 'cosine' else '10'}.9f}" for key in _COMPARISON]
             name = f"{row['name']} {row['what']}{index}"
             words = [row.get("info", ""), row.get("verdict", "unknown")]
-            writer.writerow([row["id"], f"{name:<30}", bool(row["close"]), *numbers, *words])
+            writer.writerow([row["id"], name, bool(row["close"]), *numbers, *words])
 
 
 def _export_files(options: argparse.Namespace) -> int:

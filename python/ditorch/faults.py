@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 from . import _C
 
 
 class Fault:
     """Rules that are in force from construction until the `with` block ends (or until the next `fault`)."""
 
-    def __init__(self, text: str, previous: str) -> None:
+    def __init__(self, text: str, previous: Fault | None) -> None:
         self.text = text
         self._previous = previous
+        self._count = 0
 
     def __enter__(self) -> Fault:
         return self
@@ -20,37 +23,48 @@ class Fault:
 
     @property
     def count(self) -> int:
-        """Faults injected since these rules were set."""
-        return _C.fault_count()
+        """Faults injected while these rules were in force."""
+        return self._count + (_C.fault_count() if _current is self else 0)
 
     def __repr__(self) -> str:
         return f"<ditorch.fault {self.text!r}, {self.count} injected>"
 
 
-_current = ""
+_current: Fault | None = None
 
 
-def _configure(text: str) -> None:
+def _configure(chosen: Fault | None) -> str:
+    """The rules of `chosen` from now on; those before keep what they have counted. Returns what should be told."""
     global _current
-    _C.fault_configure(text)
-    _current = text
+    counted = _C.fault_count()
+    warning = _C.fault_configure(chosen.text if chosen is not None else "")
+    if _current is not None:
+        _current._count += counted
+    _current = chosen
+    return warning
 
 
 def fault(text: str = "") -> Fault:
     """Replace all fault rules by those of `text`; "" removes them.
 
     Rules are separated by ';', each `kind:operator[,key=value ...]`; kinds: value, precision, nan, stride, input,
-    unwritten, slow, error.
+    unwritten, slow, error. The operator is a name (softmax, torch.softmax, aten::add.Tensor), a shell pattern, or
+    several, separated by '|'; one that matches nothing is reported in a warning, with the nearest names.
 
         ditorch.fault("nan:mm,call=3")              # from now on
         with ditorch.fault("value:aten::add.*"):    # inside the block
             ...
     """
-    previous = _current
-    _configure(text)
-    return Fault(text, previous)
+    chosen = Fault(text, _current)
+    _tell(_configure(chosen))
+    return chosen
 
 
 def start(text: str) -> None:
     """Rules from the options (DITORCH_FAULT)."""
-    _configure(text)
+    _tell(_configure(Fault(text, None)))
+
+
+def _tell(warning: str) -> None:
+    if warning:
+        warnings.warn(f"ditorch: {warning}", RuntimeWarning, stacklevel=3)

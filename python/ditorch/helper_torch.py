@@ -50,7 +50,7 @@ class Handles:
         return [handle.read() for handle in self._handles]
 
 
-# ---- tensors that can be worked on
+# Tensors that can be worked on
 
 
 @functools.cache
@@ -102,7 +102,7 @@ def _split(piece: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return bits & 0xFFFFFFFF, high
 
 
-# ---- non-finite flags
+# Non-finite flags
 
 
 def nonfinite(tensors: list[torch.Tensor]) -> Handles:
@@ -126,7 +126,7 @@ def _comparable(piece: torch.Tensor) -> torch.Tensor:
     return piece.to(torch.float32) if piece.element_size() == 1 else piece
 
 
-# ---- statistics
+# Statistics
 
 
 def stats(tensors: list[torch.Tensor]) -> Handles:
@@ -222,7 +222,7 @@ def _describe_ints(piece: torch.Tensor, base: torch.Tensor) -> torch.Tensor:
     return torch.cat([_make_row(ints, torch.int64), reals.view(torch.int64)])
 
 
-# ---- merging what was read
+# Merging what was read
 
 
 def _merge_moments(a: dict[str, float], mean: float, spread: float, count: float, part: str) -> None:
@@ -316,7 +316,7 @@ def _finish_ints(rows: list[list[int]], numel: int, dtype: torch.dtype) -> dict[
     return result
 
 
-# ---- comparison
+# Comparison
 
 
 def compare(
@@ -443,7 +443,7 @@ def _finish_compare(rows: list[list[float]], numel: int) -> dict[str, Any]:
     return result
 
 
-# ---- hash
+# Hash
 
 
 def hash(tensor: torch.Tensor) -> Handle:
@@ -452,7 +452,7 @@ def hash(tensor: torch.Tensor) -> Handle:
     return Handle([], lambda rows: result)
 
 
-# ---- for ditorch._C: questions about tensors that C does not read by itself
+# For ditorch._C: questions about tensors that C does not read by itself
 
 
 def answer(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import compiler, distributed, profiler, sharing
+from . import compiler, distributed, operator_kernels, profiler, sharing
 from .patches import Patches
 from .refusal import refuse, refusing
 
@@ -91,7 +91,14 @@ def _patch_triton(patches: Patches, module: Any) -> None:
         patches.set(module.JITFunction, "run", run)
 
 
+def _patch_trace_rules(patches: Patches, module: Any) -> None:
+    """torch._dynamo.trace_rules: the operator tools are not traced; one that is started inside of a compiled function
+    breaks the graph."""
+    module.add("op_tools")
+
+
 _PATCHES = {
+    "torch._dynamo.trace_rules": _patch_trace_rules,
     "torch.utils.cpp_extension": _patch_cpp_extension,
     "torch.utils._triton": _patch_triton_check,
     "triton.runtime.jit": _patch_triton,
@@ -100,7 +107,7 @@ _PATCHES = {
 
 def install(patches: Patches) -> None:
     """Patch what is imported already; watch for the rest."""
-    for module in (compiler, profiler, distributed, sharing):
+    for module in (compiler, profiler, distributed, sharing, operator_kernels):
         module.install(patches)
     waiting: dict[str, Callable[[Any], None]] = {}
     for name, patch in _PATCHES.items():

@@ -69,7 +69,9 @@ def install(config: str | None = None, **overrides: Any) -> str:
 def _put_in_place(chosen: choice.Choice) -> None:
     patches = Patches()
     try:
-        if chosen.backend == "host":
+        if chosen.backend == "nvidia":
+            _C.option_set("vendor", "cuda")
+        if chosen.backend in ("host", "nvidia"):
             _install_host(patches)
         elif chosen.stack is not None:
             _install_vendor(patches, chosen.stack)
@@ -114,6 +116,8 @@ def _install_host(patches: Patches) -> None:
     dipu_variables.check()
     library.load_adapter()
     controls.refresh()
+    controls.listen(True)
+    patches.defer(lambda: controls.listen(False))
     _start_runtime()
     metrics.install(patches)
     mode = settings.get("alias")
@@ -204,8 +208,10 @@ def is_untouched() -> bool:
 
 
 def _start_runtime() -> None:
-    wanted = max(len(visible.select()), 1)
-    if _C.is_active() and _C.device_count() != wanted:
+    # the driver itself obeys CUDA_VISIBLE_DEVICES
+    is_own = settings.get("vendor") != "cuda"
+    wanted = max(len(visible.select()), 1) if is_own else 0
+    if is_own and _C.is_active() and _C.device_count() != wanted:
         if not is_untouched():
             raise RuntimeError(
                 f"host_devices cannot change from {_C.device_count()} to {wanted}: this process has used the device "
@@ -218,6 +224,11 @@ def _start_runtime() -> None:
     text = settings.get("alloc_conf") or os.environ.get("PYTORCH_ALLOC_CONF", "")
     if text:
         _C.memory_configure(text)
+
+
+def restart() -> None:
+    """Start the runtime again, with the devices that the environment names now. Nothing may have used them yet."""
+    _start_runtime()
 
 
 def _install_alias(patches: Patches, mode: str, name: str, number: int) -> None:

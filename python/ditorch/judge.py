@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from . import _C
+from . import _C, other_ways
 
 WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128, torch.complex128: torch.complex128}
 
@@ -112,6 +112,13 @@ def _move_numbers(args: tuple, kwargs: dict[str, Any], size: float, seed: int) -
     return args, {key: replace(value) if type(value) is float else value for key, value in kwargs.items()}
 
 
+def run_other_way(name: str, args: Sequence[Any], kwargs: dict[str, Any] | None) -> Any:
+    """The `other` run of a call that is under no autocast and writes to none of its arguments. Raises where there is
+    none."""
+    row = _C.operator_find(name)
+    return other_ways.run_other_way(row["name"] if row else name, tuple(args), kwargs)
+
+
 def keeps_dtypes(name: str) -> bool:
     """Does the operator only show, copy or convert what it is given? Then its wide run is the program's own."""
     kinds = _C.engine_classify(name)
@@ -206,37 +213,25 @@ def judge(
     call's arguments and `inputs` the tensors among them, as they were before it; `careful`: the value is of the
     embedded device, which takes its inputs as they are and sums in float32 at least; `between`: the roundoff of
     the dtype of an autocast that the call was made under."""
-    row = _C.operator_find(name) or {}
-    dim = _get_argument(args, kwargs, row.get("dim"), "dim")
-    place = _get_argument(args, kwargs, row.get("index"), "index")
-    found = next((i for i, tensor in enumerate(inputs) if tensor is place), -1)
     try:
         answer = _C.judge(
             name,
             value.detach(),
             first.detach(),
             runs,
-            inputs=tuple(tensor.detach() for tensor in inputs),
+            args=tuple(args),
+            kwargs=kwargs,
+            inputs=tuple(inputs),
             what=what,
             index=index,
             careful=careful,
             seed=seed,
-            dim=dim if isinstance(dim, int) and not isinstance(dim, bool) else None,
-            index_input=found,
             between=between,
-            input_roundoff=0.0 if careful else _C.judge_input_roundoff(name),
         )
     except RuntimeError as error:  # a dtype or a layout that has no numbers to compare
         lines = str(error).splitlines()
         return Judgement("unknown", f"not comparable: {lines[0] if lines else ''}", numel=value.numel())
     return Judgement(**answer)
-
-
-def _get_argument(args: Sequence[Any], kwargs: dict[str, Any] | None, place: Any, name: str) -> Any:
-    """By name, or by its place where the operator table knows one."""
-    if kwargs and name in kwargs:
-        return kwargs[name]
-    return args[place] if isinstance(place, int) and 0 <= place < len(args) else None
 
 
 def is_careful(device: torch.device | str) -> bool:

@@ -2,9 +2,10 @@
 
 A running sum of float32 that is kept in float32, as devices keep it, errs by far more than the CPU's, which adds up in
 float64; where the summands are equal (the gradient of a mean) even more than the roundings of random summands would
-suggest. So the judge asks what such a sum costs for these very numbers. Called by C (python/ext/tools/compare/run.c)
-for suspicious results of devices other than the embedded one. An operator that the CPU refuses in a dtype (histc of
-integers, a grouped product in float64) is composed of others (`run_instead`). Depends on torch.
+suggest. So the judge asks what such a sum costs for these very numbers: OpAutoCompare, replay, test-device and the
+exported repro, which has the text between the marks (so that runs on Python 3.8), for suspicious results of devices
+other than the embedded one. An operator that the CPU refuses in a dtype (histc of integers, a grouped product in
+float64) is composed of others (`run_instead`). Depends on torch.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+# begin
+# Running sums one step after the other, in the dtype of their input: as a device may keep them
 
 
 def _scan(x: torch.Tensor, dim: int, step: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> torch.Tensor:
@@ -45,18 +49,37 @@ def cumprod(input: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> 
     return _scan(input if dtype is None else input.to(dtype), dim, torch.mul)
 
 
-_WAYS = {"cumsum": cumsum, "cumprod": cumprod}
+def logcumsumexp(input: torch.Tensor, dim: int) -> torch.Tensor:
+    return _scan(input, dim, torch.logaddexp)
+
+
+def cumulative_trapezoid(
+    y: torch.Tensor, x: torch.Tensor | None = None, *, dx: float = 1.0, dim: int = -1
+) -> torch.Tensor:
+    if x is not None and x.dim() != y.dim():
+        raise NotImplementedError("a running integral over points that are broadcast")
+    size = y.shape[dim]
+    step = dx if x is None else x.narrow(dim, 1, size - 1) - x.narrow(dim, 0, size - 1)
+    return _RunningSum.apply((y.narrow(dim, 1, size - 1) + y.narrow(dim, 0, size - 1)) * step, dim) / 2.0
+
+
+_WAYS = {
+    "cumsum": cumsum,
+    "cumprod": cumprod,
+    "logcumsumexp": logcumsumexp,
+    "cumulative_trapezoid": cumulative_trapezoid,
+}
 
 
 def run_other_way(word: str, args: tuple, kwargs: dict | None) -> Any:
-    """The operator (the last word of its name) one step after the other, in the dtype of its input."""
-    way = _WAYS.get(word)
-    if way is None:
-        raise NotImplementedError(f"{word} has no other way")
-    return way(*args, **(kwargs or {}))
+    """The operator (its name in the operator table) one step after the other, in the dtype of its input."""
+    if word not in _WAYS:
+        raise NotImplementedError("the CPU has no other way")
+    return _WAYS[word](*args, **(kwargs or {}))
 
 
-# ---- what the CPU refuses
+# end
+# What the CPU refuses
 
 
 def histc(input: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:

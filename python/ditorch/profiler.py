@@ -17,6 +17,7 @@ import torch.autograd.profiler
 from torch.autograd import DeviceType, ProfilerActivity
 
 from . import _C, settings
+from .library import call_unseen
 from .patches import Patches
 
 
@@ -82,7 +83,7 @@ class Ranges:
         """The range may have begun on another thread, whose track it is shown on."""
         message, thread, start = self._started.pop(handle, ("", 0, 0))
         if thread:
-            _call_unseen(torch.ops.ditorch.profiler_range, message, thread, start, time.monotonic_ns())
+            call_unseen(torch.ops.ditorch.profiler_range, message, thread, start, time.monotonic_ns())
 
     def profiler_stopped(self) -> None:
         """On the thread that stopped it: no block can reach the finished trace any more."""
@@ -100,15 +101,6 @@ class Ranges:
 
 
 ranges = Ranges()
-
-
-def _call_unseen(function, *args) -> None:
-    """Call one of the adapter's operators without a row in the running profile."""
-    torch._C._autograd._enable_record_function(False)
-    try:
-        function(*args)
-    finally:
-        torch._C._autograd._enable_record_function(True)
 
 
 def install(patches: Patches) -> None:
@@ -155,7 +147,7 @@ def _install_toggle(patches: Patches, module, natives) -> None:
 
     def _toggle_collection_dynamic(enable, activities):
         if ProfilerActivity.CUDA in activities:
-            _call_unseen(natives.profiler_pause, not enable)
+            call_unseen(natives.profiler_pause, not enable)
         return native(enable, activities)
 
     patches.set(module, "_toggle_collection_dynamic", _toggle_collection_dynamic)

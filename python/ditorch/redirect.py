@@ -37,6 +37,23 @@ _TEXT_EXTRAS = (
     "get_autocast_dtype",
     "set_autocast_dtype",
 )
+_KEYS = (
+    "_DispatchModule.fallback",
+    "_DispatchModule.impl",
+    "_DispatchModule.impl_with_aoti_compile",
+    "_dispatch_get_computed_kernel_for_dispatch_key",
+    "_dispatch_get_registrations_for_dispatch_key",
+    "_dispatch_has_backend_fallback",
+    "_dispatch_has_computed_kernel_for_dispatch_key",
+    "_dispatch_has_kernel_for_dispatch_key",
+    "_dispatch_is_included_in_alias",
+    "_dispatch_kernel_for_dispatch_key_is_fallthrough",
+    "_dispatch_key_parse",
+    "_dispatch_library",
+    "_dispatch_print_registrations_for_dispatch_key",
+    "_parse_dispatch_key",
+)
+"""Functions that take the name of a dispatch key."""
 _AUTOCAST = ("is_autocast_enabled", "set_autocast_enabled")
 _AUTOCAST_GPU = {"get_autocast_gpu_dtype": "get_autocast_dtype", "set_autocast_gpu_dtype": "set_autocast_dtype"}
 
@@ -74,6 +91,9 @@ def _candidates() -> Iterator[tuple]:
         yield _find(path), "device"
     for path in _TEXT_EXTRAS:
         yield _find(path), "text"
+    for path in _KEYS:
+        found = _find(path)
+        yield getattr(found, "__func__", found), "key"
     for name in _AUTOCAST:
         yield _find(name), "autocast"
     for name, substitute in _AUTOCAST_GPU.items():

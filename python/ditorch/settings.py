@@ -38,12 +38,17 @@ def options() -> Table:
     return Table(("name", "value", "source", "environment", "help"), _C.options())
 
 
-def get(name: str) -> Any:
-    """The value of one option."""
+def find(name: str) -> dict[str, Any]:
+    """What `options` says about one of them."""
     for row in _C.options():
         if row["name"] == name:
-            return row["value"]
+            return row
     raise KeyError(f"unknown option {name!r}; valid: {', '.join(row['name'] for row in _C.options())}")
+
+
+def get(name: str) -> Any:
+    """The value of one option."""
+    return find(name)["value"]
 
 
 def changed() -> list[dict]:
@@ -51,7 +56,7 @@ def changed() -> list[dict]:
     return [row for row in _C.options() if row["source"] != "default"]
 
 
-# ---- options of the operator tools
+# Options of the operator tools
 
 
 class ToolOption(NamedTuple):

@@ -15,6 +15,8 @@ MOST_DEVICES = 64
 
 ordinals: list[int] = [0]
 """Machine-wide ordinal of each device of this process."""
+_selected: str | None = None
+"""The text that `ordinals` were selected by."""
 
 
 def make_uuid(ordinal: int) -> str:
@@ -49,17 +51,30 @@ def parse(text: str, count: int) -> list[int]:
 def count_devices() -> int:
     """How many there are on this machine: as asked for; else, under torchrun, one for each process of the machine, so
     that `torch.cuda.set_device(local_rank)` works as it does where every process has a device of its own."""
-    option = next(row for row in settings.options() if row["name"] == "host_devices")
+    option = settings.find("host_devices")
     processes = os.environ.get(PROCESSES, "")
     if option["source"] != "default" or not processes.isdecimal():
         return int(option["value"])
     return min(max(int(processes), int(option["value"])), MOST_DEVICES)
 
 
+def _read() -> str | None:
+    """What was given as an option, else what the environment says now."""
+    option = settings.find("visible_devices")
+    given = option["value"] if option["source"] not in ("default", "environment") else None
+    return given or os.environ.get(VARIABLE)
+
+
 def select() -> list[int]:
     """Set and return `ordinals` from the options and the environment (where, unlike unset, an empty text means
     none)."""
+    global _selected
     count = count_devices()
-    text = settings.get("visible_devices") or os.environ.get(VARIABLE)
+    text = _selected = _read()
     ordinals[:] = range(count) if text is None else parse(text, count)
     return ordinals
+
+
+def is_outdated() -> bool:
+    """The environment says something else than it did when the devices were selected."""
+    return _read() != _selected

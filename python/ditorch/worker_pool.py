@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import subprocess
@@ -29,12 +30,24 @@ class PoolError(Exception):
     """No worker can be started; the text says why."""
 
 
+class StartError(PoolError):
+    """A worker ended, or took too long, before it was ready."""
+
+
 class _Worker:
-    def __init__(self, command: Sequence[str], environment: dict[str, str], options: dict[str, Any]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: dict[str, str], options: dict[str, Any], group: bool
+    ) -> None:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by end()
         self.process = subprocess.Popen(
-            list(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, env=environment
+            list(command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            env=environment,
+            start_new_session=group,
         )
+        self.group = group
         self.task: Any = None
         self.done = 0
         self.ready = False
@@ -77,8 +90,18 @@ class _Worker:
         lines = [line.strip() for line in lines if line.strip() and not line.startswith("ditorch: ")]
         return (fatal or lines or [""])[-1][:300]
 
+    def has_gone(self) -> bool:
+        """It has ended and all its answers are read, whoever still holds the other end of its pipe."""
+        return self.process.poll() is not None and not select.select([self.process.stdout], [], [], 0)[0]
+
+    def _kill_group(self) -> None:
+        if self.group:  # its session has the number of the process, which is not given anew while the group lives
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+
     def end(self, kill: bool = False) -> None:
         if kill:
+            self._kill_group()
             self.process.kill()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
@@ -87,13 +110,15 @@ class _Worker:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._kill_group()
         self.process.stdout.close()
         self.errors.close()
 
 
 class Pool:
     """`command` starts a worker: lines of JSON on its standard input, first `options`, then tasks; it answers the
-    options with {"ready": facts} and each task with one line. `environment`: what it sees besides this process's."""
+    options with {"ready": facts} and each task with one line. `environment`: what it sees besides this process's.
+    `group`: each worker leads a session of its own, and what it leaves running ends with it."""
 
     def __init__(
         self,
@@ -102,7 +127,9 @@ class Pool:
         timeout: float,
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
+        group: bool = False,
     ) -> None:
+        self._group = group
         self._command = list(command)
         self._environment = {**make_environment(), **(environment or {})}
         self._options = options
@@ -123,6 +150,10 @@ class Pool:
     def set_timeout(self, seconds: float) -> None:
         """For tasks from now on; 0: none."""
         self._timeout = seconds
+
+    def set_jobs(self, jobs: int) -> None:
+        """Most workers from now on; those that work already go on."""
+        self._jobs = jobs
 
     def start(self) -> dict[str, Any]:
         """Start the workers and wait for the first: what it has to say about itself and the device."""
@@ -145,12 +176,12 @@ class Pool:
                 yield from self._listen(key.data)
             yield from self._end_late()
 
-    # ---- workers
+    # Workers
 
     def _hire(self, wanted: int) -> None:
         busy = sum(worker.task is not None for worker in self._workers)
         while len(self._workers) < min(self._jobs, wanted + busy):
-            worker = _Worker(self._command, self._environment, self._options)
+            worker = _Worker(self._command, self._environment, self._options, self._group)
             self._workers.append(worker)
             self._selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
 
@@ -189,17 +220,19 @@ class Pool:
         task, text = worker.task, worker.tell_end()
         self._remove(worker)
         if not worker.ready:
-            raise PoolError(f"a worker does not start: {text}")
+            raise StartError(f"a worker does not start: {text}")
         if task is not None:
             yield task, _fail(task, "crash", text)
 
     def _end_late(self) -> Iterator[tuple[dict, dict]]:
+        for worker in [w for w in self._workers if w.has_gone()]:
+            yield from self._bury(worker)
         now = time.monotonic()
         for worker in [w for w in self._workers if now >= w.deadline and (w.task is not None or not w.ready)]:
             task = worker.task
             self._remove(worker, kill=True)
             if task is None:
-                raise PoolError(f"a worker was not ready after {START_SECONDS:.0f} s")
+                raise StartError(f"a worker was not ready after {START_SECONDS:.0f} s")
             yield task, _fail(task, "timeout", f"no end after {self._timeout:g} s (--timeout)")
 
 

@@ -43,7 +43,7 @@ const struct dit_alias_status *dit_alias_get_status(void) {
   return &state.status;
 }
 
-// ---- arguments
+// Arguments
 
 // Types whose names the original functions know in both directions, so that asking them about one cannot throw.
 static bool is_valid_target(int type) {
@@ -111,7 +111,7 @@ static enum dit_status update_installed(int device_type, bool show, const char *
   return DIT_OK;
 }
 
-// ---- the originals
+// The originals
 
 static enum dit_status resolve_originals(struct dit_error *err) {
   static const char *const providers[] = {"libc10.so", "libtorch_cpu.so"};
@@ -206,6 +206,22 @@ static enum dit_status check_text(const char *what, const char *found, const cha
   return DIT_OK;
 }
 
+// The first key is 0, and the two that are exchanged differ.
+static enum dit_status check_keys(struct dit_error *err) {
+  static const char *const names[3] = {"Undefined", "CUDA", "PrivateUse1"};
+  unsigned keys[3];
+  for (int i = 0; i < 3; i++) {
+    struct dit_cxx_string string = {.text = names[i], .length = strlen(names[i])};
+    keys[i] = (*(dit_dispatch_key_parse **)dit_alias_hooks[DIT_HOOK_PARSE_KEY].original)(&string);
+  }
+  if (keys[0] != 0 || keys[1] == 0 || keys[2] == 0 || keys[1] == keys[2]) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED,
+                         "c10::parseDispatchKey gives %u, %u and %u for Undefined, CUDA and PrivateUse1", keys[0],
+                         keys[1], keys[2]);
+  }
+  return DIT_OK;
+}
+
 // Ask the originals what we know. None of these questions can throw in a PyTorch that has the symbols.
 static enum dit_status verify_originals(int device_type, struct dit_error *err) {
   char text[64];
@@ -223,6 +239,7 @@ static enum dit_status verify_originals(int device_type, struct dit_error *err) 
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "c10::Device::str gives a text of %zu bytes", string.length);
   }
   DIT_RETURN_IF_NOT_OK(check_text("c10::Device::str of CUDA 3", text, "cuda:3", err));
+  DIT_RETURN_IF_NOT_OK(check_keys(err));
   DIT_RETURN_IF_NOT_OK(read_type_name(device_type, true, text, sizeof text, err));
   if (strcmp(text, "cuda") == 0 || strcmp(text, "cpu") == 0) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "device type %d is itself named '%s'", device_type, text);
@@ -237,7 +254,7 @@ enum dit_status dit_alias_get_real_name(char *text, size_t size, struct dit_erro
   return read_type_name(state.status.device_type, true, text, size, err);
 }
 
-// ---- the slots
+// The slots
 
 // A slot must hold the original or, when it was never called, a stub of the library itself.
 static enum dit_status check_slot(const struct dit_elf_library *library, const struct dit_elf_slot *slot, int hook,

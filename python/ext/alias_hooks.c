@@ -21,6 +21,7 @@ HOOK_STATE void *dit_alias_original_text;
 static bool (*_Atomic exempt)(void);
 static void *original_parse_complete, *original_parse_base;
 static void *original_print_type, *original_print_device;
+static void *original_parse_key;
 static void *original_is_enabled, *original_set_enabled, *original_get_dtype, *original_set_dtype;
 
 void dit_alias_set_target(int8_t type) {
@@ -153,6 +154,59 @@ static void hook_set_dtype(int8_t type, int8_t dtype) {
   CALL(autocast_set_dtype, original_set_dtype)(to_target(type), dtype);
 }
 
+// What the names of a device type's dispatch keys end with; NULL: PyTorch has no keys for it.
+static const char *key_suffix(int8_t type) {
+  switch (type) {
+    case 8:
+      return "MAIA";
+    case 9:
+      return "XLA";
+    case 12:
+      return "XPU";
+    case 13:
+      return "MPS";
+    case 15:
+      return "HPU";
+    case 16:
+      return "VE";
+    case 18:
+      return "IPU";
+    case 19:
+      return "MTIA";
+    case DIT_C10_PRIVATEUSE1:
+      return "PrivateUse1";
+    default:
+      return NULL;
+  }
+}
+
+size_t dit_dispatch_key_translate(const char *text, size_t length, int8_t type, char *out) {
+  static const char *const prefixes[] = {"",          "Autograd",  "Autocast",    "Sparse",
+                                         "SparseCsr", "Quantized", "NestedTensor"};
+  const char *suffix = key_suffix(type);
+  size_t prefix = length - 4;
+  if (!suffix || length < 4 || memcmp(text + prefix, "CUDA", 4) != 0) {
+    return 0;
+  }
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+    if (strlen(prefixes[i]) == prefix && memcmp(prefixes[i], text, prefix) == 0) {
+      memcpy(out, text, prefix);
+      memcpy(out + prefix, suffix, strlen(suffix) + 1);
+      return prefix + strlen(suffix);
+    }
+  }
+  return 0;
+}
+
+// torch.library and the questions about kernels name dispatch keys: those of CUDA are the target's.
+static uint16_t hook_parse_key(const struct dit_cxx_string *text) {
+  char name[DIT_DISPATCH_KEY_MAX];
+  int8_t type = to_parsed(DIT_C10_CUDA);
+  struct dit_cxx_string translated = {.text = name};
+  translated.length = dit_dispatch_key_translate(text->text, text->length, type, name);
+  return CALL(dit_dispatch_key_parse, original_parse_key)(translated.length ? &translated : text);
+}
+
 // The two that return a std::string. The result must be built where the caller asked for it: a short string points into
 // itself and cannot be copied by its bytes.
 #if defined(__aarch64__)
@@ -248,4 +302,6 @@ const struct dit_alias_hook dit_alias_hooks[DIT_ALIAS_HOOKS] = {
      &original_get_dtype, true, true},
     {"autocast::set_autocast_dtype", "_ZN2at8autocast18set_autocast_dtypeEN3c1010DeviceTypeENS1_10ScalarTypeE",
      FUNCTION(hook_set_dtype), &original_set_dtype, true, true},
+    {"parseDispatchKey", "_ZN3c1016parseDispatchKeyERK" CXX_STRING, FUNCTION(hook_parse_key), &original_parse_key, true,
+     true},
 };

@@ -30,6 +30,7 @@ struct dit_cxx_string {
 typedef void dit_device_parse(struct dit_c10_device *self, const struct dit_cxx_string *text);
 typedef struct dit_cxx_string dit_device_type_name(int8_t type, bool lower);
 typedef struct dit_cxx_string dit_device_text(const struct dit_c10_device *self);
+typedef uint16_t dit_dispatch_key_parse(const struct dit_cxx_string *text);
 
 struct dit_alias_hook {
   const char *label;   ///< for people: "Device(string)"
@@ -40,10 +41,10 @@ struct dit_alias_hook {
   bool python_only;  ///< replaced in libtorch_python alone
 };
 
-#define DIT_ALIAS_HOOKS 10
+#define DIT_ALIAS_HOOKS 11
 extern const struct dit_alias_hook dit_alias_hooks[DIT_ALIAS_HOOKS];
 /// Indices into dit_alias_hooks of the originals that verification calls.
-enum { DIT_HOOK_PARSE = 0, DIT_HOOK_TYPE_NAME = 2, DIT_HOOK_TEXT = 5 };
+enum { DIT_HOOK_PARSE = 0, DIT_HOOK_TYPE_NAME = 2, DIT_HOOK_TEXT = 5, DIT_HOOK_PARSE_KEY = 10 };
 
 /// "cuda" parses to this device type, and autocast questions about CUDA are asked of it. Set before the first slot is
 /// written.
@@ -58,5 +59,12 @@ void dit_alias_set_second(const char *name, int8_t type);
 void dit_alias_set_exempt(bool (*ask)(void));
 int8_t dit_alias_get_target(void);
 bool dit_alias_get_show(void);
+
+/// Longest name of a dispatch key that dit_dispatch_key_translate writes.
+#define DIT_DISPATCH_KEY_MAX 32
+/// The dispatch key that stands for a key of CUDA's on device type `type`: "AutocastCUDA" is "AutocastPrivateUse1" on
+/// PrivateUse1. `out` has DIT_DISPATCH_KEY_MAX bytes; returns the length written there, 0 when `text` is no key of
+/// CUDA's or the type has no such keys.
+size_t dit_dispatch_key_translate(const char *text, size_t length, int8_t type, char *out);
 
 #endif

@@ -45,7 +45,8 @@ static PyObject *exception_get(PyObject *module, enum dit_status status, const c
 PyObject *py_status_raise(PyObject *module, enum dit_status status, const struct dit_error *err) {
   const char *message = err->message[0] ? err->message : dit_status_get_name(status);
   // Messages may quote file names and environment values: what is not UTF-8 is shown, not refused.
-  PyObject *py_text = PyUnicode_DecodeUTF8(message, (Py_ssize_t)strlen(message), "backslashreplace");
+  PyObject *py_text =
+      PyUnicode_DecodeUTF8(message, (Py_ssize_t)strnlen(message, sizeof err->message), "backslashreplace");
   if (py_text) {
     PyErr_SetObject(exception_get(module, status, message), py_text);
     Py_DECREF(py_text);

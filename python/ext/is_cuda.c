@@ -70,7 +70,7 @@ static PyObject *storage_get_is_cuda(PyObject *self, void *closure) {
 
 static PyGetSetDef storage_definition = {"is_cuda", storage_get_is_cuda, NULL, NULL, NULL};
 
-// ---- verification
+// Verification
 
 static int check_device(const char *text, int type, int other_type, int index) {
   PyObject *py_device = PyObject_CallFunction(torch_names.py_device_type, "s", text);
@@ -139,7 +139,7 @@ static int check_answers(void) {
   return 0;
 }
 
-// ---- install and restore
+// Install and restore
 
 static PyGetSetDescrObject *descriptor_get(PyObject *tensor_base, const char *name) {
   PyObject *py_descriptor = PyObject_GetAttrString(tensor_base, name);

@@ -46,6 +46,7 @@ extern PyMethodDef py_exempt_methods[];
 extern PyMethodDef py_judge_methods[];
 extern PyMethodDef py_operator_methods[];
 extern PyMethodDef py_torch_names_methods[];
+extern PyMethodDef py_type_attribute_methods[];
 
 /// Adds LogReader. 0 or -1.
 DIT_NODISCARD int py_log_read_add_types(PyObject *module);

@@ -114,7 +114,7 @@ static PyObject *printed_repr(PyObject *self) {
   return PyErr_Format(PyExc_TypeError, "%.100s is neither a torch.Stream nor a torch.Event", Py_TYPE(self)->tp_name);
 }
 
-// ---- install and restore
+// Install and restore
 
 // The slot of the class, the wrapper that stands for it in the class's dictionary, and the slots that subclasses
 // copied.

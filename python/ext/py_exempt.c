@@ -23,7 +23,7 @@ static struct {
   PyObject *py_name;      // "__name__"
 } state;
 
-// ---- who asks
+// Who asks
 
 // The name of the module whose code is running. Borrowed; NULL when it is not known.
 static PyObject *caller_get(void) {
@@ -94,7 +94,7 @@ static void watch(void) {
   atomic_store_explicit(&dit_exempt_watched, on, memory_order_relaxed);
 }
 
-// ---- a function with two answers
+// A function with two answers
 
 struct gate {
   PyObject_HEAD vectorcallfunc call;
@@ -229,7 +229,7 @@ int py_exempt_add_types(PyObject *module) {
   return result;
 }
 
-// ---- the module's functions
+// The module's functions
 
 PyDoc_STRVAR(exempt_set_doc,
              "exempt_set(packages: dict[str, int], /) -> None\n\nThe exempt packages: a dict of name -> 1 (names) or 3 "

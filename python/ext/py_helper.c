@@ -13,7 +13,7 @@
 
 #include "torch_tensor.h"
 
-// ---- results as dictionaries
+// Results as dictionaries
 
 enum field_kind { FIELD_INT, FIELD_DOUBLE, FIELD_BOOL, FIELD_EXTREMUM, FIELD_WORD };
 
@@ -107,7 +107,7 @@ static PyObject *result_describe(const void *result, const struct field *fields,
   return py_dict;
 }
 
-// ---- kinds of questions
+// Kinds of questions
 
 static const struct {
   const char *name;  // for the function that Python hands down
@@ -165,7 +165,7 @@ static enum dit_status question_answer(const struct question *q, union number *a
   return status;
 }
 
-// ---- tensors
+// Tensors
 
 /// The table that can read a tensor; NULL: torch's operators must. `forced` is the caller's wish, or NULL.
 static const struct dit_helper_vtable *helper_choose(const struct engine_tensor *tensor, const char *forced) {
@@ -299,7 +299,7 @@ static PyObject *numbers_ask(PyObject *module, enum number_kind kind, PyObject *
   return number_describe(kind, &answer, q.views[0].dtype);
 }
 
-// ---- functions
+// Functions
 
 static PyObject *single_ask(PyObject *module, PyObject *args, PyObject *kwargs, enum number_kind kind) {
   static char *names[] = {"tensor", "helper", NULL};
@@ -436,7 +436,7 @@ done:
   return py_result;
 }
 
-// ---- several tensors in few launches
+// Several tensors in few launches
 
 struct batch {
   struct question first;  ///< the first tensor: helper, device, stream

@@ -4,7 +4,7 @@
 
 #include "py_helper.h"
 
-// ---- events and copies
+// Events and copies
 
 /// The helper and stream of a plain tensor; -1 with an exception.
 static int site_find(PyObject *tensor, struct question *q) {
@@ -105,7 +105,7 @@ static PyObject *py_helper_copy(PyObject *module, PyObject *tensor) {
   return py_result;
 }
 
-// ---- what is here
+// What is here
 
 PyDoc_STRVAR(names_doc, "helper_names() -> list[str]\n\nThe device helpers that work here: 'host', 'cuda'.");
 static PyObject *py_helper_names(PyObject *module, PyObject *unused) {
@@ -149,7 +149,7 @@ static PyObject *py_helper_why_not(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-// ---- what calls cost
+// What calls cost
 
 #define COST_KINDS 5
 

@@ -1,4 +1,5 @@
 // Bindings of dit/runtime.h: pinned host memory.
+#include "dit/host_times.h"
 #include "dit/runtime.h"
 #include "module.h"
 
@@ -29,6 +30,21 @@ static PyObject *py_host_stats(PyObject *module, PyObject *unused) {
     Py_CLEAR(py_result);
   }
   return py_result;
+}
+
+PyDoc_STRVAR(host_times_doc,
+             "host_times() -> tuple[dict[str, int], dict[str, int]]\n\nThe vendor's allocations and frees of pinned "
+             "memory: count, and nanoseconds in total, max and min.");
+static PyObject *py_host_times(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  struct dit_host_times given, taken;
+  dit_host_get_times(&given, &taken);
+#define HOST_TIMES(t)                                                                                                 \
+  "count", (unsigned long long)(t).count, "total", (unsigned long long)(t).total, "max", (unsigned long long)(t).max, \
+      "min", (unsigned long long)(t).min
+  return Py_BuildValue("({s:K,s:K,s:K,s:K}{s:K,s:K,s:K,s:K})", HOST_TIMES(given), HOST_TIMES(taken));
+#undef HOST_TIMES
 }
 
 static PyObject *py_host_reset_peak(PyObject *module, PyObject *unused) {
@@ -91,6 +107,7 @@ static PyObject *py_host_unregister(PyObject *module, PyObject *argument) {
 
 PyMethodDef py_host_methods[] = {
     {"host_stats", py_host_stats, METH_NOARGS, host_stats_doc},
+    {"host_times", py_host_times, METH_NOARGS, host_times_doc},
     {"host_reset_peak", py_host_reset_peak, METH_NOARGS, "host_reset_peak() -> None"},
     {"host_empty_cache", py_host_empty_cache, METH_NOARGS,
      "host_empty_cache() -> None\n\nGive cached pinned memory back."},

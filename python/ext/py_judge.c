@@ -18,66 +18,33 @@ static const char *const run_names[] = {
     [DIT_RUN_WIDE] = "wide",     [DIT_RUN_NATIVE] = "native",           [DIT_RUN_SHAKEN] = "shaken",
     [DIT_RUN_JITTER] = "jitter", [DIT_RUN_JITTER_WIDE] = "jitter_wide", [DIT_RUN_OTHER] = "other",
 };
-#define RUNS (sizeof run_names / sizeof *run_names)
 
 /// What one judgement holds.
 struct judging {
   PyThreadState *thread;
-  PyObject *run;     ///< borrowed: called with (kind, size, narrow, seed)
-  PyObject *inputs;  ///< borrowed: tuple of tensors
-  struct judge_tensor open[RUNS];
-  struct judge_tensor *tensors;   ///< owned: of the inputs
-  struct dit_tensor_view *views;  ///< owned
-  Py_ssize_t count;
-  struct dit_verdict_arguments arguments;
+  const char *name;
+  PyObject *run;                     ///< borrowed: called with (kind, size, narrow, seed)
+  PyObject *args, *kwargs, *inputs;  ///< borrowed: tuple, dict or NULL, tuple of tensors
+  struct judge_reading reading;
 };
-
-static void judging_reset(struct judging *judging) {
-  for (size_t i = 0; i < RUNS; i++) {
-    judge_tensor_close(&judging->open[i]);
-  }
-  for (Py_ssize_t i = 0; i < judging->count; i++) {
-    judge_tensor_close(&judging->tensors[i]);
-  }
-  PyMem_Free(judging->tensors);
-  PyMem_Free(judging->views);
-}
-
-static enum dit_status pending_set(struct dit_error *err) {
-  return dit_error_set(err, DIT_ERR_INTERNAL, "an exception of Python is pending");
-}
 
 static enum dit_status value_open(struct judging *judging, const struct dit_verdict_request *request, int index,
                                   struct dit_tensor_view *view, struct dit_error *err) {
   PyObject *py_values = PyObject_CallFunction(judging->run, "sdOK", run_names[request->kind], request->size,
                                               request->narrow ? Py_True : Py_False, (unsigned long long)request->seed);
   if (!py_values) {
-    return pending_set(err);
+    return dit_error_set(err, DIT_ERR_INTERNAL, "an exception of Python is pending");
   }
-  if (PyUnicode_Check(py_values)) {  // why there is none
-    const char *text = PyUnicode_AsUTF8(py_values);
-    enum dit_status status = dit_error_set(err, DIT_ERR_UNSUPPORTED, "%.200s", text ? text : "");
-    py_error_drop();
-    Py_DECREF(py_values);
-    return status;
-  }
-  PyObject *value =
-      PySequence_Check(py_values) && index < PySequence_Size(py_values) ? PySequence_GetItem(py_values, index) : NULL;
-  Py_DECREF(py_values);
+  const char *reason = PyUnicode_Check(py_values) ? PyUnicode_AsUTF8(py_values) : "";  // why there is none
+  PyObject *py_value = !PyUnicode_Check(py_values) && PySequence_Check(py_values) && index < PySequence_Size(py_values)
+                           ? PySequence_GetItem(py_values, index)
+                           : NULL;
   py_error_drop();
-  if (!value || !engine_is_tensor(value)) {
-    Py_XDECREF(value);
-    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "the run gave no such tensor");
-  }
-  struct judge_tensor *tensor = &judging->open[request->kind];
-  judge_tensor_close(tensor);
-  int opened = judge_tensor_open(tensor, value);
-  Py_DECREF(value);
-  if (opened < 0) {
-    return pending_set(err);
-  }
-  *view = tensor->view;
-  return DIT_OK;
+  enum dit_status status =
+      judge_reading_open(&judging->reading, request->kind, py_value, reason ? reason : "", view, err);
+  Py_XDECREF(py_value);
+  Py_DECREF(py_values);
+  return status;
 }
 
 static enum dit_status judging_run(void *context, const struct dit_verdict_request *request, int index,
@@ -89,32 +56,14 @@ static enum dit_status judging_run(void *context, const struct dit_verdict_reque
   return status;
 }
 
-static enum dit_status arguments_open(struct judging *judging, struct dit_error *err) {
-  Py_ssize_t count = PyTuple_GET_SIZE(judging->inputs);
-  judging->tensors = PyMem_Calloc((size_t)count + 1, sizeof *judging->tensors);
-  judging->views = PyMem_Calloc((size_t)count + 1, sizeof *judging->views);
-  if (!judging->tensors || !judging->views) {
-    (void)PyErr_NoMemory();
-    return pending_set(err);
-  }
-  for (; judging->count < count; judging->count++) {
-    if (judge_tensor_open(&judging->tensors[judging->count], PyTuple_GET_ITEM(judging->inputs, judging->count)) < 0) {
-      return pending_set(err);
-    }
-    judging->views[judging->count] = judging->tensors[judging->count].view;
-  }
-  judging->arguments.inputs = judging->views;
-  judging->arguments.input_count = (int)count;
-  return DIT_OK;
-}
-
 static enum dit_status judging_arguments(void *context, struct dit_verdict_arguments *arguments,
                                          struct dit_error *err) {
   struct judging *judging = context;
   PyEval_RestoreThread(judging->thread);
-  enum dit_status status = arguments_open(judging, err);
+  enum dit_status status = judge_reading_open_arguments(&judging->reading, judging->name, judging->args,
+                                                        judging->kwargs, &PyTuple_GET_ITEM(judging->inputs, 0),
+                                                        (int)PyTuple_GET_SIZE(judging->inputs), arguments, err);
   judging->thread = PyEval_SaveThread();
-  *arguments = judging->arguments;
   return status;
 }
 
@@ -162,42 +111,35 @@ static int what_read(const char *text, enum dit_verdict_what *what) {
 }
 
 PyDoc_STRVAR(judge_doc,
-             "judge(name, device, first, run, inputs=(), what='output', index=0, careful=False, seed=0, dim=None, "
-             "index_input=-1, input_roundoff=0.0, between=0.0) -> dict\n\nIs value number `index` of a call right? "
-             "`first` is what "
-             "the CPU has at hand; run(kind, size, narrow, seed) makes a further run and returns its values, or a text "
-             "that says why there is none.");
+             "judge(name, device, first, run, args=(), kwargs=None, inputs=(), what='output', index=0, careful=False, "
+             "seed=0, between=0.0) -> dict\n\nIs value number `index` of a call right? `first` is what the CPU has at "
+             "hand; run(kind, size, narrow, seed) makes a further run and returns its values, or a text that says why "
+             "there is none. `inputs` are the tensors among the arguments.");
 static PyObject *py_judge(PyObject *module, PyObject *args, PyObject *kwargs) {
-  static char *names[] = {"name",    "device", "first", "run",         "inputs",         "what",    "index",
-                          "careful", "seed",   "dim",   "index_input", "input_roundoff", "between", NULL};
+  static char *names[] = {"name", "device", "first",   "run",  "args",    "kwargs", "inputs",
+                          "what", "index",  "careful", "seed", "between", NULL};
   (void)module;
-  const char *name, *what = "output";
-  PyObject *device, *first, *py_dim = Py_None, *inputs = NULL;
-  struct judging judging = {.arguments = {.index = -1}};
+  const char *what = "output";
+  PyObject *device, *first, *py_none = PyTuple_New(0);
+  struct judging judging = {.args = py_none, .kwargs = Py_None, .inputs = py_none};
   struct dit_verdict_case c = {0};
   int careful = 0;
   unsigned long long seed = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "sOOO|O!sipKOidd:judge", names, &name, &device, &first, &judging.run,
-                                   &PyTuple_Type, &inputs, &what, &c.index, &careful, &seed, &py_dim,
-                                   &judging.arguments.index, &judging.arguments.input_roundoff, &c.between) ||
-      what_read(what, &c.what) < 0 || engine_torch_load() < 0) {
-    return NULL;
+  PyObject *py_answer = NULL;
+  if (py_none &&
+      PyArg_ParseTupleAndKeywords(args, kwargs, "sOOO|O!OO!sipKd:judge", names, &judging.name, &device, &first,
+                                  &judging.run, &PyTuple_Type, &judging.args, &judging.kwargs, &PyTuple_Type,
+                                  &judging.inputs, &what, &c.index, &careful, &seed, &c.between) &&
+      what_read(what, &c.what) == 0 && engine_torch_load() == 0 && question_check_tensor(device, "device") == 0 &&
+      question_check_tensor(first, "first") == 0) {
+    judging.kwargs = PyDict_Check(judging.kwargs) ? judging.kwargs : NULL;
+    c.op = dit_operator_find(judging.name);
+    c.traits = dit_operator_get_traits(judging.name);
+    c.is_careful = careful;
+    c.seed = seed;
+    py_answer = judging_finish(&judging, &c, device, first);
+    judge_reading_reset(&judging.reading);
   }
-  if (question_check_tensor(device, "device") < 0 || question_check_tensor(first, "first") < 0) {
-    return NULL;
-  }
-  if (py_dim != Py_None) {
-    judging.arguments.dim = PyLong_AsLongLong(py_dim);
-    judging.arguments.has_dim = true;
-  }
-  PyObject *py_none = inputs ? NULL : PyTuple_New(0);
-  judging.inputs = inputs ? inputs : py_none;
-  c.op = dit_operator_find(name);
-  c.traits = dit_operator_get_traits(name);
-  c.is_careful = careful;
-  c.seed = seed;
-  PyObject *py_answer = PyErr_Occurred() || !judging.inputs ? NULL : judging_finish(&judging, &c, device, first);
-  judging_reset(&judging);
   Py_XDECREF(py_none);
   return py_answer;
 }
@@ -266,20 +208,6 @@ static PyObject *py_judge_move_numbers(PyObject *module, PyObject *args) {
   return py_moved;
 }
 
-PyDoc_STRVAR(roundoff_doc,
-             "judge_input_roundoff(name) -> float\n\nThe unit roundoff to which a CUDA device rounds float32 inputs of "
-             "this operator on purpose (TF32); 0 where it does not.");
-static PyObject *py_judge_input_roundoff(PyObject *module, PyObject *name) {
-  (void)module;
-  const char *text = PyUnicode_AsUTF8(name);
-  if (!text) {
-    return NULL;
-  }
-  const struct dit_operator *op = dit_operator_find(text);
-  bool contracts = dit_operator_has(text, DIT_OPERATOR_CONTRACTION);
-  return PyFloat_FromDouble(op && contracts ? judge_input_roundoff(op->name) : 0);
-}
-
 PyDoc_STRVAR(constants_doc, "judge_constants() -> dict[str, Any]\n\nThe numbers of the rule (dit/verdict.h).");
 static PyObject *py_judge_constants(PyObject *module, PyObject *unused) {
   (void)module;
@@ -304,6 +232,5 @@ PyMethodDef py_judge_methods[] = {
     {"judge_move_numbers", py_judge_move_numbers, METH_VARARGS, numbers_doc},
     {"judge_constants", py_judge_constants, METH_NOARGS, constants_doc},
     {"judge_forget", py_judge_forget, METH_NOARGS, forget_doc},
-    {"judge_input_roundoff", py_judge_input_roundoff, METH_O, roundoff_doc},
     {NULL, NULL, 0, NULL},
 };

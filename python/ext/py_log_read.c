@@ -31,7 +31,7 @@ struct log_reader {
   bool raised;  // a filter or a signal handler left an exception
 };
 
-// ---- filter
+// Filter
 
 static const struct dit_record_field *field_find(const struct dit_record *record, const char *key) {
   size_t size = strlen(key);
@@ -111,7 +111,7 @@ static bool record_accept(void *context, const struct dit_record *record) {
   return yes > 0;
 }
 
-// ---- the object
+// The object
 
 static int reader_enter(struct log_reader *self) {
   if (!self->reader || self->busy) {
@@ -487,7 +487,7 @@ static PyType_Spec reader_spec = {.name = "ditorch._C.LogReader",
                                   .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_IMMUTABLETYPE,
                                   .slots = reader_slots};
 
-// ---- functions
+// Functions
 
 PyDoc_STRVAR(log_repair_doc,
              "log_repair(path: str | PathLike[str], /) -> int\n\nCut a torn end off a log file; the bytes removed.");

@@ -3,7 +3,7 @@
 #include "dit/memory.h"
 #include "module.h"
 
-// ---- statistics
+// Statistics
 
 static PyObject *stat_describe(const struct dit_memory_stat *stat) {
   return Py_BuildValue("{s:L,s:L,s:L,s:L}", "current", (long long)stat->current, "peak", (long long)stat->peak,
@@ -62,7 +62,7 @@ static PyObject *py_memory_stats(PyObject *module, PyObject *args) {
   return py_result;
 }
 
-// ---- snapshot
+// Snapshot
 
 static PyObject *block_describe(const struct dit_memory_block *block) {
   static const char *const states[] = {"active_allocated", "active_pending_free", "inactive"};
@@ -124,7 +124,7 @@ static PyObject *py_memory_snapshot(PyObject *module, PyObject *args) {
   return py_list;
 }
 
-// ---- control
+// Control
 
 PyDoc_STRVAR(
     memory_empty_cache_doc,
@@ -197,7 +197,7 @@ static PyObject *py_memory_get_configuration(PyObject *module, PyObject *unused)
   return PyUnicode_FromString(dit_memory_get_configuration());
 }
 
-// ---- blocks
+// Blocks
 
 PyDoc_STRVAR(
     memory_alloc_doc,

@@ -4,7 +4,7 @@
 #include "dit/options.h"
 #include "module.h"
 
-// ---- where the program is
+// Where the program is
 
 static bool is_finalizing(void) {
 #if PY_VERSION_HEX >= 0x030D0000
@@ -45,7 +45,7 @@ static bool place_locate(char *text, size_t size) {
   return found;
 }
 
-// ---- the checker
+// The checker
 
 PyDoc_STRVAR(check_start_doc,
              "memory_check_start(backtrace: bool, max_blocks: int, interval: int, guard: int, /) -> None\n\nWatch "
@@ -185,7 +185,7 @@ static PyObject *py_check_report(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-// ---- options and algorithms
+// Options and algorithms
 
 PyDoc_STRVAR(apply_options_doc,
              "memory_apply_options() -> None\n\nPut the options about memory in force, after they changed.");

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "dit/operator.h"
+#include "dit/operator_name.h"
 #include "module.h"
 
 static PyObject *traits_describe(uint64_t traits) {
@@ -30,9 +31,14 @@ static PyObject *results_describe(uint32_t bits) {
 }
 
 static PyObject *place_describe(int place) {
-  return place == DIT_OPERATOR_PLANE ? PyUnicode_FromString("plane")
-         : place < 0                 ? Py_NewRef(Py_None)
-                                     : PyLong_FromLong(place);
+  return place < 0 ? Py_NewRef(Py_None) : PyLong_FromLong(place);
+}
+
+static PyObject *dim_describe(int dim) {
+  return dim == DIT_OPERATOR_FIRST    ? PyUnicode_FromString("first")
+         : dim == DIT_OPERATOR_PLANE  ? PyUnicode_FromString("plane")
+         : dim == DIT_OPERATOR_VOLUME ? PyUnicode_FromString("volume")
+                                      : place_describe(dim);
 }
 
 static PyObject *number_describe(double number) {
@@ -56,8 +62,10 @@ static PyObject *row_describe(const struct dit_operator *row, uint64_t traits) {
   PyObject *py_row = PyDict_New();
   if (py_row && (py_dict_take(py_row, "name", text_describe(row->name)) < 0 ||
                  py_dict_take(py_row, "traits", traits_describe(traits)) < 0 ||
-                 py_dict_take(py_row, "dim", place_describe(row->dim)) < 0 ||
+                 py_dict_take(py_row, "dim", dim_describe(row->dim)) < 0 ||
                  py_dict_take(py_row, "index", place_describe(row->index)) < 0 ||
+                 py_dict_take(py_row, "places", place_describe(row->places)) < 0 ||
+                 py_dict_take(py_row, "sorted", place_describe(row->sorted)) < 0 ||
                  py_dict_take(py_row, "loose", results_describe(row->loose)) < 0 ||
                  py_dict_take(py_row, "private", results_describe(row->private_results)) < 0 ||
                  py_dict_take(py_row, "draw", text_describe(draws[row->draw])) < 0 ||
@@ -110,8 +118,31 @@ static PyObject *py_operator_list(PyObject *module, PyObject *unused) {
   return py_words;
 }
 
+PyDoc_STRVAR(operator_parts_doc,
+             "operator_parts(name: str, /) -> list[str]\n\nWords of the operators that may do the work of a function: "
+             "_softmax of softmax, convolution of conv2d. Not all of them exist.");
+static PyObject *py_operator_parts(PyObject *module, PyObject *argument) {
+  (void)module;
+  const char *name = PyUnicode_Check(argument) ? PyUnicode_AsUTF8(argument) : NULL;
+  if (!name) {
+    return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_TypeError, "name is a str, not %s", Py_TYPE(argument)->tp_name);
+  }
+  PyObject *py_parts = PyList_New(0);
+  char buffer[256];
+  const char *part;
+  for (size_t i = 0; py_parts && (part = dit_operator_name_get_part(name, i, buffer, sizeof buffer)); i++) {
+    PyObject *py_part = PyUnicode_FromString(part);
+    if (!py_part || PyList_Append(py_parts, py_part) < 0) {
+      Py_CLEAR(py_parts);
+    }
+    Py_XDECREF(py_part);
+  }
+  return py_parts;
+}
+
 PyMethodDef py_operator_methods[] = {
     {"operator_find", py_operator_find, METH_O, operator_find_doc},
+    {"operator_parts", py_operator_parts, METH_O, operator_parts_doc},
     {"operator_list", py_operator_list, METH_NOARGS,
      "operator_list() -> list[str]\n\nEvery word of the operator table, sorted."},
     {NULL, NULL, 0, NULL},

@@ -102,7 +102,7 @@ static PyObject *py_options_list(PyObject *module, PyObject *unused) {
   return py_list;
 }
 
-// ---- options of the operator tools
+// Options of the operator tools
 
 static PyObject *text_decode(const char *text) {
   return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "surrogateescape");

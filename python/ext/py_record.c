@@ -16,7 +16,7 @@
 #endif
 #endif
 
-// ---- ledger
+// Ledger
 
 static PyObject *kind_describe(const struct dit_ledger_row *row, enum dit_ledger_kind kind) {
   return Py_BuildValue("{s:K,s:K,s:K}", "calls", (unsigned long long)row->calls[kind], "bytes",
@@ -121,18 +121,25 @@ static PyObject *py_operators_diopi(PyObject *module, PyObject *unused) {
   return py_result;
 }
 
-// ---- faults
+// Faults
 
 PyDoc_STRVAR(fault_configure_doc,
-             "fault_configure(text: str | None, /) -> None\n\nReplace the rules of the fault hook; None or '' removes "
-             "them all.");
+             "fault_configure(text: str | None, /) -> str\n\nReplace the rules of the fault hook; None or '' removes "
+             "them all. Returns what the user should be told: rules that match no operator.");
 static PyObject *py_fault_configure(PyObject *module, PyObject *argument) {
   const char *text = NULL;
   if (py_optional_text(argument, "the fault rules", &text) < 0) {
     return NULL;
   }
   struct dit_error err = {0};
-  return py_status_return(module, dit_fault_configure(text, &err), &err);
+  char warning[1024];
+  PyObject *py_done = py_status_return(module, dit_fault_configure(text, &err), &err);
+  if (!py_done) {
+    return NULL;
+  }
+  Py_DECREF(py_done);
+  dit_fault_get_warning(warning, sizeof warning);
+  return PyUnicode_FromString(warning);
 }
 
 static PyObject *py_fault_count(PyObject *module, PyObject *unused) {
@@ -141,7 +148,7 @@ static PyObject *py_fault_count(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLongLong(dit_fault_get_count());
 }
 
-// ---- log, version, threads
+// Log, version, threads
 
 PyDoc_STRVAR(log_set_level_doc, "log_set_level(name: str, /) -> None\n\n'debug', 'info', 'warning', 'error' or 'off'.");
 static PyObject *py_log_set_level(PyObject *module, PyObject *args) {

@@ -22,10 +22,11 @@ enum form {
   FORM_TEXT,      // a str only: hand over the real name
   FORM_AUTOCAST,  // as FORM_TEXT; called without a device it means CUDA
   FORM_NOTHING,   // no device at all, but its error names one
+  FORM_KEY,       // the name of a dispatch key
   FORMS
 };
 
-static const char *const form_names[FORMS] = {"device", "text", "autocast", "nothing"};
+static const char *const form_names[FORMS] = {"device", "text", "autocast", "nothing", "key"};
 
 struct function_slot {
   PyObject *py_object;  // PyCFunction or method descriptor; owned once used
@@ -58,7 +59,7 @@ static struct {
 
 static struct function_slot functions[FUNCTION_MAX];
 
-// ---- translation
+// Translation
 
 static bool is_name(const char *text, Py_ssize_t length, const char *name) {
   Py_ssize_t size = (Py_ssize_t)strlen(name);
@@ -156,6 +157,51 @@ static int dict_translate(PyObject *kwargs, enum form form, PyObject **out) {
   return 0;
 }
 
+// The dispatch key that a text names instead of CUDA's; NULL without an exception: it is no key of CUDA's. New
+// reference.
+static PyObject *key_translate(PyObject *value) {
+  char name[DIT_DISPATCH_KEY_MAX];
+  if (!PyUnicode_Check(value) || PyUnicode_KIND(value) != PyUnicode_1BYTE_KIND) {
+    return NULL;
+  }
+  size_t length = dit_dispatch_key_translate((const char *)PyUnicode_1BYTE_DATA(value),
+                                             (size_t)PyUnicode_GET_LENGTH(value), state.target, name);
+  return length && !is_exempt() ? PyUnicode_FromStringAndSize(name, (Py_ssize_t)length) : NULL;
+}
+
+// *args and *kwargs become copies in which every key of CUDA's is the target's. 0, or -1 with an exception.
+static int keys_translate(PyObject **args, PyObject **kwargs) {
+  Py_ssize_t count = PyTuple_GET_SIZE(*args);
+  PyObject *py_copy = PyTuple_New(count);
+  for (Py_ssize_t i = 0; py_copy && i < count; i++) {
+    PyObject *item = PyTuple_GET_ITEM(*args, i), *py_key = key_translate(item);
+    if (PyErr_Occurred()) {
+      Py_CLEAR(py_copy);
+      break;
+    }
+    PyTuple_SET_ITEM(py_copy, i, py_key ? py_key : Py_NewRef(item));
+  }
+  if (!py_copy) {
+    return -1;
+  }
+  Py_SETREF(*args, py_copy);
+  if (*kwargs) {
+    PyObject *py_dict = PyDict_New(), *name, *value;
+    for (Py_ssize_t position = 0; py_dict && PyDict_Next(*kwargs, &position, &name, &value);) {
+      PyObject *py_key = key_translate(value);
+      if (PyErr_Occurred() || PyDict_SetItem(py_dict, name, py_key ? py_key : value) < 0) {
+        Py_CLEAR(py_dict);
+      }
+      Py_XDECREF(py_key);
+    }
+    if (!py_dict) {
+      return -1;
+    }
+    Py_SETREF(*kwargs, py_dict);
+  }
+  return 0;
+}
+
 // torch.is_autocast_enabled() and set_autocast_enabled(True) speak of CUDA. *args is replaced by a copy with the device
 // in front; calls that PyTorch would refuse stay as they are.
 static int autocast_complete(PyObject **args, PyObject *kwargs) {
@@ -176,7 +222,7 @@ static int autocast_complete(PyObject **args, PyObject *kwargs) {
   return 0;
 }
 
-// ---- entry points of functions
+// Entry points of functions
 
 static PyObject *slot_call(const struct function_slot *slot, PyObject *self, PyObject *args, PyObject *kwargs) {
   PyCFunctionWithKeywords original = (PyCFunctionWithKeywords)(void (*)(void))slot->before->ml_meth;
@@ -184,13 +230,14 @@ static PyObject *slot_call(const struct function_slot *slot, PyObject *self, PyO
     return original(self, args, kwargs);
   }
   PyObject *py_args = NULL, *py_kwargs = NULL, *py_result = NULL;
-  if (slot->form == FORM_NOTHING) {
+  if (slot->form == FORM_NOTHING || slot->form == FORM_KEY) {
     py_args = Py_NewRef(args);
     py_kwargs = Py_XNewRef(kwargs);
   } else if (tuple_translate(args, slot->form, &py_args) < 0 || dict_translate(kwargs, slot->form, &py_kwargs) < 0) {
     goto done;
   }
-  if (slot->form == FORM_AUTOCAST && autocast_complete(&py_args, py_kwargs) < 0) {
+  if ((slot->form == FORM_AUTOCAST && autocast_complete(&py_args, py_kwargs) < 0) ||
+      (slot->form == FORM_KEY && keys_translate(&py_args, &py_kwargs) < 0)) {
     goto done;
   }
   py_result = original(self, py_args, py_kwargs);
@@ -214,8 +261,12 @@ static PyObject *slot_call_fast(const struct function_slot *slot, PyObject *self
   }
   PyObject *py_args[FAST_ARGUMENTS], *py_result = NULL;
   for (; done < total; done++) {
-    py_args[done] =
-        is_cuda_text(args[done]) && !is_exempt() ? text_translate(args[done], slot->form) : Py_NewRef(args[done]);
+    py_args[done] = slot->form == FORM_KEY                     ? key_translate(args[done])
+                    : is_cuda_text(args[done]) && !is_exempt() ? text_translate(args[done], slot->form)
+                                                               : Py_NewRef(args[done]);
+    if (!py_args[done] && slot->form == FORM_KEY && !PyErr_Occurred()) {
+      py_args[done] = Py_NewRef(args[done]);
+    }
     if (!py_args[done]) {
       goto done;
     }
@@ -264,7 +315,7 @@ static const PyCFunctionWithKeywords entries[FUNCTION_MAX] = {ROWS(ENTRY_NAME)};
 static fast_function *const fast_entries[FUNCTION_MAX] = {ROWS(FAST_NAME)};
 static const PyCFunction substitute_entries[FUNCTION_MAX] = {ROWS(SUBSTITUTE_NAME)};
 
-// ---- constructors
+// Constructors
 
 // A device by the second name of its type: PyTorch gets the real name.
 static PyObject *device_new_second(PyTypeObject *type, PyObject *args, PyObject *kwargs) {
@@ -329,7 +380,7 @@ static int new_replace(PyTypeObject *type, newfunc before, newfunc now) {
   return result;
 }
 
-// ---- install and restore
+// Install and restore
 
 static PyMethodDef **definition_get(PyObject *function) {
   if (PyCFunction_Check(function)) {
@@ -344,7 +395,7 @@ static int form_find(const char *text) {
       return i;
     }
   }
-  PyErr_Format(PyExc_ValueError, "form '%s' is unknown; valid: device, text, autocast, nothing", text);
+  PyErr_Format(PyExc_ValueError, "form '%s' is unknown; valid: device, text, autocast, nothing, key", text);
   return -1;
 }
 
@@ -357,7 +408,7 @@ static PyCFunction entry_find(const PyMethodDef *definition, int index, enum for
   if (kind == (METH_VARARGS | METH_KEYWORDS)) {
     return (PyCFunction)(void (*)(void))entries[index];
   }
-  bool fast = kind == (METH_FASTCALL | METH_KEYWORDS) && form <= FORM_TEXT;
+  bool fast = kind == (METH_FASTCALL | METH_KEYWORDS) && (form <= FORM_TEXT || form == FORM_KEY);
   return fast ? (PyCFunction)(void (*)(void))fast_entries[index] : NULL;
 }
 
@@ -455,11 +506,12 @@ static int everything_switch(bool on) {
   return result;
 }
 
-PyDoc_STRVAR(redirect_install_doc,
-             "redirect_install(device_class: type, device_type: int, name: str, show: bool, functions: list[tuple[Any, "
-             "...]], classes: list[type], /) -> None\n\nMake 'cuda' mean the device type of this number and real name: "
-             "in torch.device, in the C functions of the (function, form[, substitute]) tuples (form 'device', 'text', "
-             "'autocast' or 'nothing') and in the constructors of the classes. Installed already: does nothing.");
+PyDoc_STRVAR(
+    redirect_install_doc,
+    "redirect_install(device_class: type, device_type: int, name: str, show: bool, functions: list[tuple[Any, "
+    "...]], classes: list[type], /) -> None\n\nMake 'cuda' mean the device type of this number and real name: "
+    "in torch.device, in the C functions of the (function, form[, substitute]) tuples (form 'device', 'text', "
+    "'autocast', 'nothing' or 'key') and in the constructors of the classes. Installed already: does nothing.");
 static PyObject *py_redirect_install(PyObject *module, PyObject *args) {
   (void)module;
   PyObject *device_class, *function_list, *class_list;

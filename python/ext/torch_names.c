@@ -164,7 +164,7 @@ int torch_dtype_find(PyObject *dtype) {
   return -1;
 }
 
-// ---- for tests
+// For tests
 
 PyDoc_STRVAR(names_doc,
              "torch_names() -> list[tuple[str, str | None, bool]]\n\nEvery name of PyTorch that the extension looks "

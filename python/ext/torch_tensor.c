@@ -28,7 +28,7 @@ PyObject *torch_strided_make(const int64_t *sizes, const int64_t *strides, int n
   return py_made;
 }
 
-// ---- plain ones
+// Plain ones
 
 static bool is_set(PyObject *tensor, const PyGetSetDef *getter) {
   PyObject *py_answer = getter ? engine_tensor_get(tensor, getter) : NULL;
@@ -93,7 +93,7 @@ PyObject *torch_plain_make(PyObject *tensor, bool on_cpu) {
   return py_plain;
 }
 
-// ---- grad mode
+// Grad mode
 
 PyObject *torch_grad_switch(PyObject *wanted) {
   PyObject *py_before = PyObject_CallNoArgs(torch_names.py_grad_is_enabled);

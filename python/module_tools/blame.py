@@ -43,7 +43,7 @@ def _is_inside(name: str, outer: str) -> bool:
     return name.startswith(outer + ".")
 
 
-# ---- forward
+# Forward
 
 
 def _find_forward(rows: list[Row], weights: dict[str, WeightRow]) -> str:
@@ -96,7 +96,7 @@ def _blame_between(rows: list[Row], outer: Row, inner: Row) -> str:
     )
 
 
-# ---- backward
+# Backward
 
 
 def _find_backward(rows: list[Row], weights: dict[str, WeightRow]) -> str:
@@ -126,7 +126,7 @@ def _search_backward(rows: list[Row], weights: dict[str, WeightRow], came_equal:
     return ""
 
 
-# ---- weights
+# Weights
 
 
 def _find_weights(weights: dict[str, WeightRow]) -> str:

@@ -176,7 +176,7 @@ def _print_rank(rank: int, folder: str, rule: judge.Rule, steps: Any, further: F
     return result
 
 
-# ---- comparing
+# Comparing
 
 
 class Pair:
@@ -330,7 +330,7 @@ def _compare_weights(pair: Pair, rule: judge.Rule, rank: int, further: Further |
     return rows
 
 
-# ---- text
+# Text
 
 
 def _label(row: Any, many_steps: bool, many_calls: bool) -> str:

@@ -37,7 +37,7 @@ PARTS = {
 }
 
 
-# ---- folders
+# Folders
 
 
 def _is_run(folder: str) -> bool:
@@ -64,7 +64,7 @@ def find_sides(folder: str, side: str) -> dict[int, str]:
     return found
 
 
-# ---- comparing
+# Comparing
 
 
 def compare_folders(
@@ -151,7 +151,7 @@ def is_bad(record: dict[str, Any]) -> bool:
     return "problem" in record or (numbers is not None and numbers.violating > 0)
 
 
-# ---- text
+# Text
 
 
 def format_record(record: dict[str, Any], rule: judge.Rule) -> str:

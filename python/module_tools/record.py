@@ -121,7 +121,7 @@ class CompLayerAcc:
             "is_dump_benchmark=True and the same data_path and RANK first"
         )
 
-    # ---- life
+    # Life
 
     def insert_hook(self) -> torch.nn.Module:
         """Start: hooks on every module, the list of all layers; the model as it is."""
@@ -255,7 +255,7 @@ class CompLayerAcc:
     def __exit__(self, *exc_info: Any) -> None:
         self.remove()
 
-    # ---- failures of the tool stop nothing
+    # Failures of the tool stop nothing
 
     def _guard(self, function: Callable, *args: Any) -> Any:
         try:
@@ -269,7 +269,7 @@ class CompLayerAcc:
             self._said.add(text)
             console.say(f"CompLayerAcc: {text}")
 
-    # ---- forward
+    # Forward
 
     def _get_stack(self) -> list[Frame]:
         if not hasattr(self._local, "stack"):
@@ -372,7 +372,7 @@ class CompLayerAcc:
         if not error and frame.entered is not None:
             frame.entered.watch(output)
 
-    # ---- backward
+    # Backward
 
     def _make_owner(self, frame: Frame) -> gradients.Owner:
         name, step, call, again = frame.name, frame.step, frame.call, frame.again
@@ -409,7 +409,7 @@ class CompLayerAcc:
         for call in self._partial.copy():
             self._guard(call.finish)
 
-    # ---- weights
+    # Weights
 
     def _save_weights(self) -> None:
         for module, name in list(self._known.items()):
@@ -445,7 +445,7 @@ class CompLayerAcc:
             mine = {id(parameter) for parameter in self._root.parameters()}
             self._step_ended = bool(mine & _list_parameters(optimizer))
 
-    # ---- files
+    # Files
 
     def _put(self, kind: str, key: store.Key, item: dict) -> None:
         plain = None if key.again else f"{kind}/{store.make_stem(key.name)}.pt"
@@ -469,7 +469,7 @@ class CompLayerAcc:
             self._say(f"{name} in {self.path!r} cannot be written: {error}")
 
 
-# ---- helpers
+# Helpers
 
 _open_tools: weakref.WeakSet[CompLayerAcc] = weakref.WeakSet()
 

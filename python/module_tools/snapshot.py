@@ -28,7 +28,7 @@ def quiet() -> Iterator[None]:
         yield
 
 
-# ---- one tensor
+# One tensor
 
 
 def is_readable(tensor: torch.Tensor) -> bool:
@@ -86,7 +86,7 @@ def _count_one(tensor: torch.Tensor) -> int:
     return tensor.nbytes if tensor.layout == torch.strided else tensor._nnz() * tensor.element_size()
 
 
-# ---- containers
+# Containers
 
 
 def _fields(value: Any) -> dict[str, Any] | None:
@@ -173,7 +173,7 @@ def _array(item: Any) -> Any:
     return copy if isinstance(item, numpy.ndarray) else copy.item()
 
 
-# ---- putting stored values in the place of live ones
+# Putting stored values in the place of live ones
 
 
 class _Put(torch.autograd.Function):

@@ -52,7 +52,7 @@ class Key(NamedTuple):
     again: str = ""
 
 
-# ---- names of files
+# Names of files
 
 
 def make_stem(name: str) -> str:
@@ -116,7 +116,7 @@ def clear(root: str) -> int:
     return count
 
 
-# ---- writing
+# Writing
 
 
 def _replace_file(path: str, write: Callable[[str], None]) -> None:
@@ -261,7 +261,7 @@ class Writer:
             console.say(f"CompLayerAcc: {path!r} below {self.root!r} cannot be written: {error}; the program goes on")
 
 
-# ---- reading
+# Reading
 
 
 def load(path: str, expected: type = dict) -> Any:

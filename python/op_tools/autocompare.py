@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from ditorch import _C
 from ditorch.device_autocast import run_under_autocast
 from ditorch.judge import shake_in_place
 from ditorch.other_ways import run_instead, run_other_way
@@ -37,9 +38,11 @@ class OpAutoCompare(Tool):
     kind = "compare"
     name = "autocompare"
     verb = "compared"
+    borrowed = frozenset({"dtype_cast_dict", "op_dtype_cast_dict"})
 
     def __init__(self, **options: Any):
         super().__init__(**options)
+        _C.judge_forget()  # what it says does not depend on what ran before
         self._told = 0
         self._callbacks = {
             "report": call_weakly(self._report),
@@ -70,7 +73,7 @@ class OpAutoCompare(Tool):
     def console_options(self, options: Any) -> dict[str, Any]:
         return {"root": options["results"].text}
 
-    # ---- results
+    # Results
 
     @property
     def ok(self) -> bool | None:
@@ -131,7 +134,7 @@ class OpAutoCompare(Tool):
         if self._console is not None:
             self._console.show_outcome(f"OpAutoCompare: {self._format_outcome(self.describe())}")
 
-    # ---- called by the engine
+    # Called by the engine
 
     def _note_unable(self, name: str, reason: str) -> None:
         if self._options.get_value("console") == "short":
@@ -152,7 +155,7 @@ class OpAutoCompare(Tool):
 
 
 _SKIPS = {
-    "uninitialised": "give memory as it is",
+    "uninitialised": "give uninitialised memory",
     "collective": "are collectives",
     "max_bytes": "are larger than max_bytes",
     "share": "beyond the share of the running time",
@@ -166,7 +169,7 @@ def _count(facts: dict[str, Any], what: str) -> int:
     return facts["forward"][what] + facts["backward"][what]
 
 
-# ---- options
+# Options
 
 
 def read_casts(options: Any) -> Any:
@@ -196,7 +199,7 @@ def read_tolerances(options: Any) -> Any:
             yield key.upper(), dtype, atol, rtol
 
 
-# ---- text
+# Text
 
 
 def format_finding(finding: dict[str, Any]) -> str:

@@ -69,7 +69,7 @@ class Reference:
             raise Incomparable(self.reason)
         _COMPUTE[self.name](self, argument)
 
-    # ---- what others put in
+    # What others put in
 
     def read(self, rank: int) -> list[torch.Tensor]:
         """The inputs of a rank of the group, by its number in the group."""
@@ -107,7 +107,7 @@ class Reference:
         return [own if rank == self.me else self.read(rank) for rank in range(len(self.ranks))]
 
 
-# ---- before the call
+# Before the call
 
 
 def publish(name: str, argument: Callable[..., Any]) -> Reference | None:
@@ -214,7 +214,7 @@ def _get_store() -> Any:
     return _store[1]
 
 
-# ---- after the call: one function per collective
+# After the call: one function per collective
 
 
 def _reduce(tensors: list[torch.Tensor], op: Any, dtype: torch.dtype) -> torch.Tensor:

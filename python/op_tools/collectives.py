@@ -46,7 +46,7 @@ _users = 0
 _placed: list[Any] = []
 
 
-# ---- hooks of started tools
+# Hooks of started tools
 
 
 def begin(kind: str) -> None:
@@ -125,7 +125,7 @@ def _keep_p2p(change: int) -> None:
         p2p_op.__init__ = _p2p[1]
 
 
-# ---- one call
+# One call
 
 
 def _direct(name: str, hook: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -227,7 +227,7 @@ class _Call:
         return self._get_target(args)
 
 
-# ---- calls whose result comes later
+# Calls whose result comes later
 
 
 def _launch(call: _Call, reads: bool) -> Any:

@@ -18,7 +18,7 @@ import torch
 
 from .containers import traverse_container
 
-# ---- tolerances and comparison
+# Tolerances and comparison
 
 _TOLERANCES = {torch.float16: 1e-4, torch.bfloat16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-8}
 _TOLERANCE = "AUTOCOMPARE_ERROR_TOLERANCE"
@@ -144,7 +144,7 @@ def _to_cpu(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor if tensor.layout == torch.strided else tensor.to_dense()).cpu()
 
 
-# ---- one item
+# One item
 
 Verdict = tuple[bool, float, float, float, float, float, str]  # allclose, cosine, abs, relative, atol, rtol, info
 _NO = (False, -1.0, math.nan, math.nan)
@@ -219,7 +219,7 @@ def _judge(a: Any, b: Any, op_name: str) -> Verdict:
     return _judge_objects(a, b)
 
 
-# ---- all items
+# All items
 
 
 def _describe(items: list) -> str:

@@ -51,6 +51,17 @@ def _forget_finder() -> None:
         sys.meta_path.remove(_finder)
 
 
+def leave_region() -> None:
+    """Inside of a compiled function nothing more is compiled on this thread, so that what follows is seen; the function
+    that is left gives the compiler its thread back."""
+    if _DYNAMO not in sys.modules:
+        return
+    from torch._C._dynamo import eval_frame
+
+    if eval_frame.get_eval_frame_callback() not in (None, False):
+        eval_frame.set_eval_frame(None)
+
+
 def acquire() -> None:
     """A tool starts; every call needs a release()."""
     global _users

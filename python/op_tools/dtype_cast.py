@@ -103,7 +103,7 @@ class OpDtypeCast(Tool):
         selection.match = match_cast
         super()._apply(selection)
 
-    # ---- results
+    # Results
 
     def ledger(self, top: int = 0) -> Table:
         """What was cast since the last start, per operator, the most bytes first: calls, tensors cast on the way in
@@ -158,7 +158,7 @@ class Maps:
 
 def is_cast(name: str) -> bool:
     """Can casting the tensors of this operator mean anything? False for views, transfers, copies, conversions,
-    collectives, memory as it is, and what only draws random numbers."""
+    collectives, uninitialised memory, and what only draws random numbers."""
     last = _get_last(name)
     if last in CONVERSIONS or last in COPIES or last in FILLS or last in DRAWS:
         return False

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ditorch import _C
+from ditorch import _C, settings
 from ditorch.table import format_table
 
 from . import collectives, console, session
-from .targets import MISSING, Target
+from .targets import Target
 
 TOOLS = {
     "fallback": "OpFallback",
@@ -94,10 +94,12 @@ class Entry:
 
 _entries: dict[tuple[int, str], Entry] = {}
 _tools: dict[str, Any] = {}
+_printers: dict[str, Any] = {}
+"""Tools with the original's console, which lives as long as the process: used again."""
 _watches_fork = False
 
 
-# ---- places
+# Places
 
 
 def find(target: Target) -> Entry | None:
@@ -121,7 +123,7 @@ def place(target: Target) -> Entry:
     if target.path.startswith("torch.distributed."):
         collectives.prepare(hook, target.attribute)
     installed = target.wrap(hook)
-    setattr(target.owner, target.attribute, installed)
+    target.put(installed)
     entry = _entries[target.key] = Entry(target, hook, installed)
     return entry
 
@@ -151,10 +153,7 @@ def _restore(entry: Entry) -> None:
     if target.read() is not entry.installed:
         console.say(f"apply_feature: {target.path} holds something else by now: {target.read()!r}; it stays")
         return
-    if target.raw is MISSING:
-        delattr(target.owner, target.attribute)
-    else:
-        setattr(target.owner, target.attribute, target.raw)
+    target.put(target.raw)
 
 
 def _restore_imports(originals: dict[int, Any]) -> None:
@@ -184,7 +183,7 @@ def replace_references(entries: Iterable[Entry]) -> None:
                 entry.references.append((module, name))
 
 
-# ---- features
+# Features
 
 
 def get_tool(feature: str) -> Any:
@@ -193,11 +192,22 @@ def get_tool(feature: str) -> Any:
 
     tool = _tools.get(feature)
     if tool is None:
-        tool = getattr(op_tools, TOOLS[feature])()
+        options = _find_options(feature)
+        kept = _printers.get(feature) if options else None
+        tool = kept or getattr(op_tools, TOOLS[feature])(**options)
+        if options:
+            _printers[feature] = tool
     tool.attach()
     _tools[feature] = tool
     _watch_fork()
     return tool
+
+
+def _find_options(feature: str) -> dict[str, Any]:
+    """dump_op_args is there to print arguments: without a word of the user about the console it does."""
+    if feature != "dump_op_args" or settings.resolve_tool("observe", {})["console"].source != "default":
+        return {}
+    return {"console": "full"}
 
 
 def apply(targets: Iterable[Target], feature: str, condition: Callable[..., Any] | None, everywhere: bool) -> list[str]:

@@ -21,7 +21,7 @@ from .merge_summary import SORTS, Finding, Rank, Share, Summary
 _TYPES = ("call", "backward", "time", "compare", "finding")
 
 
-# ---- reading
+# Reading
 
 
 def _add_call(rank: Rank, record: dict) -> None:
@@ -107,7 +107,7 @@ def merge(paths: Sequence[str | os.PathLike]) -> Summary:
     return summary
 
 
-# ---- the command
+# The command
 
 
 def make_parser() -> argparse.ArgumentParser:

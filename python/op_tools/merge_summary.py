@@ -237,7 +237,7 @@ class Summary:
         return "\n".join(lines)
 
 
-# ---- texts
+# Texts
 
 
 def show_ranks(numbers: Iterable[int]) -> str:

@@ -15,16 +15,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from ditorch.device_autocast import run_under_autocast
-from ditorch.judge import Request
+from ditorch.judge import Request, run_other_way
 
 from .containers import traverse_container
 from .reader import Case, CaseRef, load_case
-from .replay.call_state import find_device_autocast, get_random_states, make_contexts
+from .replay.call_state import find_device_autocast, get_module, get_random_states, make_contexts
 from .replay.operator_lookup import check_arguments, find_function
 from .replay.placement import Placed, Placement
 from .utils import is_inplace_op
@@ -120,7 +121,7 @@ class OpRunner:
         hook.runner = self
         self.hooks.append(hook)
 
-    # ---- values on the device
+    # Values on the device
 
     @property
     def args(self) -> tuple:
@@ -161,7 +162,7 @@ class OpRunner:
             self._stored[what] = Placement((values,), {}, self.device).make("none").args[0]
         return self._stored[what]
 
-    # ---- running
+    # Running
 
     def writes(self) -> bool:
         """Whether the latest run left other values in its arguments."""
@@ -205,6 +206,8 @@ class OpRunner:
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         dtype = find_device_autocast(self.case.meta)
+        if dtype is None and self._request is not None and self._request.kind == "other":
+            return run_other_way(self.name, args, kwargs)
         if dtype is None or not self._guest or not self._is_native():
             return self.func(*args, **kwargs)
         return run_under_autocast(self.func, args, kwargs, self._guest, dtype)
@@ -263,7 +266,7 @@ class OpRunner:
     def _move_gradient(self, grad: torch.Tensor, place: int) -> torch.Tensor:
         return grad if self._request is None else self._request.move(grad, place, gradient=True)
 
-    # ---- state of the process
+    # State of the process
 
     @contextlib.contextmanager
     def state(self) -> Iterator[None]:
@@ -319,7 +322,7 @@ def _get_versions(tensors: list[torch.Tensor]) -> list[int]:
     return [_get_version(tensor) for tensor in tensors]
 
 
-# ---- the original's hooks
+# The original's hooks
 
 
 class _ToolHook(OpRunnerHook):
@@ -374,6 +377,31 @@ def close_tool(tool: Any) -> None:
     tool.stop()
     if tool._console is not None:
         tool._console.close()
+
+
+class TimePrinter(OpRunnerHook):
+    """A line per run with its time, the device synchronised around it, as the original printed them."""
+
+    def before_forward(self) -> None:
+        self._begin = self._read_clock()
+
+    def after_forward(self) -> None:
+        self._tell("forward")
+
+    before_backward = before_forward
+
+    def after_backward(self) -> None:
+        self._tell("backward")
+
+    def _read_clock(self) -> float:
+        module = get_module(self.runner.device)
+        if module is not None:
+            module.synchronize(self.runner.device)
+        return time.perf_counter()
+
+    def _tell(self, what: str) -> None:
+        elapsed = (self._read_clock() - self._begin) * 1e3
+        print(f"SyncExecuteTimer: {self.runner.name} {what} elasped {elapsed:.8f} ms", flush=True)
 
 
 class SyncExecuteTimer(_ToolHook):

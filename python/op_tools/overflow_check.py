@@ -54,7 +54,7 @@ class OpOverflowCheck(Tool):
         self._told = 0
         self._saved = []
 
-    # ---- results
+    # Results
 
     def findings(self, verdict: str | None = "producer") -> list[dict[str, Any]]:
         """What was found since the last start, first one first. `verdict`: producer (with operators whose bad inputs
@@ -102,7 +102,7 @@ class OpOverflowCheck(Tool):
             lines.append(f"OpOverflowCheck: {console.count(facts['dropped'], 'more finding')} than the table holds")
         return "\n".join(lines)
 
-    # ---- called by the engine
+    # Called by the engine
 
     def _allow(self, name: str) -> int:
         """Which of NaN and Inf an operator may make."""
@@ -147,7 +147,7 @@ class OpOverflowCheck(Tool):
         return f"; saved in {results.shorten(folder)}" + (" (inputs as the call left them)" if changed else "")
 
 
-# ---- text
+# Text
 
 
 def format_finding(finding: dict[str, Any]) -> str:
@@ -241,7 +241,7 @@ def _as_tuple(result: Any) -> tuple:
     return result if type(result) is tuple else (result,)
 
 
-# ---- devices without a helper: torch's own operators
+# Devices without a helper: torch's own operators
 
 
 def get_flags(tensor: torch.Tensor) -> int:
@@ -277,7 +277,12 @@ def get_stats(tensor: torch.Tensor) -> dict[str, float]:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """What can be looked at: of a sparse tensor the values that it stores."""
     values = tensor.detach()
+    if values.layout is torch.sparse_coo:
+        values = values._values()
+    elif values.layout in (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc):
+        values = values.values()
     if values.dtype.is_floating_point and values.dtype.itemsize == 1:
         values = values.float()  # float8 has few operators
     return values

@@ -26,7 +26,7 @@ else:  # run by its path: python op_tools/process_monitor.py
 
 KEPT_ROWS = 10000  # while the disk refuses them
 
-# ---- processes
+# Processes
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ def descendants(pid: int, everything: list[Process]) -> list[Process]:
     return sorted(found, key=lambda process: process.pid)
 
 
-# ---- samples
+# Samples
 
 
 class Sampler:
@@ -250,7 +250,7 @@ def show(info: dict[str, str]) -> None:
     print("\n\n", flush=True)
 
 
-# ---- the program
+# The program
 
 
 def cache_size() -> int:

@@ -3,8 +3,9 @@
     python op_tools/run_op_from_data.py DIR [--run_times N] [--only_run_forward] [--sync_time_measure] [--acc_check]
     python -m op_tools.run_op_from_data DIR ...
 
-Every case below DIR runs N times on the device, forward and backward. A case that cannot be read or run is one line;
-the others go on. `ditorch replay` has tables, statistics and more.
+Every case below DIR runs N times on the device, forward and backward; without --sync_time_measure and --acc_check each
+run is a line with its time. A case that cannot be read or run is one line; the others go on. `ditorch replay` has
+tables, statistics and more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ if not __package__:  # run by its path: python op_tools/run_op_from_data.py
 
 YES, NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 ROLES = ("device", "cpu", "all")
+FLAGS = (
+    ("only_run_forward", "leave the backward out"),
+    ("sync_time_measure", "time every run, with the device synchronised around it"),
+    ("acc_check", "compare every run with the CPU"),
+)
 
 
 def parse_flag(text: str) -> bool:
@@ -36,20 +42,32 @@ def parse_count(text: str) -> int:
     return int(text)
 
 
+def _spell(flag: str) -> list[str]:
+    return sorted({f"--{flag}", f"--{flag.replace('_', '-')}"})
+
+
+def join_flags(words: list[str]) -> list[str]:
+    """Flags with the value that older versions wanted behind them (--only_run_forward True); any other word that
+    follows one is an argument of its own: --acc_check DIR."""
+    names = {name for flag, _ in FLAGS for name in _spell(flag)}
+    joined: list[str] = []
+    for word in words:
+        if joined and joined[-1] in names and word.lower() in (*YES, *NO):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return [f"{word}=true" if word in names else word for word in joined]
+
+
 def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="run_op_from_data", description="Run captured operator calls again.", allow_abbrev=False
     )
     parser.add_argument("dir", help="folder with captures, or one case")
     parser.add_argument("--run_times", "--run-times", type=parse_count, default=100, metavar="N", help="default 100")
-    flags = (
-        ("only_run_forward", "leave the backward out"),
-        ("sync_time_measure", "time every run, with the device synchronised around it"),
-        ("acc_check", "compare every run with the CPU"),
-    )
-    for name, text in flags:
-        names = {f"--{name}", f"--{name.replace('_', '-')}"}
-        parser.add_argument(*sorted(names), nargs="?", const=True, default=False, type=parse_flag, dest=name, help=text)
+    for name, text in FLAGS:
+        names = _spell(name)
+        parser.add_argument(*names, nargs="?", const=True, default=False, type=parse_flag, dest=name, help=text)
     parser.add_argument("--device", default="cuda", help="where to run (default cuda)")
     parser.add_argument(
         "--role",
@@ -72,10 +90,10 @@ def _say(text: str) -> None:
 
 
 def _run_case(ref: Any, hooks: list[Any], options: argparse.Namespace) -> None:
-    from op_tools.op_runner import OpRunner
+    from op_tools.op_runner import OpRunner, TimePrinter
 
     runner = OpRunner(ref, device=options.device, modules=options.allow_module)
-    for hook in hooks:
+    for hook in hooks or [TimePrinter()]:
         runner.add_hook(hook)
     for _ in range(options.run_times):
         runner.run_forward()
@@ -103,7 +121,7 @@ def main(words: list[str] | None = None) -> int:
     """0; 1 when --acc_check found wrong results; 2 for wrong use or no cases; 3 when cases could not be run, or
     --acc_check could compare nothing."""
     try:
-        options = make_parser().parse_args(words)
+        options = make_parser().parse_args(join_flags(sys.argv[1:] if words is None else words))
     except SystemExit as end:
         return int(end.code or 0)
     if not os.path.exists(options.dir):

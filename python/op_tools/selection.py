@@ -8,21 +8,32 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import functools
 import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ditorch import _C
 from ditorch.settings import ToolOptions
 
+from . import console
+
 NO_LIMIT = 2**63 - 1
-_EXACT = re.compile(r"[A-Za-z0-9_.]+")
+_EXACT = re.compile(r"[A-Za-z0-9_.:]+")
+_SPACES = {
+    "torch.": "torch.",
+    "F.": "torch.nn.functional.",
+    "nn.functional.": "torch.nn.functional.",
+    "Tensor.": "torch.Tensor.",
+}
+"""How people shorten the beginning of a name."""
 _CLOSING = {")": "(", "}": "{"}
 
 
-# ---- lists
+# Lists
 
 
 def split(text: str) -> Iterator[tuple[int, str]]:
@@ -76,24 +87,67 @@ def _compile(expression: str, origin: str, entry: str, position: int) -> re.Patt
 
 class NameList:
     """A list of the original: an operator is on it when an entry is its name, or matches the whole name as a regular
-    expression. The empty list has nobody on it."""
+    expression. The empty list has nobody on it.
+
+    A name may be any that people know: torch.softmax, F.softmax, Tensor.add_, aten::add.out, torch.ops.aten.mm, or the
+    word alone (softmax), which is every function of that name. Names of one level mean the operators of the other:
+    torch.softmax is aten::_softmax at level aten, aten::add.out is torch.add and torch.Tensor.add at level torch."""
 
     def __init__(self, text: str, origin: str):
         self.text, self.origin = text, origin
         self._exact: set[str] = set()
+        self._words: set[str] = set()
+        """Of every level."""
+        self._torch_words: set[str] = set()
+        self._aten_words: set[str] = set()
         self._patterns: list[re.Pattern] = []
         for position, entry in split(text):
             self._exact.add(entry)
-            if _EXACT.fullmatch(entry) and entry.startswith("torch."):
-                self._exact |= find_names(entry, origin)
-            elif entry.startswith("aten::") and _EXACT.fullmatch(entry[6:]):
-                _check_aten(entry, origin)
-            else:
+            if not _EXACT.fullmatch(entry) or not self._add_name(entry):
                 self._patterns.append(_compile(entry, origin, entry, position))
+                _check_pattern(self._patterns[-1], entry, origin)
         self._all = any(pattern.pattern in (".*", ".+") for pattern in self._patterns)
 
+    def _add_name(self, entry: str) -> bool:
+        """False for what only its whole text can mean: a dotted name of another package."""
+        if "::" in entry or entry.startswith("torch.ops."):
+            name = _check_operator(entry, self.origin)
+            self._exact.add(name)
+            if name.startswith("aten::"):
+                self._torch_words.add(name[6:])
+                self._aten_words.add(name[6:])
+            return True
+        for short, space in _SPACES.items():
+            if entry.startswith(short):
+                entry = space + entry[len(short) :]
+                self._exact |= find_names(entry, self.origin)
+                self._add_parts(get_word(entry))
+                return True
+        if "." in entry:
+            return False
+        self._words.add(entry)
+        self._add_parts(entry)
+        _check_word(entry, self.origin)
+        return True
+
+    def _add_parts(self, word: str) -> None:
+        self._aten_words |= {word, *_C.operator_parts(word)}
+
     def match(self, name: str) -> bool:
-        return self._all or name in self._exact or any(pattern.fullmatch(name) for pattern in self._patterns)
+        return (
+            self._all
+            or name in self._exact
+            or self._match_word(name)
+            or any(pattern.fullmatch(name) for pattern in self._patterns)
+        )
+
+    def _match_word(self, name: str) -> bool:
+        word = get_word(name)
+        if word in self._words:
+            return True
+        if "::" in name or name.startswith("aten."):
+            return word in self._aten_words and name.startswith("aten")
+        return word in self._torch_words and name.startswith("torch.")
 
     def __bool__(self) -> bool:
         return bool(self._exact)
@@ -108,6 +162,12 @@ class PatternList:
         for position, entry in split(text):
             expression = entry[3:] if entry.startswith("re:") else fnmatch.translate(entry)
             self._patterns.append(_compile(expression, origin, entry, position))
+
+    def check_names(self) -> PatternList:
+        """Say which entries match no operator of torch."""
+        for (_, entry), pattern in zip(split(self.text), self._patterns, strict=True):
+            _check_pattern(pattern, entry, self.origin)
+        return self
 
     def match(self, text: str) -> bool:
         return any(pattern.fullmatch(text) for pattern in self._patterns)
@@ -131,7 +191,7 @@ class Ranges:
         return not self._ranges or any(low <= number <= high for low, high in self._ranges)
 
 
-# ---- names that exist
+# Names that exist
 
 
 def _walk(path: str) -> Any:
@@ -141,6 +201,36 @@ def _walk(path: str) -> Any:
         for part in path.split(".")[1:]:
             value = getattr(value, part)
     return value
+
+
+def get_word(name: str) -> str:
+    """The last part of a name of either level: "add" of torch.Tensor.add, aten::add and aten.add.default."""
+    if name.startswith("aten.") and name.count(".") > 1:
+        return name.split(".")[1]
+    return name.replace("::", ".").rpartition(".")[2]
+
+
+def _say_nothing_matches(entry: str, origin: str, known: Iterable[str]) -> None:
+    near = difflib.get_close_matches(entry, sorted(known), n=3, cutoff=0.4)
+    hint = f"; the nearest are {', '.join(near)}" if near else ""
+    console.say_once(
+        f"{origin}: {entry!r} matches no operator of torch{hint}. Only functions of other libraries could be meant"
+    )
+
+
+def _check_word(word: str, origin: str) -> None:
+    known = known_words()
+    if word not in known:
+        _say_nothing_matches(word, origin, known)
+
+
+def _check_pattern(pattern: re.Pattern, entry: str, origin: str) -> None:
+    """A dotted name of another package says itself that it is none of torch's."""
+    if entry in (".*", ".+") or _EXACT.fullmatch(entry):
+        return
+    names = known_names()
+    if not any(pattern.fullmatch(name) for name in (*names, *known_operators())):
+        _say_nothing_matches(entry, origin, names)
 
 
 def find_names(name: str, origin: str = "the list") -> set[str]:
@@ -169,6 +259,21 @@ def find_names(name: str, origin: str = "the list") -> set[str]:
     return names
 
 
+@functools.lru_cache(maxsize=1)
+def known_words() -> frozenset[str]:
+    """The words of all functions and operators of torch."""
+    return frozenset(map(get_word, (*known_names(), *known_operators())))
+
+
+@functools.lru_cache(maxsize=1)
+def known_operators() -> frozenset[str]:
+    """aten::add and its like, as tools with level=aten see them."""
+    import torch
+
+    return frozenset(schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("aten::"))
+
+
+@functools.lru_cache(maxsize=1)
 def known_names() -> list[str]:
     """Every name that torch itself gives to functions that tools can see."""
     import torch
@@ -182,19 +287,22 @@ def known_names() -> list[str]:
     return sorted(names)
 
 
-def _check_aten(name: str, origin: str) -> None:
+def _check_operator(entry: str, origin: str) -> str:
+    """aten::add of aten::add.out and of torch.ops.aten.add.out; ValueError when there is no such operator."""
     import torch
 
-    base = name.partition(".")[0]
-    schemas = torch._C._jit_get_schemas_for_operator(base)
-    if not schemas:
-        known = {schema.name for schema in torch._C._jit_get_all_schemas() if schema.name.startswith("aten::")}
-        near = difflib.get_close_matches(base, sorted(known), n=3, cutoff=0.5)
+    if "::" in entry:
+        base = entry.partition(".")[0]
+    else:
+        base = "::".join(entry.removeprefix("torch.ops.").split(".")[:2])
+    if not torch._C._jit_get_schemas_for_operator(base):
+        near = difflib.get_close_matches(base, sorted(known_operators()), n=3, cutoff=0.5)
         hint = f"; the nearest are {', '.join(near)}" if near else ""
         raise ValueError(f"{origin}: torch {torch.__version__} has no operator {base!r}{hint}")
+    return base
 
 
-# ---- one tool
+# One tool
 
 
 def get_rank() -> int:
@@ -229,8 +337,8 @@ class Selection:
 
         self.names = make(NameList, "list")
         self.disabled = make(NameList, "disable_list")
-        self.include = make(PatternList, "include")
-        self.exclude = make(PatternList, "exclude")
+        self.include = make(PatternList, "include").check_names()
+        self.exclude = make(PatternList, "exclude").check_names()
         self.modules = make(PatternList, "modules")
         self.steps = Ranges(options["steps"].text)
         self.ranks = Ranges(options["ranks"].text)

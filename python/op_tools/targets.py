@@ -62,6 +62,14 @@ class Target(NamedTuple):
         """What the owner itself holds there at this moment."""
         return vars(self.owner).get(self.attribute, MISSING)
 
+    def put(self, value: Any) -> None:
+        """Let the owner hold `value` there; MISSING: nothing. A class does not become a sequence by it."""
+        is_class = isinstance(self.owner, type)
+        if value is MISSING:
+            (_C.type_attribute_delete if is_class else delattr)(self.owner, self.attribute)
+        else:
+            (_C.type_attribute_set if is_class else setattr)(self.owner, self.attribute, value)
+
 
 def resolve(item: Any) -> Iterator[Target | Refusal]:
     """The places of one item of `ops`: a name, function, method or module."""
@@ -73,7 +81,7 @@ def resolve(item: Any) -> Iterator[Target | Refusal]:
         yield from _resolve_object(item)
 
 
-# ---- names
+# Names
 
 
 def _resolve_text(text: str) -> Iterator[Target | Refusal]:
@@ -170,7 +178,7 @@ def _strip(static: Any) -> Any:
     return unwrap(static)
 
 
-# ---- modules
+# Modules
 
 
 def _resolve_module(module: types.ModuleType) -> Iterator[Target | Refusal]:
@@ -205,7 +213,7 @@ def _is_ignored(value: Any, ignored: set) -> bool:
         return False
 
 
-# ---- objects
+# Objects
 
 
 def _resolve_object(item: Any) -> Iterator[Target | Refusal]:

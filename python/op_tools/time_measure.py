@@ -50,7 +50,7 @@ class OpTimeMeasure(Tool):
     def console_options(self, options: Any) -> dict[str, Any]:
         return {"limit": options.get_value("max_cache_size")}
 
-    # ---- results
+    # Results
 
     def rows(self, sort: str | None = None) -> list[dict[str, Any]]:
         """What was measured since the last start, one dictionary per operator, signature and direction.
@@ -104,7 +104,7 @@ class OpTimeMeasure(Tool):
         self._export("legacy-csv", os.fspath(path))
         return os.fspath(path)
 
-    # ---- files
+    # Files
 
     def stopped(self) -> None:
         if not self._options.get_value("log") or not self.describe().get("rows"):

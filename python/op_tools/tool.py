@@ -41,6 +41,8 @@ class Tool:
     verb = "seen"
     live: frozenset[str] = frozenset()
     """Options of its own that it takes over while it is on."""
+    borrowed: frozenset[str] = frozenset()
+    """Options of another tool that it reads when it starts: a later change is meant for that tool, and not told."""
 
     def __init__(self, *, condition_func: Callable[..., Any] | None = None, **options: Any):
         self._arguments = options
@@ -60,7 +62,7 @@ class Tool:
         self._log: results.Log | None = None
         self._attached = False
 
-    # ---- what a subclass may change
+    # What a subclass may change
 
     def engine_options(self, options: settings.ToolOptions) -> dict[str, Any]:
         """The dictionary for the C side: values by option name. A running tool keeps what it was started with."""
@@ -80,7 +82,7 @@ class Tool:
     def stopped(self) -> None:
         """The tool is off; its results are complete."""
 
-    # ---- start and stop
+    # Start and stop
 
     @property
     def is_active(self) -> bool:
@@ -103,6 +105,7 @@ class Tool:
         return self._begin(attached=True)
 
     def _begin(self, *, attached: bool) -> Tool:
+        compile_stance.leave_region()
         with session.lock:
             if self.is_active:
                 return self
@@ -209,7 +212,7 @@ class Tool:
         if told == limit:
             console.say(f"{self._title}: {console.count(limit, 'finding')} told; more are only counted (max_findings)")
 
-    # ---- inside
+    # Inside
 
     @property
     def _title(self) -> str:
@@ -331,7 +334,7 @@ class Tool:
         self._entered.clear()
         self._switch_off()
 
-    # ---- changes while the tool is on
+    # Changes while the tool is on
 
     def _refresh(self) -> None:
         """Options may have changed: take over what can change between two calls."""
@@ -345,6 +348,7 @@ class Tool:
             self._options = options
             self._apply(selection)
             self._set_console(options)
+        later = [name for name in later if name not in self.borrowed]
         if later:
             console.say_once(f"{self._title}: a change of {', '.join(later)} takes effect at the next start()")
 

@@ -42,7 +42,7 @@ __all__ = [
     "traverse_container",
 ]
 
-# ---- devices
+# Devices
 
 _DEVICE_TEXT = re.compile(r"[a-z_0-9]+(:[0-9]+)?").fullmatch
 
@@ -121,7 +121,7 @@ def to_device(
     return map_container(obj, move)
 
 
-# ---- values
+# Values
 
 
 def _tensor_has_nonfinite(tensor: torch.Tensor) -> bool:
@@ -152,7 +152,7 @@ def is_inf_or_nan(x: Any) -> Any:
     return False
 
 
-# ---- names of operators
+# Names of operators
 
 
 _LIST_TOKEN = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)  # an escape, a character set, one character
@@ -262,7 +262,7 @@ def get_dtype_cast_dict_form_str(config: str | None) -> dict[torch.dtype, torch.
     return casts
 
 
-# ---- where a call came from
+# Where a call came from
 
 _INTERNAL_PACKAGES = frozenset(
     ("torch", "op_tools", "ditorch", "torch_npu", "torch_mlu", "torch_br", "torch_dipu", "torch_xla")
@@ -321,7 +321,7 @@ def current_location(name: str | None = None, stack_depth: int = -1, print_stack
     return _frame_text(found, ":")
 
 
-# ---- options of the process
+# Options of the process
 
 _options: dict[str, Any] = {}  # values given by set_option_if_empty
 _shown: dict[tuple[str, Any], Any] = {}

@@ -9,13 +9,13 @@
 #include <stdint.h>
 
 #define DIT_OPTION_LIST(X)                                                                                             \
-  X(backend, "DITORCH_BACKEND", CHOICE, "auto", "auto|cuda|npu|mlu|biren|dipu|musa|host|none", 0, 0,                   \
+  X(backend, "DITORCH_BACKEND", CHOICE, "auto", "auto|cuda|nvidia|npu|mlu|biren|dipu|musa|host|none", 0, 0,            \
     "Device that answers to \"cuda\": auto takes a real CUDA device if there is one, else that of the first vendor "   \
-    "package that works, else the embedded host device.")                                                              \
+    "package that works, else the embedded host device; nvidia is a CUDA device by ditorch's own vendor library.")     \
   X(use_vendor_shim, "DITORCH_USE_VENDOR_SHIM", BOOL, "0", NULL, 0, 1,                                                 \
     "With a vendor package: use its own transfer shim instead of the alias and the torch.cuda surface of ditorch.")    \
   X(exempt, "DITORCH_EXEMPT", STRING, "", NULL, 0, 0,                                                                  \
-    "Packages, by commas, whose own code sees devices by their real names and torch.cuda as it was.")                  \
+    "Packages, separated by commas, whose own code sees devices by their real names and torch.cuda as it was.")        \
   X(audit, "DITORCH_AUDIT", BOOL, "0", NULL, 0, 1, "Count who uses what was redirected, and print it at exit.")        \
   X(alias, "DITORCH_ALIAS", CHOICE, "binary", "binary|python|off", 0, 0,                                               \
     "How \"cuda\" is made a name of the device: in PyTorch's device functions, by Python wrappers, or not at all.")    \
@@ -29,6 +29,8 @@
   X(dipu_names, "DITORCH_DIPU_NAMES", BOOL, "1", NULL, 0, 1,                                                           \
     "Answer to import torch_dipu, where no such package is installed, with DIPU's names for the host device.")         \
   X(vendor, "DITORCH_VENDOR", STRING, "host", NULL, 0, 0, "Vendor library: a name or the path of a file.")             \
+  X(vendor_timeout, "DITORCH_VENDOR_TIMEOUT", INT, "120", NULL, 0, 86400,                                              \
+    "Seconds that a vendor library may take to start; 0 waits for ever.")                                              \
   X(diopi_lib, "DITORCH_DIOPI_LIB", STRING, "", NULL, 0, 0,                                                            \
     "Operator library (DIOPI) of the device: a name or the path of a file; empty takes the vendor's own, where it "    \
     "has one.")                                                                                                        \
@@ -36,6 +38,10 @@
     "Operator library that the library \"faulty\" (diopi_lib=faulty) wraps and breaks.")                               \
   X(faulty, "DITORCH_FAULTY", STRING, "", NULL, 0, 0,                                                                  \
     "What the library \"faulty\" breaks, such as value:diopiAdd,dtype=float16; read from the environment alone.")      \
+  X(opaque, "DITORCH_OPAQUE", STRING, "", NULL, 0, 0,                                                                  \
+    "Mishaps of the test device (vendor=opaque), such as slow:50,fail:3; see vendors/opaque/mishap.c.")                \
+  X(opaque_missing, "DITORCH_OPAQUE_MISSING", STRING, "", NULL, 0, 0,                                                  \
+    "What the test device lacks: functions (diopiAdd, diopi*Backward), kernel:copy, dtype:bfloat16, layout:strided.")  \
   X(log_level, "DITORCH_LOG_LEVEL", CHOICE, "warning", "debug|info|warning|error|off", 0, 0,                           \
     "Least important message that is written.")                                                                        \
   X(num_threads, "DITORCH_NUM_THREADS", INT, "0", NULL, 0, 1024,                                                       \
@@ -46,7 +52,8 @@
     "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
-    "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, by commas.") \
+    "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, separated "  \
+    "by commas.")                                                                                                      \
   X(autocompare, "DITORCH_AUTOCOMPARE", STRING, "", NULL, 0, 0,                                                        \
     "Operators of which every call is judged by the CPU's, results and arguments: the same kind of list.")             \
   X(dump_op_args, "DITORCH_DUMP_OP_ARGS", INT, "-1", NULL, -1, 3,                                                      \
@@ -138,11 +145,12 @@
 /// front: its default is "KEY|KEY=text".
 #define DIT_TOOL_OPTION_LIST(X)                                                                                        \
   X(list, HOOKS, OWN, NULL, NAMES, ".*", NULL, 0, 0,                                                                   \
-    "Operators that the tool handles: names and regular expressions that match the whole name, by commas; empty: "     \
+    "Operators that the tool handles: names and regular expressions that match the whole name, separated by commas; "  \
+    "empty: "                                                                                                          \
     "none.")                                                                                                           \
   X(disable_list, HOOKS, OWN, NULL, NAMES, "", NULL, 0, 0, "Operators that it leaves alone; wins over the list.")      \
   X(include, HOOKS, SHARED, NULL, PATTERNS, "", NULL, 0, 0,                                                            \
-    "Shell patterns (or re:expression) of operators, by commas; empty: all that the list has.")                        \
+    "Shell patterns (or re:expression) of operators, separated by commas; empty: all that the list has.")              \
   X(exclude, HOOKS, SHARED, NULL, PATTERNS, "", NULL, 0, 0, "Patterns to take out again, after include.")              \
   X(modules, HOOKS, SHARED, NULL, PATTERNS, "", NULL, 0, 0,                                                            \
     "Patterns of the path of the nn.Module that makes the call, such as GPT.layers.0.*; empty: from anywhere.")        \

@@ -146,7 +146,7 @@ enum dit_status dit_option_check_syntax(enum dit_option_type type, const char *o
   return DIT_OK;
 }
 
-// ---- values of a TOML file
+// Values of a TOML file
 
 static bool is_list(enum dit_option_type type) {
   return type >= DIT_OPTION_NAMES && type <= DIT_OPTION_CASTS;

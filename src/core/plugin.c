@@ -39,7 +39,7 @@
 /// Something of libdit, whose address tells where libdit lies.
 static const char anchor;
 
-// ---- files
+// Files
 
 static const char *machine_name(unsigned machine, char *buffer, size_t size) {
   static const struct {
@@ -134,7 +134,7 @@ void plugin_publish_self(void) {
   }
 }
 
-// ---- opening
+// Opening
 
 static void *open_library(const char *file) {
   return dlopen(file, RTLD_NOW | RTLD_LOCAL);

@@ -19,6 +19,8 @@ const char *dit_status_get_name(enum dit_status status) {
       return "DIT_ERR_CORRUPT";
     case DIT_ERR_INTERNAL:
       return "DIT_ERR_INTERNAL";
+    case DIT_ERR_RANGE:
+      return "DIT_ERR_RANGE";
   }
   return "DIT_ERR_?";
 }

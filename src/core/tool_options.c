@@ -91,7 +91,7 @@ static enum dit_status assign(struct dit_tool_options *options, int option, cons
   return DIT_OK;
 }
 
-// ---- defaults
+// Defaults
 
 /// "LINEAR|NORM=text": one value per key.
 static enum dit_status load_pattern_default(struct dit_tool_options *options, int option, const char *text,
@@ -121,7 +121,7 @@ static enum dit_status load_defaults(struct dit_tool_options *options, struct di
   return DIT_OK;
 }
 
-// ---- environment
+// Environment
 
 static enum dit_status load_variable(struct dit_tool_options *options, int option, const char *key, const char *name,
                                      const char *text, struct dit_error *err) {
@@ -167,7 +167,7 @@ static enum dit_status load_environment(struct dit_tool_options *options, struct
   return DIT_OK;
 }
 
-// ---- names of arguments and TOML keys
+// Names of arguments and TOML keys
 
 /// The option of `tool` (-1: of any, as [op_tools] may have it) that is called `name`; a PATTERN by its key in front,
 /// as in its variable, in any case. -1 when there is none.
@@ -232,7 +232,7 @@ static enum dit_status refuse_name(int tool, const char *place, const char *name
                        place, name, tool < 0 ? "the operator tools" : dit_tool_get_name(tool), nearest, names);
 }
 
-// ---- file
+// File
 
 /// Splits "op_tools.capture.layout" into the tool (-1: none) and the name; false for entries that are not ours. The
 /// process monitor is a program of its own that reads variables alone: it has no table.
@@ -293,7 +293,7 @@ static enum dit_status load_file(struct dit_tool_options *options, const char *p
   return status;
 }
 
-// ---- arguments
+// Arguments
 
 static enum dit_status load_argument(struct dit_tool_options *options, const struct dit_tool_argument *argument,
                                      struct dit_error *err) {

@@ -22,7 +22,7 @@ static struct dit_allocator_config default_config;  ///< algorithm and its param
 static bool has_config, has_default;
 static char *config_text;
 
-// ---- the vendor as the allocator sees it; the context is the device number
+// The vendor as the allocator sees it; the context is the device number
 
 static int get_device(void *context) {
   return (int)(intptr_t)context;
@@ -97,7 +97,7 @@ static const struct dit_allocator_vtable host_slots = {
         "This is the embedded device: DITORCH_HOST_MEMORY (for example DITORCH_HOST_MEMORY=8GiB) sets its capacity.",
 };
 
-// ---- allocators
+// Allocators
 
 static enum dit_status open_allocator(int device, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(dit_device_check(device, err));
@@ -218,7 +218,7 @@ double dit_memory_get_fraction(int device) {
   return is_ready(device) ? dit_allocator_get_fraction(&allocators[device]) : 1.0;
 }
 
-// ---- configuration
+// Configuration
 
 /// What the options say about the algorithm, where the text does not choose one. front_lock is held.
 static void add_default(struct dit_allocator_config *config) {
@@ -285,7 +285,7 @@ const char *dit_memory_get_configuration(void) {
   return text;
 }
 
-// ---- statistics and snapshot
+// Statistics and snapshot
 
 enum dit_status dit_memory_get_stats(int device, struct dit_memory_stats *out, struct dit_error *err) {
   struct dit_allocator *a;

@@ -39,7 +39,7 @@ void dit_allocator_config_init(struct dit_allocator_config *config) {
   };
 }
 
-// ---- tokens
+// Tokens
 
 static bool is_mark(char c) {
   return c == ',' || c == ':' || c == '[' || c == ']';
@@ -97,7 +97,7 @@ static bool read_divisions(const char *text, uint64_t *out) {
   return read_integer(text, out) && *out <= UINT32_MAX && (*out & (*out - 1)) == 0;
 }
 
-// ---- values: each is called with the cursor after "key:"
+// values: each is called with the cursor after "key:"
 
 static enum dit_status parse_megabytes(struct parser *parser, size_t *out) {
   uint64_t value;
@@ -253,7 +253,7 @@ static const struct key_rule rules[] = {
     {"pinned_free_catch_all", check_bool},
 };
 
-// ---- the whole text
+// The whole text
 
 static enum dit_status fail_unknown(const struct parser *parser) {
   char list[640] = "";

@@ -21,7 +21,7 @@ void dit_allocator_reenter(struct dit_allocator *a) {
   }
 }
 
-// ---- alloc
+// Alloc
 
 /// The head keeps its metadata; `rest` becomes the free remainder.
 static void split(struct dit_allocator *a, struct dit_allocator_block *block, size_t size,
@@ -150,7 +150,7 @@ done:
   return status;
 }
 
-// ---- free
+// Free
 
 /// Absorb an INACTIVE neighbour; returns the bytes that left the free set.
 static size_t merge(struct dit_allocator *a, struct dit_allocator_block *block, struct dit_allocator_block *neighbour) {

@@ -137,7 +137,7 @@ static inline enum dit_memory_pool dit_allocator_get_pool(const struct dit_alloc
   return segment->large ? DIT_POOL_LARGE : DIT_POOL_SMALL;
 }
 
-// ---- allocator_map.c: from any address to the segment that contains it, without a lock
+// allocator_map.c: from any address to the segment that contains it, without a lock
 
 struct dit_allocator_hit {
   struct dit_allocator *owner;  ///< NULL: no segment contains the address
@@ -150,14 +150,14 @@ uint64_t dit_allocator_map_get_sequence(void);
 enum dit_status dit_allocator_map_insert(struct dit_allocator_segment *segment, struct dit_error *err);
 void dit_allocator_map_remove(struct dit_allocator_segment *segment);
 
-// ---- allocator_tree.c: a treap ordered by (size, address)
+// allocator_tree.c: a treap ordered by (size, address)
 
 void dit_allocator_tree_insert(struct dit_allocator_block **root, struct dit_allocator_block *block);
 void dit_allocator_tree_remove(struct dit_allocator_block **root, struct dit_allocator_block *block);
 /// The smallest block of at least `size` bytes, the lowest address among equals; it stays in.
 struct dit_allocator_block *dit_allocator_tree_find(struct dit_allocator_block *root, size_t size);
 
-// ---- allocator_pool.c: slots and recycled metadata, the way to the free sets. The lock is held.
+// allocator_pool.c: slots and recycled metadata, the way to the free sets. The lock is held.
 
 enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, struct dit_allocator_slot **out,
                                        struct dit_error *err);
@@ -170,7 +170,7 @@ struct dit_allocator_use *dit_allocator_use_get(struct dit_allocator *a);
 void dit_allocator_use_put(struct dit_allocator *a, struct dit_allocator_use *use);  ///< NULL allowed
 void dit_allocator_pool_reset(struct dit_allocator *a);
 
-// ---- allocator_segment.c: vendor memory. The lock is held on entry and on return; functions marked (unlocks) leave it
+// allocator_segment.c: vendor memory. The lock is held on entry and on return; functions marked (unlocks) leave it
 // in between.
 
 /// (unlocks) A new segment that holds `size` bytes as one ALLOCATED block with no size stats counted yet; runs the
@@ -191,7 +191,7 @@ struct dit_allocator_block *dit_allocator_segment_find(const struct dit_allocato
 void dit_allocator_segment_set_start(struct dit_allocator_segment *segment, const char *address,
                                      struct dit_allocator_block *block);
 
-// ---- allocator_event.c: frees that wait for streams. The lock is held.
+// allocator_event.c: frees that wait for streams. The lock is held.
 
 /// Complete every pending free whose events are done. The device was synchronised when the `synchronized` first uses
 /// had been queued: these are done without asking (0: none), which also frees blocks whose streams cannot be asked any
@@ -201,7 +201,7 @@ void dit_allocator_event_poll(struct dit_allocator *a, uint64_t synchronized);
 void dit_allocator_event_defer(struct dit_allocator *a, struct dit_allocator_block *block,
                                struct dit_allocator_use *uses);
 
-// ---- allocator_torch.c: the default is called directly, the others through their tables
+// allocator_torch.c: the default is called directly, the others through their tables
 
 void dit_torch_insert(struct dit_allocator_slot *slot, struct dit_allocator_block *block);
 void dit_torch_remove(struct dit_allocator_slot *slot, struct dit_allocator_block *block);
@@ -240,7 +240,7 @@ static inline size_t dit_allocator_round_size(const struct dit_allocator_config 
   return (size + DIT_MIN_BLOCK_SIZE - 1) & ~(DIT_MIN_BLOCK_SIZE - 1);
 }
 
-// ---- allocator_core.c
+// allocator_core.c
 
 /// PENDING_FREE or ALLOCATED block to INACTIVE: coalesce, insert, count. A raw segment goes to a->doomed instead.
 void dit_allocator_block_release(struct dit_allocator *a, struct dit_allocator_block *block);
@@ -258,7 +258,7 @@ bool dit_algorithm_never_split(const struct dit_allocator_config *config, const 
                                size_t size);
 const struct dit_algorithm_vtable *dit_algorithm_get_vtable(enum dit_memory_algorithm algorithm);
 
-// ---- allocator_stats.c
+// allocator_stats.c
 
 static inline void dit_allocator_stat_increase(struct dit_memory_stat *stat, int64_t amount) {
   stat->current += amount;

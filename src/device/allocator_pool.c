@@ -15,7 +15,7 @@ struct dit_allocator_chunk {
   struct dit_allocator_block blocks[CHUNK_BLOCKS];
 };
 
-// ---- free sets
+// Free sets
 
 void dit_allocator_pool_insert(struct dit_allocator_block *block) {
   struct dit_allocator_segment *segment = block->segment;
@@ -37,7 +37,7 @@ void dit_allocator_pool_remove(struct dit_allocator_block *block) {
   }
 }
 
-// ---- slots
+// Slots
 
 static size_t get_bucket(int64_t stream) {
   return (size_t)(((uint64_t)stream * UINT64_C(0x9E3779B97F4A7C15)) >> 58);
@@ -71,7 +71,7 @@ enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, 
   return DIT_OK;
 }
 
-// ---- metadata
+// Metadata
 
 struct dit_allocator_block *dit_allocator_block_get(struct dit_allocator *a) {
   if (DIT_UNLIKELY(!a->spare_blocks)) {

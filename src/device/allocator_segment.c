@@ -8,7 +8,7 @@
 #include "dit/alloc.h"
 #include "dit/log.h"
 
-// ---- metadata
+// Metadata
 
 static struct dit_allocator_segment *create_segment(struct dit_allocator *a, struct dit_allocator_slot *slot,
                                                     size_t size) {
@@ -92,7 +92,7 @@ struct dit_allocator_block *dit_allocator_segment_find(const struct dit_allocato
   return block;
 }
 
-// ---- giving back
+// Giving back
 
 void dit_allocator_segment_detach(struct dit_allocator_segment *segment, struct dit_allocator_segment **list) {
   struct dit_allocator *a = segment->owner;
@@ -253,7 +253,7 @@ static bool release_oversize(struct dit_allocator *a, struct dit_allocator_slot 
   return total >= wanted;
 }
 
-// ---- taking
+// Taking
 
 static void count_segment(struct dit_allocator *a, struct dit_allocator_segment *segment) {
   enum dit_memory_pool pool = dit_allocator_get_pool(segment);

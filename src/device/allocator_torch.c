@@ -19,7 +19,7 @@ static unsigned get_granule_shift(size_t rounded) {
   return rounded > DIT_SMALL_SIZE ? 20 : 9;
 }
 
-// ---- small bins
+// Small bins
 
 static size_t bin_index(size_t size) {
   return size / DIT_MIN_BLOCK_SIZE - 1;
@@ -69,7 +69,7 @@ static struct dit_allocator_block *bin_find(const struct dit_allocator_slot *slo
   return slot->bins[word * 64 + (size_t)__builtin_ctzll(bits)];
 }
 
-// ---- both pools
+// Both pools
 
 void dit_torch_insert(struct dit_allocator_slot *slot, struct dit_allocator_block *block) {
   if (block->segment->large) {

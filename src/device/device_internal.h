@@ -14,7 +14,7 @@
 
 #define DIT_HIDDEN __attribute__((visibility("hidden")))
 
-// ---- registry.c
+// registry.c
 
 /// A loaded vendor library. The tables are full-size copies: slots beyond the vendor's own struct_size are NULL.
 struct dit_vendor {
@@ -32,7 +32,13 @@ void dit_registry_unload(struct dit_vendor *vendor);
 /// Does `vendor` (name or path) mean the library that is loaded?
 bool dit_registry_matches(const struct dit_vendor *loaded, const char *vendor);
 
-// ---- runtime.c
+// vendor_start.c
+
+/// Call init, within the time limit of option vendor_timeout, and count. On failure the library is closed again, unless
+/// init hangs: then a thread stays in it.
+DIT_NODISCARD enum dit_status dit_vendor_start(struct dit_vendor *vendor, int *count, struct dit_error *err);
+
+// runtime.c
 
 /// DIT_OK when a vendor is active; DIT_ERR_DEVICE in a bad fork and before init.
 DIT_NODISCARD enum dit_status dit_runtime_check(struct dit_error *err);
@@ -58,7 +64,7 @@ static inline bool dit_thread_is_current(void) {
 /// The thread's state, put back to the start when it is from another generation.
 struct dit_thread *dit_thread_get(void);
 
-// ---- host_memory.c
+// host_memory.c
 
 struct dit_allocator_freed;
 /// A block without observers (memory_watch.c). `give` is false when `ptr` is not the start of a live block.
@@ -68,8 +74,11 @@ bool dit_host_give(void *ptr, struct dit_allocator_freed *freed);
 bool dit_host_find(const void *ptr, void **base, size_t *size);
 /// Vendor memory of host_pool.c, counted with the rest. A negative size is given back.
 void dit_host_count_reserved(int64_t size);
+/// The vendor's host_alloc and host_free, timed (dit/host_times.h).
+DIT_NODISCARD enum dit_status dit_host_vendor_alloc(size_t size, void **address, struct dit_error *err);
+DIT_NODISCARD enum dit_status dit_host_vendor_free(void *address, struct dit_error *err);
 
-// ---- affinity.c
+// affinity.c
 
 /// Below 0: off; 0: equal shares; above: so many CPUs per share.
 void dit_affinity_configure(int64_t cores);
@@ -80,7 +89,7 @@ DIT_API void dit_affinity_get_share(int device, int devices, int local_rank, int
 /// The CPUs of a share, into `out` (room for `count`); their number.
 DIT_API int dit_affinity_choose(const int *cpus, int count, int share, int shares, int64_t cores, int *out);
 
-// ---- host_pool.c: pinned memory under the algorithms of the device allocator
+// host_pool.c: pinned memory under the algorithms of the device allocator
 
 struct dit_allocator_config;
 void dit_host_pool_configure(const struct dit_allocator_config *config);
@@ -96,7 +105,7 @@ void dit_host_pool_shutdown(void);
 DIT_NODISCARD enum dit_status dit_host_use_range(const void *ptr, size_t size, int device, int64_t stream, bool *pinned,
                                                  struct dit_error *err);
 
-// ---- shutdown: dit_runtime_shutdown calls dit_memory_shutdown (allocator.h) and then these, in this order, with the
+// shutdown: dit_runtime_shutdown calls dit_memory_shutdown (allocator.h) and then these, in this order, with the
 // devices drained and the vendor still active
 
 void dit_host_shutdown(void);

@@ -174,11 +174,3 @@ enum dit_status dit_event_get_elapsed(struct dit_event *start, struct dit_event 
 int dit_event_get_device(const struct dit_event *event) {
   return event->device;
 }
-
-bool dit_event_is_recorded(const struct dit_event *event) {
-  return atomic_load(&event->recorded);
-}
-
-void *dit_event_get_raw(const struct dit_event *event) {
-  return event->raw;
-}

@@ -8,9 +8,11 @@
 /// the statistics count both. Depends on runtime.c, stream.c, event.c.
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "device/memory_watch.h"
 #include "dit/alloc.h"
+#include "dit/host_times.h"
 #include "dit/log.h"
 
 #define SMALLEST_CLASS 9  // 512 bytes
@@ -40,8 +42,9 @@ static size_t index_count, index_capacity;
 static struct host_block *cached[CLASS_COUNT];
 static struct host_block *pending;
 static struct dit_host_stats stats;
+static struct dit_host_times alloc_times, free_times;
 
-// ---- the index, with the lock held
+// The index, with the lock held
 
 // Number of blocks that start at or before `ptr`.
 static size_t index_rank(const void *ptr) {
@@ -99,7 +102,7 @@ static void index_remove(const struct host_block *block) {
   }
 }
 
-// ---- statistics and lists, with the lock held
+// Statistics and lists, with the lock held
 
 static void count_reserved(int64_t size) {
   stats.vendor_allocations += size > 0;
@@ -179,7 +182,7 @@ static void destroy_block(struct host_block *block) {
   }
 }
 
-// ---- alloc
+// Alloc
 
 static int size_class(size_t size) {
   int power = SMALLEST_CLASS;
@@ -202,13 +205,56 @@ static struct host_block *take_cached(int power) {
   return block;
 }
 
+// Time
+
+static uint64_t read_clock(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static void note_time(struct dit_host_times *times, uint64_t begin) {
+  const uint64_t taken = read_clock() - begin;
+  pthread_mutex_lock(&lock);
+  times->min = times->count == 0 || taken < times->min ? taken : times->min;
+  times->max = taken > times->max ? taken : times->max;
+  times->total += taken;
+  times->count++;
+  pthread_mutex_unlock(&lock);
+}
+
+enum dit_status dit_host_vendor_alloc(size_t size, void **address, struct dit_error *err) {
+  const uint64_t begin = read_clock();
+  enum dit_status status = dit_runtime_get_vtable()->host_alloc(size, address, err);
+  if (status == DIT_OK) {
+    note_time(&alloc_times, begin);
+  }
+  return status;
+}
+
+enum dit_status dit_host_vendor_free(void *address, struct dit_error *err) {
+  const uint64_t begin = read_clock();
+  enum dit_status status = dit_runtime_get_vtable()->host_free(address, err);
+  note_time(&free_times, begin);
+  return status;
+}
+
+void dit_host_get_times(struct dit_host_times *allocations, struct dit_host_times *frees) {
+  *allocations = *frees = (struct dit_host_times){0};
+  if (!dit_runtime_is_bad_fork()) {
+    pthread_mutex_lock(&lock);
+    *allocations = alloc_times;
+    *frees = free_times;
+    pthread_mutex_unlock(&lock);
+  }
+}
+
 static enum dit_status take_from_vendor(size_t size, void **address, struct dit_error *err) {
-  const struct dit_device_vtable *vtable = dit_runtime_get_vtable();
   dit_runtime_note_use();
-  enum dit_status status = vtable->host_alloc(size, address, err);
+  enum dit_status status = dit_host_vendor_alloc(size, address, err);
   if (status == DIT_ERR_NOMEM) {
     dit_host_empty_cache();
-    status = vtable->host_alloc(size, address, err);
+    status = dit_host_vendor_alloc(size, address, err);
   }
   if (DIT_UNLIKELY(dit_watch_get())) {
     dit_watch_vendor(true, -1, status == DIT_OK ? *address : NULL, size, status);
@@ -238,7 +284,7 @@ static enum dit_status create_block(int power, size_t requested, void **ptr, str
   }
   pthread_mutex_unlock(&lock);
   if (!stored) {
-    (void)!dit_runtime_get_vtable()->host_free(address, NULL);
+    (void)!dit_host_vendor_free(address, NULL);
     destroy_block(block);
     return dit_error_set(err, DIT_ERR_NOMEM, "no host memory for the index of pinned blocks");
   }
@@ -288,7 +334,7 @@ enum dit_status dit_host_alloc(size_t size, void **ptr, struct dit_error *err) {
   return dit_host_take(size, ptr, err);
 }
 
-// ---- free
+// Free
 
 // Record an event on each stream that used the block; where that fails, wait for the stream (or the whole device)
 // instead. The block is closing: nobody else touches it.
@@ -368,7 +414,7 @@ void dit_host_free(void *ptr) {
 
 static void give_back(struct host_block *block) {
   struct dit_error err = {0};
-  enum dit_status status = dit_runtime_get_vtable()->host_free(block->address, &err);
+  enum dit_status status = dit_host_vendor_free(block->address, &err);
   if (DIT_UNLIKELY(dit_watch_get())) {
     dit_watch_vendor(false, -1, block->address, block->size, status);
   }
@@ -404,7 +450,7 @@ void dit_host_empty_cache(void) {
   }
 }
 
-// ---- questions and uses
+// Questions and uses
 
 bool dit_host_find(const void *ptr, void **base, size_t *size) {
   if (dit_allocator_find_pinned(ptr, base, size)) {
@@ -485,7 +531,7 @@ enum dit_status dit_host_record_stream(const void *ptr, int device, int64_t stre
   return DIT_OK;
 }
 
-// ---- registered ranges
+// Registered ranges
 
 // With the lock held: does [ptr, ptr + size) touch a block?
 static bool range_is_taken(const void *ptr, size_t size) {
@@ -546,7 +592,7 @@ enum dit_status dit_host_unregister(void *ptr, struct dit_error *err) {
   return dit_runtime_get_vtable()->host_unregister(ptr, err);
 }
 
-// ---- statistics and end
+// Statistics and end
 
 void dit_host_get_stats(struct dit_host_stats *out) {
   memset(out, 0, sizeof *out);
@@ -587,4 +633,6 @@ void dit_host_shutdown(void) {
   memset(cached, 0, sizeof cached);
   pending = NULL;
   memset(&stats, 0, sizeof stats);
+  memset(&alloc_times, 0, sizeof alloc_times);
+  memset(&free_times, 0, sizeof free_times);
 }

@@ -32,7 +32,7 @@ static atomic_bool ready;
 static struct dit_allocator_config pool_config;
 static atomic_int algorithm = DIT_ALGORITHM_TORCH;
 
-// ---- keys
+// Keys
 
 /// The number of the pair, from 1; 0 when host memory is exhausted.
 static int64_t get_key(int device, int64_t stream) {
@@ -64,12 +64,12 @@ static struct stream_key find_key(int64_t key) {
   return found;
 }
 
-// ---- the vendor's pinned memory as the allocator sees it
+// The vendor's pinned memory as the allocator sees it
 
 static enum dit_status pool_memory_alloc(void *context, size_t size, void **ptr, struct dit_error *err) {
   (void)context;
   dit_runtime_note_use();
-  enum dit_status status = dit_runtime_get_vtable()->host_alloc(size, ptr, err);
+  enum dit_status status = dit_host_vendor_alloc(size, ptr, err);
   if (status == DIT_OK) {
     dit_host_count_reserved((int64_t)size);
   }
@@ -81,7 +81,7 @@ static enum dit_status pool_memory_alloc(void *context, size_t size, void **ptr,
 
 static enum dit_status pool_memory_free(void *context, void *ptr, size_t size, struct dit_error *err) {
   (void)context;
-  enum dit_status status = dit_runtime_get_vtable()->host_free(ptr, err);
+  enum dit_status status = dit_host_vendor_free(ptr, err);
   dit_host_count_reserved(-(int64_t)size);
   if (DIT_UNLIKELY(dit_watch_get())) {
     dit_watch_vendor(false, -1, ptr, size, status);
@@ -169,7 +169,7 @@ static const struct dit_allocator_vtable pool_vtable = {
     .capacity_hint = "",
 };
 
-// ---- the pool
+// The pool
 
 void dit_host_pool_configure(const struct dit_allocator_config *config) {
   pthread_mutex_lock(&pool_lock);

@@ -39,7 +39,7 @@ void dit_check_count(enum dit_check_count what) {
   atomic_fetch_add_explicit(&counts[what], 1, memory_order_relaxed);
 }
 
-// ---- on and off
+// On and off
 
 // After Python has gone and before the libraries do: what lives now was never given back.
 static void report_at_exit(void) {
@@ -123,7 +123,7 @@ size_t dit_check_get_guard(int device) {
   return guard == 0 || device < 0 || is_reachable(device) ? guard : 0;
 }
 
-// ---- the table
+// The table
 
 static size_t get_bucket(const void *base, size_t count) {
   uint64_t key = (uint64_t)(uintptr_t)base >> 6;
@@ -275,7 +275,7 @@ void dit_check_clear(void) {
   }
 }
 
-// ---- frees
+// Frees
 
 static struct freed_block *get_freed(const void *ptr) {
   return &freed[get_bucket(ptr, REMEMBERED)];
@@ -312,7 +312,7 @@ void dit_check_report_free(const void *ptr, bool pinned) {
   }
 }
 
-// ---- questions
+// Questions
 
 void dit_memory_check_get_state(struct dit_memory_check_state *out) {
   pthread_mutex_lock(&lock);

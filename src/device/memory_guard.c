@@ -28,7 +28,7 @@ enum dit_status dit_guard_fill(const struct dit_check_record *record, struct dit
   return fill(record, record->base + record->front + record->size, record->back, err);
 }
 
-/// Report one zone. `behind` says which; offsets are told from the border to the block.
+/// Report one zone. `behind` says which; offsets are counted from the border to the block.
 static int verify_zone(struct dit_check_record *record, bool behind) {
   const unsigned char *zone = (const unsigned char *)record->base + (behind ? record->front + record->size : 0);
   size_t length = behind ? record->back : record->front, damaged = 0, first = 0;

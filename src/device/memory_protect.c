@@ -28,6 +28,7 @@
 #include "device/memory_watch.h"
 #include "dit/alloc.h"
 #include "dit/log.h"
+#include "dit/stage.h"
 
 #define OWN_LIBRARIES 16
 
@@ -47,7 +48,7 @@ static struct page_range own_code[OWN_LIBRARIES];
 static int own_count;
 static size_t page_size;
 
-// ---- pages, with the lock held
+// Pages, with the lock held
 
 static void set_pages(const struct page_range *range, int access) {
   if (mprotect(range->start, range->size, access) != 0) {
@@ -76,6 +77,11 @@ size_t dit_protect_round(size_t size) {
 
 void dit_protect_add(void *ptr, size_t size) {
   if (!atomic_load_explicit(&armed, memory_order_relaxed)) {
+    return;
+  }
+  if (!dit_stage_is_host_accessible()) {  // addresses that are nobody's to open
+    dit_log_write_once("memory_protect.closed", DIT_LOG_WARNING,
+                       "DITORCH_MEMORY_PROTECT has no effect: the host cannot touch this device's memory anyway");
     return;
   }
   struct page_range range = {ptr, size / page_size * page_size};
@@ -112,7 +118,7 @@ void dit_protect_remove(const void *ptr) {
   pthread_mutex_unlock(&lock);
 }
 
-// ---- work of ours
+// Work of ours
 
 bool dit_memory_access_is_watched(void) {
   return atomic_load_explicit(&armed, memory_order_relaxed);
@@ -142,7 +148,7 @@ void dit_memory_access_end(void) {
   pthread_mutex_unlock(&lock);
 }
 
-// ---- faults
+// Faults
 
 static uintptr_t get_program_counter(const void *context) {
 #if defined(__x86_64__)
@@ -221,10 +227,11 @@ static void on_fault(int number, siginfo_t *info, void *context) {
     pass_on(number, info, context);
     return;
   }
-  bool let_through = is_own_code(counter) || is_called_by_own_code(counter);
+  const bool open = dit_stage_is_host_accessible();  // known since the pages were added; else nothing can be opened
+  bool let_through = open && (is_own_code(counter) || is_called_by_own_code(counter));
   if (!let_through) {
     report_fault(info->si_addr, counter);
-    let_through = now == DIT_PROTECT_REPORT;
+    let_through = open && now == DIT_PROTECT_REPORT;
   }
   if (!let_through) {
     pass_on(number, info, context);
@@ -236,7 +243,7 @@ static void on_fault(int number, siginfo_t *info, void *context) {
   }
 }
 
-// ---- on and off
+// On and off
 
 /// The code of libdit, the vendor, the extension and the adapter.
 static int note_library(struct dl_phdr_info *info, size_t size, void *unused) {

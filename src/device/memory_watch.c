@@ -36,7 +36,7 @@ static void write_debug(unsigned kind, const char *what, int device, const void 
   }
 }
 
-// ---- alloc
+// Alloc
 
 static enum dit_status take_block(struct dit_allocator *a, int64_t stream, size_t size, void **ptr,
                                   struct dit_error *err) {
@@ -97,7 +97,7 @@ enum dit_status dit_watch_alloc(struct dit_allocator *a, int device, int64_t str
   return status;
 }
 
-// ---- free
+// Free
 
 static bool find_block(const void *ptr, bool pinned, void **base, size_t *size) {
   int device;
@@ -154,7 +154,7 @@ void dit_watch_free(void *ptr, bool pinned) {
   }
 }
 
-// ---- questions
+// Questions
 
 bool dit_watch_find(const void *ptr, void **base, size_t *size) {
   struct dit_check_record record;

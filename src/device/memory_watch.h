@@ -31,7 +31,7 @@ static inline void dit_watch_set(unsigned flag, bool on) {
   }
 }
 
-// ---- memory_watch.c: both kinds of memory; `allocator` NULL is pinned host memory
+// memory_watch.c: both kinds of memory; `allocator` NULL is pinned host memory
 
 enum dit_status dit_watch_alloc(struct dit_allocator *allocator, int device, int64_t stream, size_t size, void **ptr,
                                 struct dit_error *err);
@@ -43,7 +43,7 @@ void dit_watch_range(const void *ptr, size_t size, const char *what);
 void dit_watch_vendor(bool alloc, int device, void *ptr, size_t size, enum dit_status status);
 void dit_watch_set_debug(unsigned mask);
 
-// ---- memory_check.c
+// memory_check.c
 
 /// A watched block. `base` is the allocator's address, the user's is base + front.
 struct dit_check_record {
@@ -77,7 +77,7 @@ void dit_check_clear(void);
 enum dit_check_count { DIT_COUNT_DAMAGED, DIT_COUNT_DOUBLE, DIT_COUNT_UNKNOWN, DIT_COUNT_COPY, DIT_COUNT_STRAY };
 void dit_check_count(enum dit_check_count what);
 
-// ---- memory_guard.c
+// memory_guard.c
 
 /// Fill the zones, in the order of the block's stream.
 enum dit_status dit_guard_fill(const struct dit_check_record *record, struct dit_error *err);
@@ -86,7 +86,7 @@ int dit_guard_verify(struct dit_check_record *record);
 /// Look at the zones when the block's stream has done what is queued; takes the record.
 void dit_guard_verify_later(struct dit_check_record *record);
 
-// ---- memory_protect.c
+// memory_protect.c
 
 enum dit_protect_mode { DIT_PROTECT_OFF, DIT_PROTECT_REPORT, DIT_PROTECT_STOP };
 DIT_NODISCARD enum dit_status dit_protect_set(enum dit_protect_mode mode, struct dit_error *err);
@@ -96,7 +96,7 @@ size_t dit_protect_round(size_t size);
 void dit_protect_add(void *ptr, size_t size);
 void dit_protect_remove(const void *ptr);
 
-// ---- memory_report.c
+// memory_report.c
 
 void dit_check_write(const char *format, ...) DIT_PRINTF(1, 2);
 /// The place and the frames, one line each, indented.

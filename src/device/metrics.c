@@ -53,7 +53,7 @@ const char *dit_metric_type_get_name(enum dit_metric_type type) {
   return names[type];
 }
 
-// ---- counting
+// Counting
 
 static int get_place(int device) {
   return device >= 0 && device < DIT_MAX_DEVICES ? device : DIT_MAX_DEVICES;
@@ -90,7 +90,7 @@ void dit_metrics_note_free(enum dit_metric_kind kind, int device, size_t size, e
   }
 }
 
-// ---- reading
+// Reading
 
 /// The labels type and device, into `metric`; `number` is storage for the device.
 static void set_place(struct dit_metric *metric, enum dit_metric_kind kind, int place, char number[16]) {
@@ -206,7 +206,7 @@ void dit_metrics_visit(bool (*visit)(void *context, const struct dit_metric *met
   }
 }
 
-// ---- text
+// Text
 
 struct text {
   char *data;

@@ -14,7 +14,7 @@
 
 static const struct plugin_kind vendor_kind = {"vendor library", "libdit_vendor_"};
 
-// ---- checking
+// Checking
 
 struct slot {
   const char *name;
@@ -47,6 +47,7 @@ static const struct slot required_slots[] = {
     SLOT(event_synchronize),
     SLOT(event_get_elapsed),
 };
+#define NAME_MAX_LENGTH 64
 #define SMALLEST_TABLE offsetof(struct dit_device_vtable, profiler_start)
 
 static bool slot_is_empty(const struct dit_device_vtable *table, size_t offset) {
@@ -70,6 +71,13 @@ static enum dit_status check_slots(const char *path, const struct dit_device_vta
   if (!table->name || !table->name[0]) {
     return dit_error_set(err, DIT_ERR_INVALID, "vendor library '%s' has no name in its device table", path);
   }
+  const size_t name_length = strnlen(table->name, NAME_MAX_LENGTH + 1);
+  if (name_length > NAME_MAX_LENGTH || strspn(table->name, "abcdefghijklmnopqrstuvwxyz0123456789_-") != name_length) {
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "vendor library '%s' has the name '%.*s' in its device table; valid: 1 to %d characters of "
+                         "a-z, 0-9, '_' and '-'",
+                         path, NAME_MAX_LENGTH, table->name, NAME_MAX_LENGTH);
+  }
   return DIT_OK;
 }
 
@@ -86,6 +94,11 @@ static enum dit_status check_versions(const char *path, const char *table, uint3
     return dit_error_set(err, DIT_ERR_INVALID,
                          "vendor library '%s': its %s table has struct_size %u, ABI version %u needs at least %zu",
                          path, table, size, wanted, smallest);
+  }
+  if (size % sizeof(void *) != 0) {
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "vendor library '%s': its %s table has struct_size %u, which cuts a slot in two", path, table,
+                         size);
   }
   return DIT_OK;
 }
@@ -108,6 +121,7 @@ static enum dit_status take_device(struct dit_vendor *vendor, struct dit_error *
                                       table->struct_size, SMALLEST_TABLE, err));
   size_t size = table->struct_size < sizeof vendor->device ? table->struct_size : sizeof vendor->device;
   memcpy(&vendor->device, table, size);
+  vendor->device.version = vendor->device.version ? vendor->device.version : "";
   return check_slots(vendor->path, &vendor->device, err);
 }
 

@@ -29,7 +29,7 @@ static struct dit_vendor active;
 atomic_uint dit_generation;
 _Thread_local struct dit_thread dit_thread;
 
-// ---- state
+// State
 
 static int get_state(void) {
   return atomic_load_explicit(&state, memory_order_acquire);
@@ -88,7 +88,7 @@ enum dit_status dit_runtime_check(struct dit_error *err) {
                        "no device is active; call dit_runtime_init (Python: import ditorch) first");
 }
 
-// ---- fork
+// Fork
 
 // Only the forking thread lives on. The lock may have been held by a thread that is gone, so it starts afresh.
 static void after_fork_in_child(void) {
@@ -104,26 +104,7 @@ static void watch_forks(void) {
   pthread_atfork(NULL, NULL, after_fork_in_child);
 }
 
-// ---- init and shutdown
-
-// Start the vendor. On failure the library is closed again.
-static enum dit_status start_vendor(struct dit_vendor *vendor, int *count, struct dit_error *err) {
-  enum dit_status status = vendor->device.init(err);
-  if (status == DIT_OK) {
-    status = vendor->device.count(count, err);
-    if (status == DIT_OK && (*count < 0 || *count > DIT_MAX_DEVICES)) {
-      status = dit_error_set(err, DIT_ERR_DEVICE, "it reports %d devices; valid: 0 to %d", *count, DIT_MAX_DEVICES);
-    }
-    if (status != DIT_OK && vendor->device.finalize) {
-      vendor->device.finalize();
-    }
-  }
-  if (status != DIT_OK) {
-    (void)dit_error_prefix(err, "vendor library '%s' did not start: ", vendor->path);
-    dit_registry_unload(vendor);
-  }
-  return status;
-}
+// Init and shutdown
 
 static enum dit_status init_locked(const char *vendor, struct dit_error *err) {
   if (get_state() == STATE_ACTIVE) {
@@ -138,7 +119,7 @@ static enum dit_status init_locked(const char *vendor, struct dit_error *err) {
   struct dit_vendor loaded;
   int count = 0;
   DIT_RETURN_IF_NOT_OK(dit_registry_load(vendor, &loaded, err));
-  DIT_RETURN_IF_NOT_OK(start_vendor(&loaded, &count, err));
+  DIT_RETURN_IF_NOT_OK(dit_vendor_start(&loaded, &count, err));
   enum dit_status status = dit_memory_apply_options(err);
   if (status != DIT_OK) {
     if (loaded.device.finalize) {
@@ -204,7 +185,7 @@ void dit_runtime_shutdown(void) {
   pthread_mutex_unlock(&lock);
 }
 
-// ---- devices
+// Devices
 
 struct dit_thread *dit_thread_get(void) {
   if (!dit_thread_is_current()) {
@@ -248,9 +229,50 @@ enum dit_status dit_device_set_current(int device, struct dit_error *err) {
   return DIT_OK;
 }
 
+static bool is_uuid(const char *text) {
+  static const char form[] = "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+  bool good = strlen(text) == sizeof form - 1;
+  for (size_t i = 0; good && form[i]; i++) {
+    good = form[i] == '-' ? text[i] == '-' : strchr("0123456789abcdefABCDEF", text[i]) != NULL;
+  }
+  return good;
+}
+
+// What a vendor says goes into Python objects and other programs' arithmetic: texts end, a UUID is one or empty.
+static enum dit_status check_properties(int device, struct dit_device_properties *p, struct dit_error *err) {
+  p->name[sizeof p->name - 1] = p->vendor[sizeof p->vendor - 1] = '\0';
+  p->architecture[sizeof p->architecture - 1] = p->uuid[sizeof p->uuid - 1] = '\0';
+  if (!is_uuid(p->uuid)) {
+    p->uuid[0] = '\0';
+  }
+  const struct {
+    const char *name;
+    int32_t value;
+  } numbers[] = {{"major", p->major},
+                 {"minor", p->minor},
+                 {"multi_processor_count", p->multi_processor_count},
+                 {"warp_size", p->warp_size},
+                 {"max_threads_per_multi_processor", p->max_threads_per_multi_processor},
+                 {"max_threads_per_block", p->max_threads_per_block},
+                 {"regs_per_multiprocessor", p->regs_per_multiprocessor}};
+  for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+    if (numbers[i].value < 0) {
+      return dit_error_set(err, DIT_ERR_DEVICE,
+                           "vendor '%s': %s of device %d is %d; `ditorch doctor --vendor %s` says what else is wrong",
+                           active.device.name, numbers[i].name, device, (int)numbers[i].value, active.path);
+    }
+  }
+  return DIT_OK;
+}
+
 enum dit_status dit_device_get_properties(int device, struct dit_device_properties *out, struct dit_error *err) {
+  struct dit_device_properties found;
+  memset(&found, 0, sizeof found);
   DIT_RETURN_IF_NOT_OK(dit_device_check(device, err));
-  return active.device.get_properties(device, out, err);
+  DIT_RETURN_IF_NOT_OK(active.device.get_properties(device, &found, err));
+  DIT_RETURN_IF_NOT_OK(check_properties(device, &found, err));
+  *out = found;
+  return DIT_OK;
 }
 
 enum dit_status dit_device_synchronize(int device, struct dit_error *err) {

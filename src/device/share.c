@@ -61,7 +61,7 @@ static enum dit_status check_vendor(int device, struct dit_error *err) {
   return DIT_OK;
 }
 
-// ---- sending
+// Sending
 
 enum dit_status dit_share_create(int device, void *ptr, size_t size, void (*release)(void *context), void *context,
                                  struct dit_share **out, struct dit_error *err) {
@@ -228,7 +228,7 @@ size_t dit_share_count_unreceived(void) {
   return count;
 }
 
-// ---- receiving, with the lock held
+// Receiving, with the lock held
 
 static enum dit_status get_mapping(const struct dit_memory_handle *memory, int device, struct mapping **out,
                                    struct dit_error *err) {

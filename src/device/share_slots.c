@@ -152,7 +152,7 @@ const struct dit_peer_handle *dit_share_slots_get_handle(const struct dit_share_
   return &slots->handle;
 }
 
-// ---- the sender
+// The sender
 
 enum dit_status dit_share_slots_take(struct dit_share_slots *slots, uint64_t *ticket, struct dit_error *err) {
   for (size_t tried = 0; tried < SLOT_COUNT; tried++) {
@@ -195,7 +195,7 @@ bool dit_share_slots_reclaim(struct dit_share_slots *slots, uint64_t ticket, boo
   return over;
 }
 
-// ---- the receiver
+// The receiver
 
 static bool set_lock(const struct dit_share_slots *slots, uint64_t ticket, short type) {
   struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)get_index(ticket), .l_len = 1};

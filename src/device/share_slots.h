@@ -20,13 +20,13 @@ enum dit_status dit_share_slots_open(const struct dit_peer_handle *handle, struc
 void dit_share_slots_close(struct dit_share_slots *slots);
 const struct dit_peer_handle *dit_share_slots_get_handle(const struct dit_share_slots *slots);
 
-// ---- the sender
+// The sender
 enum dit_status dit_share_slots_take(struct dit_share_slots *slots, uint64_t *ticket, struct dit_error *err);
 bool dit_share_slots_is_sent(const struct dit_share_slots *slots, uint64_t ticket);
 /// Does the receiver need the memory no more? The slot is free then. `ask_kernel`: look for dead receivers too.
 bool dit_share_slots_reclaim(struct dit_share_slots *slots, uint64_t ticket, bool ask_kernel);
 
-// ---- the receiver
+// The receiver
 enum dit_status dit_share_slots_claim(struct dit_share_slots *slots, uint64_t ticket, struct dit_error *err);
 void dit_share_slots_finish(struct dit_share_slots *slots, uint64_t ticket);  ///< claimed
 void dit_share_slots_skip(struct dit_share_slots *slots, uint64_t ticket);    ///< never claimed

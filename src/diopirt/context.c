@@ -10,6 +10,7 @@
 #include "dit/diopi.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
+#include "dit/stage.h"
 #include "dit/version.h"
 
 enum scratch_owner { OWNER_FRAMEWORK, OWNER_DEVICE, OWNER_PINNED, OWNER_PLAIN };
@@ -42,7 +43,7 @@ diopiError_t diopiGetStream(diopiContextHandle_t ctx, diopiStreamHandle_t *strea
   return diopiSuccess;
 }
 
-// ---- scratch
+// Scratch
 
 /// Bytes that sizes and strides reach; false when they are negative or too large.
 static bool count_bytes(int ndim, const int64_t *sizes, const int64_t *strides, int dtype, int64_t numel,
@@ -92,7 +93,8 @@ static void release_scratch(struct diopiContext *context, struct dit_diopi_scrat
       dit_memory_free(scratch->memory);
       break;
     case OWNER_PINNED:
-      if (scratch->memory && context->stream) {
+      // A default stream of a device that the host cannot read is a queue like any other.
+      if (scratch->memory && (context->stream || !dit_stage_is_host_accessible())) {
         (void)!dit_host_record_stream(scratch->memory, context->device, dit_stream_get_current(context->device), NULL);
       }
       dit_host_free(scratch->memory);
@@ -204,7 +206,7 @@ bool dit_diopi_context_owns(const struct diopiContext *context, diopiConstTensor
   return false;
 }
 
-// ---- generators: the state is seed and offset, 16 bytes in the machine's order
+// generators: the state is seed and offset, 16 bytes in the machine's order
 
 diopiError_t diopiGeneratorGetSeedAndOffset(diopiGeneratorHandle_t th, uint64_t *ptrSeed, uint64_t *ptrOffset) {
   if (!th || !ptrSeed || !ptrOffset) {
@@ -242,7 +244,7 @@ diopiError_t diopiGeneratorSetState(diopiGeneratorHandle_t th, diopiConstTensorH
   return diopiSuccess;
 }
 
-// ---- ranges: accepted; the device's profiler times whole operators itself
+// ranges: accepted; the device's profiler times whole operators itself
 
 static char record;
 

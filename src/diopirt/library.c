@@ -13,6 +13,7 @@
 #include "core/plugin.h"
 #include "dit/alloc.h"
 #include "dit/diopi.h"
+#include "dit/gate.h"
 
 static const struct plugin_kind library_kind = {"operator library", "libdiopi_"};
 
@@ -61,6 +62,22 @@ static int take_functions(struct dit_diopi_library *library) {
   return found;
 }
 
+/// A function that the library exports but says not to have (it forwards to another one, or was told to lack it) is
+/// left out: callers then choose another way from the start.
+static int drop_missing(struct dit_diopi_library *library) {
+  const struct dit_diopi_info *infos = dit_diopi_get_functions(NULL);
+  int dropped = 0;
+  for (int i = 0; i < DIT_DIOPI_COUNT && library->ext_get_support; i++) {
+    diopiExtSupport_t support = {.struct_size = sizeof support};
+    if (infos[i].kinds[0] && dit_diopi_library_get(library, i) &&
+        library->ext_get_support(infos[i].name, &support) == diopiNoImplement) {
+      memset((char *)&library->functions + offsets[i], 0, sizeof(void *));
+      dropped++;
+    }
+  }
+  return dropped;
+}
+
 enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_library **out, struct dit_error *err) {
   if (!name || !name[0]) {
     return dit_error_set(err, DIT_ERR_INVALID,
@@ -76,6 +93,7 @@ enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_librar
     plugin_get_path(library->handle, library->path);
     library->implemented = take_functions(library);
     take_extension(library);
+    library->implemented -= drop_missing(library);
     if (library->implemented == 0) {
       status = dit_error_set(err, DIT_ERR_INVALID,
                              "'%s' is not an operator library: it exports none of the %d functions of the DIOPI "
@@ -119,7 +137,15 @@ const char *dit_diopi_library_get_error(const struct dit_diopi_library *library)
   return text ? text : "";
 }
 
-// ---- the active library
+diopiExtFailure_t dit_diopi_library_get_failure(const struct dit_diopi_library *library) {
+  diopiExtFailure_t (*get)(void) = NULL;
+  if (library && library->ext_get_version) {
+    take_symbol(library->handle, "diopiExtGetLastFailure", &get);
+  }
+  return get ? get() : diopiExtFailureOther;
+}
+
+// The active library
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(struct dit_diopi_library *) active;

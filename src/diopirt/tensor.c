@@ -61,7 +61,7 @@ const char *dit_diopi_get_error_name(diopiError_t code) {
   return "?";
 }
 
-// ---- handles on the heap
+// Handles on the heap
 
 struct heap_tensor {
   struct diopiTensor tensor;
@@ -112,7 +112,7 @@ const struct dit_tensor_view *dit_diopi_tensor_get_view(diopiConstTensorHandle_t
   return &tensor->view;
 }
 
-// ---- getters
+// Getters
 
 /// Returns from the getter when a handle or the place for the answer is NULL.
 #define CHECK_ARGUMENTS(tensor, answer) \

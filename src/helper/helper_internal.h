@@ -6,7 +6,7 @@
 
 extern const struct dit_helper_vtable helper_host;
 
-// ---- host_event.c
+// host_event.c
 
 enum dit_status helper_event_create(int device, void **event, struct dit_error *err);
 void helper_event_destroy(void *event);

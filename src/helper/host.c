@@ -2,6 +2,7 @@
 ///
 /// Everything but events is done when the call returns; the caller has synchronised side streams. Depends on
 /// src/numerics and the pool.
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,7 +11,7 @@
 #include "helper/helper_internal.h"
 #include "helper/pool.h"
 
-// ---- slots
+// Slots
 
 struct host_slots {
   size_t size, count;
@@ -59,7 +60,7 @@ static enum dit_status slots_read(void *handle, size_t first, size_t count, void
   return DIT_OK;
 }
 
-// ---- numbers
+// Numbers
 
 static enum dit_status check_batch(const struct host_slots *slots, size_t size, size_t first, int count,
                                    struct dit_error *err) {
@@ -122,7 +123,39 @@ static enum dit_status host_hash(const struct dit_tensor_view *views, int count,
   return DIT_OK;
 }
 
-// ---- staging
+/// Marks of `watch`, the last of each remainder.
+static _Atomic uint64_t marks[DIT_HELPER_MARKS];
+
+static enum dit_status host_watch(const struct dit_tensor_view *views, int count, int marking, uint64_t mark,
+                                  void *stream, void *handle, size_t first, struct dit_error *err) {
+  struct host_slots *slots = handle;
+  struct dit_tensor_stats stats[DIT_HELPER_BATCH] = {0};
+  bool bad = false;
+  (void)stream;
+  DIT_RETURN_IF_NOT_OK(check_batch(slots, sizeof stats[0], first, count, err));
+  for (int i = 0; i < count; i++) {
+    bool nan, inf;
+    DIT_RETURN_IF_NOT_OK(dit_tensor_get_nonfinite(&views[i], &nan, &inf, err));
+    stats[i].numel = views[i].numel;
+    stats[i].nan = nan;
+    stats[i].pos_inf = inf;
+    bad |= i >= marking && (nan || inf);
+  }
+  if (bad && mark) {
+    atomic_store(&marks[mark % DIT_HELPER_MARKS], mark);
+  }
+  memcpy(slots->data + first * sizeof stats[0], stats, (size_t)count * sizeof stats[0]);
+  return DIT_OK;
+}
+
+static enum dit_status host_stats_if(const struct dit_tensor_view *views, int count, uint64_t mark, void *stream,
+                                     void *handle, size_t first, struct dit_error *err) {
+  bool wanted = !mark || atomic_load(&marks[mark % DIT_HELPER_MARKS]) == mark;
+  return wanted ? host_stats(views, count, stream, handle, first, err)
+                : check_batch(handle, sizeof(struct dit_tensor_stats), first, count, err);
+}
+
+// Staging
 
 /// Kept unused for the next capture: fresh memory costs a page fault every 4 KiB.
 #define STAGING_KEPT ((size_t)256 << 20)
@@ -186,4 +219,7 @@ const struct dit_helper_vtable helper_host = {
     .staging_allocate = staging_allocate,
     .staging_free = staging_free,
     .copy_to_host = copy_to_host,
+    .watch = host_watch,
+    .stats_if = host_stats_if,
+    .checksum = host_hash,
 };

@@ -1,9 +1,11 @@
 /// The CPU's own error, and the rule that follows from it (docs/verdict.md; shake.c has the conditioning).
 #include "judge/evidence.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "dit/alloc.h"
+#include "dit/numerics.h"
 #include "dit/random.h"
 #include "judge/shake.h"
 
@@ -14,7 +16,7 @@ static double alpha_get_most(const struct evidence *e) {
   return e->type.roundoff < 0x1p-20 ? 4 : 1;
 }
 
-// ---- runs
+// Runs
 
 enum dit_status evidence_run(struct evidence *e, const struct dit_verdict_request *request,
                              struct dit_tensor_view *value) {
@@ -73,7 +75,7 @@ void evidence_close(struct evidence *e) {
   e->moves = NULL;
 }
 
-// ---- the rule
+// The rule
 
 struct dit_judge_rule evidence_get_rule(const struct evidence *e) {
   double roundoff = e->type.roundoff, alpha = e->exact ? 0 : e->thin ? alpha_get_most(e) : e->alpha;
@@ -93,7 +95,7 @@ enum dit_status evidence_apply(struct evidence *e) {
   return dit_judge_compare(e->device, &e->wide, &rule, &e->result, e->err);
 }
 
-// ---- the CPU's own error
+// The CPU's own error
 
 // Does the CPU round nothing at all? It did not here; with enough full significands, here and at inputs nearby, that is
 // no accident but the operator's nature.
@@ -121,8 +123,13 @@ static enum dit_status exactness_prove(struct evidence *e) {
 }
 
 // Operators that only choose, move or copy numbers: what the table says, where the CPU's result confirms it.
-static bool is_exact_by_table(const struct evidence *e) {
-  return (e->c->traits & (DIT_OPERATOR_EXACT | DIT_OPERATOR_VIEW)) && e->c->what != DIT_VERDICT_GRAD;
+static enum dit_status is_exact_by_table(struct evidence *e, bool *exact) {
+  *exact = (e->c->traits & (DIT_OPERATOR_EXACT | DIT_OPERATOR_VIEW)) && e->c->what != DIT_VERDICT_GRAD;
+  if (*exact && e->c->op && e->c->op->unless) {
+    DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
+    *exact = !e->arguments.is_inexact;
+  }
+  return DIT_OK;
 }
 
 enum dit_status evidence_measure(struct evidence *e) {
@@ -134,7 +141,9 @@ enum dit_status evidence_measure(struct evidence *e) {
   if (e->has_native) {
     DIT_RETURN_IF_NOT_OK(dit_judge_measure(&e->native, &e->wide, most * roundoff, e->type.floor, &error, e->err));
     e->scale = error.scale;
-    e->exact = error.unequal == 0 && is_exact_by_table(e);
+    if (error.unequal == 0) {
+      DIT_RETURN_IF_NOT_OK(is_exact_by_table(e, &e->exact));
+    }
     e->blind = e->blind && !e->exact;
     e->residual = error.residual;  // float64 of narrower arguments: what the CPU rounds before it computes in float64
   }
@@ -154,6 +163,9 @@ enum dit_status evidence_measure(struct evidence *e) {
 }
 
 enum dit_status evidence_ask_other(struct evidence *e) {
+  if (e->c->is_careful && (e->c->traits & DIT_OPERATOR_SCAN)) {
+    return DIT_OK;  // the embedded device adds up as the CPU does
+  }
   const struct dit_verdict_request request = {.kind = DIT_RUN_OTHER};
   struct dit_tensor_view other;
   struct dit_judge_error error;
@@ -186,7 +198,12 @@ enum dit_status evidence_jitter(struct evidence *e, bool narrow, double scale) {
   return evidence_apply(e);
 }
 
-// ---- NaN and infinities
+// NaN and infinities
+
+// The reference as numbers that may be changed.
+static enum dit_status excused_open(struct evidence *e) {
+  return e->excused.data ? DIT_OK : values_read(&e->wide, &e->excused, e->err);
+}
 
 enum dit_status evidence_excuse(struct evidence *e) {
   if (!e->has_native) {
@@ -195,7 +212,7 @@ enum dit_status evidence_excuse(struct evidence *e) {
   struct values mine = {0}, native = {0};
   enum dit_status status = values_read(e->device, &mine, e->err);
   status = status == DIT_OK ? values_read(&e->native, &native, e->err) : status;
-  status = status == DIT_OK ? values_read(&e->wide, &e->excused, e->err) : status;
+  status = status == DIT_OK ? excused_open(e) : status;
   if (status == DIT_OK && mine.count == native.count && mine.count == e->excused.count) {
     for (int64_t i = 0; i < mine.count; i++) {
       bool same = mine.data[i] == native.data[i] || (isnan(mine.data[i]) && isnan(native.data[i]));
@@ -208,4 +225,71 @@ enum dit_status evidence_excuse(struct evidence *e) {
   values_reset(&mine);
   values_reset(&native);
   return status == DIT_OK ? evidence_apply(e) : status;
+}
+
+// What the sums of a call may come to on the way.
+struct reach {
+  bool has_bad;    ///< an argument or the reference is not finite: no sum is to be expected finite
+  double largest;  ///< no partial sum of products of two arguments, or of terms as large as the result, is beyond it
+};
+
+static void reach_add_reference(struct reach *reach, const struct values *wide, double terms) {
+  for (int64_t i = 0; i < wide->count; i++) {
+    double size = fabs(wide->data[i]);
+    reach->has_bad |= !isfinite(size);
+    reach->largest = isfinite(size) ? fmax(reach->largest, size * terms) : reach->largest;
+  }
+}
+
+static enum dit_status reach_get(const struct evidence *e, const struct values *wide, struct reach *reach) {
+  double first = 0, second = 0, terms = 1;
+  *reach = (struct reach){0};
+  for (int i = 0; i < e->arguments.input_count; i++) {
+    const struct dit_tensor_view *input = &e->arguments.inputs[i];
+    enum dit_dtype_class class = dit_dtype_get_class(input->dtype);
+    struct dit_tensor_stats stats;
+    if (input->numel == 0 || (class != DIT_DTYPE_CLASS_FLOAT && class != DIT_DTYPE_CLASS_COMPLEX)) {
+      continue;
+    }
+    DIT_RETURN_IF_NOT_OK(dit_tensor_get_stats(input, &stats, e->err));
+    reach->has_bad |= stats.nan > 0 || stats.pos_inf > 0 || stats.neg_inf > 0;
+    double largest = isfinite(stats.abs_max) ? stats.abs_max : 0;
+    second = largest > first ? first : fmax(second, largest);
+    first = fmax(first, largest);
+    terms = fmax(terms, (double)input->numel);
+  }
+  reach->largest = first * second * terms;
+  reach_add_reference(reach, wide, terms);
+  return DIT_OK;
+}
+
+// Operators that mix elements keep their sums in float32 on the way, in an order of the device's own: beyond its range
+// a partial sum is an infinity of its own sign, and the next one may make a NaN of it. Convolutions may go through
+// transforms, which spread a NaN over all results near it, or leave out the padding, where 0 * NaN would be one; those
+// of the embedded device do not.
+enum dit_status evidence_excuse_sums(struct evidence *e) {
+  const struct dit_operator *op = e->c->op;
+  if (!op || e->blind || (e->c->traits & DIT_OPERATOR_POINTWISE) ||
+      !(e->c->traits & (DIT_OPERATOR_CONTRACTION | DIT_OPERATOR_MIXES))) {
+    return DIT_OK;
+  }
+  struct values mine = {0};
+  struct reach reach;
+  DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
+  enum dit_status status = values_read(e->device, &mine, e->err);
+  status = status == DIT_OK ? excused_open(e) : status;
+  status = status == DIT_OK ? reach_get(e, &e->excused, &reach) : status;
+  if (status != DIT_OK || mine.count != e->excused.count) {
+    values_reset(&mine);
+    return status;
+  }
+  bool spreads = !e->c->is_careful && reach.has_bad && op->length == DIT_OPERATOR_LENGTH_WINDOW;
+  bool overflows = !reach.has_bad && reach.largest > (e->type.roundoff <= 0x1p-53 ? DBL_MAX : FLT_MAX);
+  for (int64_t i = 0; (spreads || overflows) && i < mine.count; i++) {
+    bool excused = !isfinite(mine.data[i]) || (spreads && !isfinite(e->excused.data[i]));
+    e->excused.data[i] = excused ? mine.data[i] : e->excused.data[i];
+  }
+  e->wide = e->excused.view;
+  values_reset(&mine);
+  return evidence_apply(e);
 }

@@ -33,7 +33,9 @@ void evidence_close(struct evidence *e);
 /// The arguments of the call, asked for once.
 DIT_NODISCARD enum dit_status evidence_ask_arguments(struct evidence *e);
 
-/// Apply the rule as it stands; the answer is in e->result.
+/// The rule as it stands.
+struct dit_judge_rule evidence_get_rule(const struct evidence *e);
+/// Apply it; the answer is in e->result.
 DIT_NODISCARD enum dit_status evidence_apply(struct evidence *e);
 /// Measure the CPU's own error at the program's inputs, and whether it rounds at all.
 DIT_NODISCARD enum dit_status evidence_measure(struct evidence *e);
@@ -41,6 +43,8 @@ DIT_NODISCARD enum dit_status evidence_measure(struct evidence *e);
 DIT_NODISCARD enum dit_status evidence_ask_other(struct evidence *e);
 /// NaN and infinities that the CPU makes too are right.
 DIT_NODISCARD enum dit_status evidence_excuse(struct evidence *e);
+/// NaN and infinities that come of those among the arguments, or of sums too large on the way, are right.
+DIT_NODISCARD enum dit_status evidence_excuse_sums(struct evidence *e);
 /// The CPU's own error at inputs nearby. `narrow`: in float32, whatever the program's dtype is; `scale` makes its error
 /// that of the program's dtype.
 DIT_NODISCARD enum dit_status evidence_jitter(struct evidence *e, bool narrow, double scale);

@@ -39,7 +39,7 @@ static const struct dit_operator *word_find(const char *text) {
   return word ? &rows[word->row] : NULL;
 }
 
-// ---- the parts of a name
+// The parts of a name
 
 static bool starts(const char *text, const char *prefix) {
   return strncmp(text, prefix, strlen(prefix)) == 0;
@@ -84,7 +84,7 @@ const char *dit_operator_get_word(const char *name, char *buffer, size_t size) {
   return buffer;
 }
 
-// ---- what a word stands for
+// What a word stands for
 
 // The word with the one before it: "windows.exponential". NULL without one that has a row.
 static const struct dit_operator *qualified_find(const char *name) {
@@ -158,7 +158,7 @@ static const struct dit_operator *name_find(const char *name, bool *own) {
   return derived_find(word);
 }
 
-// ---- questions
+// Questions
 
 const struct dit_operator *dit_operator_find(const char *name) {
   bool own;

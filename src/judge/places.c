@@ -16,12 +16,6 @@ struct rows {
   int64_t outer, size, inner;
 };
 
-// Dimensions of the plane that a pooling chooses from; 0: it chooses along one dimension.
-static int spatial_get(const struct dit_verdict_case *c) {
-  const char *name = c->op ? c->op->name : "";
-  return strstr(name, "pool2d") ? 2 : strstr(name, "pool3d") ? 3 : strstr(name, "pool1d") ? 1 : 0;
-}
-
 // Along `dim`, or from `dim` to the end (`flat`).
 static struct rows rows_cut(const struct dit_tensor_view *view, int dim, bool flat) {
   struct rows rows = {1, 1, 1};
@@ -32,26 +26,19 @@ static struct rows rows_cut(const struct dit_tensor_view *view, int dim, bool fl
   return rows;
 }
 
-// The dimension that the operator chooses from; -1: all elements at once.
-static int dim_find(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments, int ndim) {
-  if (arguments->has_dim) {
-    int64_t dim = arguments->dim < 0 ? arguments->dim + ndim : arguments->dim;
-    return dim >= 0 && dim < ndim ? (int)dim : -1;
-  }
-  if (c->op && strcmp(c->op->name, "msort") == 0) {
-    return 0;
-  }
-  return c->traits & DIT_OPERATOR_LAST ? ndim - 1 : -1;
-}
-
+// What the operator chooses from: along a dimension, a plane, a volume, or all elements at once.
 static struct rows rows_find(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
                              const struct dit_tensor_view *values) {
-  int spatial = spatial_get(c);
-  if (spatial > 0) {
-    return rows_cut(values, values->ndim > spatial ? values->ndim - spatial : 0, true);
+  int known = c->op ? c->op->dim : -1, ndim = values->ndim;
+  int flat = known == DIT_OPERATOR_PLANE ? 2 : known == DIT_OPERATOR_VOLUME ? 3 : 0;
+  if (flat > 0) {
+    return rows_cut(values, ndim > flat ? ndim - flat : 0, true);
   }
-  int dim = dim_find(c, arguments, values->ndim);
-  return dim < 0 ? (struct rows){1, values->numel, 1} : rows_cut(values, dim, false);
+  int64_t dim = arguments->has_dim              ? arguments->dim + (arguments->dim < 0 ? ndim : 0)
+                : known == DIT_OPERATOR_FIRST   ? 0
+                : c->traits & DIT_OPERATOR_LAST ? ndim - 1
+                                                : -1;
+  return dim < 0 || dim >= ndim ? (struct rows){1, values->numel, 1} : rows_cut(values, (int)dim, false);
 }
 
 static bool is_equal(double a, double b) {
@@ -98,14 +85,93 @@ static enum dit_status rows_repeat(const struct dit_tensor_view *view, const str
                 : DIT_OK;
 }
 
-enum dit_status places_have_ties(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
-                                 bool *ties, struct dit_error *err) {
-  *ties = false;
-  if (arguments->input_count < 1 || dit_dtype_get_class(arguments->inputs[0].dtype) == DIT_DTYPE_CLASS_COMPLEX) {
+/// What was chosen from, what each side chose, and what is asked of it.
+struct choice {
+  struct values values, mine, wanted;
+  struct rows rows;
+  int64_t count;  ///< chosen of each row
+  bool is_place, is_distinct, is_frequent, is_unsorted;
+};
+
+// To be reset in any case.
+static enum dit_status choice_read(struct choice *choice, const struct dit_tensor_view *values,
+                                   const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
+                                   struct dit_error *err) {
+  DIT_RETURN_IF_NOT_OK(values_read(values, &choice->values, err));
+  DIT_RETURN_IF_NOT_OK(values_read(device, &choice->mine, err));
+  return values_read(cpu, &choice->wanted, err);
+}
+
+static void choice_reset(struct choice *choice) {
+  values_reset(&choice->values);
+  values_reset(&choice->mine);
+  values_reset(&choice->wanted);
+}
+
+// Gradients of what was chosen
+
+/// A value of a row and its gradient.
+struct pair {
+  double value, gradient;
+};
+
+static int pair_compare(const void *left, const void *right) {
+  const struct pair *a = left, *b = right;
+  int order = number_compare(&a->value, &b->value);
+  return order ? order : number_compare(&a->gradient, &b->gradient);
+}
+
+// The gradients of each row in the order of its values, those of equal values in their own; `any`: all in their own.
+static void gradients_sort(const struct values *values, const struct rows *rows, bool any, struct values *gradients,
+                           struct pair *room) {
+  for (int64_t line = 0; line < rows->outer * rows->inner; line++) {
+    int64_t begin = line / rows->inner * rows->size * rows->inner + line % rows->inner;
+    for (int64_t i = 0; i < rows->size; i++) {
+      int64_t at = begin + i * rows->inner;
+      room[i] = (struct pair){any ? 0 : values->data[at], gradients->data[at]};
+    }
+    qsort(room, (size_t)rows->size, sizeof *room, pair_compare);
+    for (int64_t i = 0; i < rows->size; i++) {
+      gradients->data[begin + i * rows->inner] = room[i].gradient;
+    }
+  }
+}
+
+static enum dit_status gradients_compare(struct choice *choice, const struct dit_judge_rule *rule, bool *right,
+                                         struct dit_error *err) {
+  struct pair *room = dit_malloc((size_t)(choice->rows.size + 1) * sizeof *room);
+  if (!room) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a row of %lld numbers", (long long)choice->rows.size);
+  }
+  gradients_sort(&choice->values, &choice->rows, choice->is_unsorted, &choice->mine, room);
+  gradients_sort(&choice->values, &choice->rows, choice->is_unsorted, &choice->wanted, room);
+  dit_free(room);
+  struct dit_judge_result result;
+  DIT_RETURN_IF_NOT_OK(dit_judge_compare(&choice->mine.view, &choice->wanted.view, rule, &result, err));
+  *right = result.wrong == 0;
+  return DIT_OK;
+}
+
+enum dit_status places_exchange(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
+                                const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
+                                const struct dit_judge_rule *rule, enum places_exchange *found, struct dit_error *err) {
+  *found = PLACES_UNIQUE;
+  const struct dit_tensor_view *input = arguments->inputs;
+  if (arguments->input_count < 1 || c->index != 0 || !views_agree(input, device) || !views_agree(input, cpu) ||
+      dit_dtype_get_class(input->dtype) == DIT_DTYPE_CLASS_COMPLEX) {
     return DIT_OK;
   }
-  struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
-  return rows_repeat(&arguments->inputs[0], &rows, ties, err);
+  struct choice choice = {.rows = rows_find(c, arguments, input), .is_unsorted = arguments->is_unsorted};
+  bool ties, right = false;
+  DIT_RETURN_IF_NOT_OK(rows_repeat(input, &choice.rows, &ties, err));
+  if (!ties && !choice.is_unsorted) {
+    return DIT_OK;
+  }
+  enum dit_status status = choice_read(&choice, input, device, cpu, err);
+  status = status == DIT_OK ? gradients_compare(&choice, rule, &right, err) : status;
+  choice_reset(&choice);
+  *found = right ? PLACES_EXCHANGED : PLACES_TIED;
+  return status;
 }
 
 enum dit_status places_have_repeats(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
@@ -130,170 +196,109 @@ enum dit_status places_have_repeats(const struct dit_verdict_case *c, const stru
   return rows_repeat(index, &rows, repeats, err);
 }
 
-// The row of `values` that element `i` of the indices belongs to, and its first element. The indices have as many rows;
-// `chosen` of each.
-static bool row_agrees(const double *values, const struct rows *rows, int64_t i, int64_t chosen, const double *device,
-                       const double *cpu) {
-  int64_t outer = i / (chosen * rows->inner), inner = i % rows->inner;
-  const double *row = values + outer * rows->size * rows->inner + inner;
-  if (!(device[i] >= 0 && device[i] < (double)rows->size) || !(cpu[i] >= 0 && cpu[i] < (double)rows->size)) {
-    return false;
+// What was chosen
+
+// Of arguments that are written to (out=) the dtype alone tells which they are.
+static bool is_place(const struct dit_verdict_case *c, const struct dit_tensor_view *device) {
+  if (c->what == DIT_VERDICT_OUTPUT || c->op->places < 0) {
+    return c->index == c->op->places;
   }
-  return is_equal(row[(int64_t)device[i] * rows->inner], row[(int64_t)cpu[i] * rows->inner]);
+  return device->dtype == DIT_DTYPE_I64 && c->index > 0;
 }
 
-static bool values_agree(const struct values *values, const struct rows *rows, const struct values *device,
-                         const struct values *cpu) {
-  int64_t lines = rows->outer * rows->inner, chosen = lines > 0 ? device->count / lines : 0;
-  if (lines * chosen != device->count || device->count != cpu->count) {
+// What was chosen of one row, as values. False: a place that does not exist, or twice the same.
+static bool chosen_read(const struct choice *choice, const struct values *chosen, int64_t line, double *out) {
+  const struct rows *rows = &choice->rows;
+  int64_t outer = line / rows->inner, inner = line % rows->inner;
+  const double *row = choice->values.data + outer * rows->size * rows->inner + inner;
+  const double *picked = chosen->data + outer * choice->count * rows->inner + inner;
+  if (choice->is_place && choice->is_distinct && row_repeats(picked, choice->count, rows->inner, out)) {
     return false;
   }
-  for (int64_t i = 0; i < device->count; i++) {
-    if (!row_agrees(values->data, rows, i, chosen, device->data, cpu->data)) {
+  for (int64_t i = 0; i < choice->count; i++) {
+    double one = picked[i * rows->inner];
+    if (choice->is_place && !(one >= 0 && one < (double)rows->size)) {
+      return false;
+    }
+    out[i] = choice->is_place ? row[(int64_t)one * rows->inner] : one;
+  }
+  return true;
+}
+
+// Each value becomes the number of its kind in the row. False: there is none.
+static bool frequencies_count(const struct choice *choice, int64_t line, double *chosen) {
+  const struct rows *rows = &choice->rows;
+  const double *row = choice->values.data + line / rows->inner * rows->size * rows->inner + line % rows->inner;
+  for (int64_t i = 0; i < choice->count; i++) {
+    int64_t count = 0;
+    for (int64_t k = 0; k < rows->size; k++) {
+      count += is_equal(row[k * rows->inner], chosen[i]);
+    }
+    if (count == 0) {
+      return false;
+    }
+    chosen[i] = (double)count;
+  }
+  return true;
+}
+
+static bool row_is_alike(const struct choice *choice, int64_t line, double *mine, double *wanted) {
+  if (!chosen_read(choice, &choice->mine, line, mine) || !chosen_read(choice, &choice->wanted, line, wanted)) {
+    return false;
+  }
+  if (choice->is_frequent && (!frequencies_count(choice, line, mine) || !frequencies_count(choice, line, wanted))) {
+    return false;
+  }
+  if (choice->is_unsorted) {
+    qsort(mine, (size_t)choice->count, sizeof *mine, number_compare);
+    qsort(wanted, (size_t)choice->count, sizeof *wanted, number_compare);
+  }
+  for (int64_t i = 0; i < choice->count; i++) {
+    if (!is_equal(mine[i], wanted[i])) {
       return false;
     }
   }
   return true;
 }
 
-/// What was chosen from, and what each side chose.
-struct choice {
-  struct values values, mine, wanted;
-};
-
-static void choice_reset(struct choice *choice) {
-  values_reset(&choice->values);
-  values_reset(&choice->mine);
-  values_reset(&choice->wanted);
-}
-
-// To be reset in any case.
-static enum dit_status choice_read(struct choice *choice, const struct dit_tensor_view *values,
-                                   const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
-                                   struct dit_error *err) {
-  *choice = (struct choice){0};
-  DIT_RETURN_IF_NOT_OK(values_read(values, &choice->values, err));
-  DIT_RETURN_IF_NOT_OK(values_read(device, &choice->mine, err));
-  return values_read(cpu, &choice->wanted, err);
+static enum dit_status choice_compare(struct choice *choice, bool *alike, struct dit_error *err) {
+  int64_t lines = choice->rows.outer * choice->rows.inner;
+  choice->count = lines > 0 ? choice->mine.count / lines : 0;
+  if (choice->values.is_complex || lines * choice->count != choice->mine.count ||
+      choice->mine.count != choice->wanted.count) {
+    return DIT_OK;
+  }
+  double *room = dit_malloc((size_t)(2 * choice->count + 1) * sizeof *room);
+  if (!room) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a row of %lld numbers", (long long)choice->count);
+  }
+  *alike = true;
+  for (int64_t line = 0; line < lines && *alike; line++) {
+    *alike = row_is_alike(choice, line, room, room + choice->count);
+  }
+  dit_free(room);
+  return DIT_OK;
 }
 
 enum dit_status places_compare(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
                                const struct dit_tensor_view *device, const struct dit_tensor_view *cpu, bool *alike,
                                struct dit_error *err) {
   *alike = false;
-  if (arguments->input_count < 1) {
-    return DIT_OK;
-  }
-  struct choice choice;
-  struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
-  enum dit_status status = choice_read(&choice, &arguments->inputs[0], device, cpu, err);
-  if (status == DIT_OK && !choice.values.is_complex) {
-    *alike = values_agree(&choice.values, &rows, &choice.mine, &choice.wanted);
-  }
-  int64_t lines = rows.outer * rows.inner;
-  if (status == DIT_OK && *alike && (c->traits & DIT_OPERATOR_DISTINCT) && lines > 0) {
-    struct rows places = {rows.outer, choice.mine.count / lines, rows.inner};
-    bool repeats;
-    status = rows_repeat(&choice.mine.view, &places, &repeats, err);
-    *alike = status == DIT_OK && !repeats;
-  }
-  choice_reset(&choice);
-  return status;
-}
-
-// How often the chosen value (or the value at the chosen place) occurs in its row; -1: no such place.
-static int64_t frequency_get(const struct values *values, const struct rows *rows, int64_t line, double chosen,
-                             bool is_place) {
-  const double *row = values->data + line / rows->inner * rows->size * rows->inner + line % rows->inner;
-  int64_t count = 0;
-  if (is_place && !(chosen >= 0 && chosen < (double)rows->size)) {
-    return -1;
-  }
-  double value = is_place ? row[(int64_t)chosen * rows->inner] : chosen;
-  for (int64_t i = 0; i < rows->size; i++) {
-    count += is_equal(row[i * rows->inner], value);
-  }
-  return count;
-}
-
-enum dit_status places_are_as_frequent(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
-                                       const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
-                                       bool *alike, struct dit_error *err) {
-  *alike = false;
   if (arguments->input_count < 1 || arguments->inputs[0].numel == 0) {
     return DIT_OK;
   }
-  struct choice choice;
-  struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
+  struct choice choice = {
+      .rows = rows_find(c, arguments, &arguments->inputs[0]),
+      .is_place = is_place(c, device),
+      .is_distinct = (c->traits & DIT_OPERATOR_DISTINCT) != 0,
+      .is_frequent = (c->traits & DIT_OPERATOR_FREQUENT) != 0,
+      .is_unsorted = arguments->is_unsorted,
+  };
+  if (!choice.is_place && !choice.is_frequent && !choice.is_unsorted) {
+    return DIT_OK;  // the values themselves are not a matter of choice
+  }
   enum dit_status status = choice_read(&choice, &arguments->inputs[0], device, cpu, err);
-  if (status == DIT_OK && choice.mine.count == rows.outer * rows.inner && choice.wanted.count == choice.mine.count) {
-    *alike = true;
-    for (int64_t i = 0; i < choice.mine.count && *alike; i++) {
-      int64_t count = frequency_get(&choice.values, &rows, i, choice.mine.data[i], c->index == 1);
-      *alike = count > 0 && count == frequency_get(&choice.values, &rows, i, choice.wanted.data[i], c->index == 1);
-    }
-  }
-  choice_reset(&choice);
-  return status;
-}
-
-// One row of what was chosen, as values in rising order. False: a place that does not exist, or twice the same.
-static bool chosen_read(const struct values *values, const struct rows *rows, int64_t line, const struct values *chosen,
-                        int64_t count, bool is_place, double *out) {
-  const double *row = values->data + line / rows->inner * rows->size * rows->inner + line % rows->inner;
-  const double *picked = chosen->data + line / rows->inner * count * rows->inner + line % rows->inner;
-  if (is_place && row_repeats(picked, count, rows->inner, out)) {
-    return false;
-  }
-  for (int64_t i = 0; i < count; i++) {
-    double one = picked[i * rows->inner];
-    if (is_place && !(one >= 0 && one < (double)rows->size)) {
-      return false;
-    }
-    out[i] = is_place ? row[(int64_t)one * rows->inner] : one;
-  }
-  qsort(out, (size_t)count, sizeof *out, number_compare);
-  return true;
-}
-
-static bool rows_are_permuted(const struct values *values, const struct rows *rows, const struct values *mine,
-                              const struct values *wanted, bool is_place, double *room) {
-  int64_t lines = rows->outer * rows->inner, count = lines > 0 ? mine->count / lines : 0;
-  if (lines * count != mine->count || mine->count != wanted->count || count > rows->size) {
-    return false;
-  }
-  for (int64_t line = 0; line < lines; line++) {
-    if (!chosen_read(values, rows, line, mine, count, is_place, room) ||
-        !chosen_read(values, rows, line, wanted, count, is_place, room + rows->size)) {
-      return false;
-    }
-    for (int64_t i = 0; i < count; i++) {
-      if (!is_equal(room[i], room[rows->size + i])) {
-        return false;
-      }
-    }
-  }
-  return true;
-}
-
-enum dit_status places_are_permuted(const struct dit_verdict_case *c, const struct dit_verdict_arguments *arguments,
-                                    const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
-                                    bool *alike, struct dit_error *err) {
-  *alike = false;
-  if (arguments->input_count < 1 || arguments->inputs[0].numel == 0) {
-    return DIT_OK;
-  }
-  struct choice choice;
-  struct rows rows = rows_find(c, arguments, &arguments->inputs[0]);
-  enum dit_status status = choice_read(&choice, &arguments->inputs[0], device, cpu, err);
-  double *room = status == DIT_OK ? dit_malloc((size_t)(2 * rows.size) * sizeof *room) : NULL;
-  if (status == DIT_OK && !room) {
-    status = dit_error_set(err, DIT_ERR_NOMEM, "no memory for a row of %lld numbers", (long long)rows.size);
-  }
-  if (status == DIT_OK && !choice.values.is_complex) {
-    *alike = rows_are_permuted(&choice.values, &rows, &choice.mine, &choice.wanted, c->index == 1, room);
-  }
-  dit_free(room);
+  status = status == DIT_OK ? choice_compare(&choice, alike, err) : status;
   choice_reset(&choice);
   return status;
 }

@@ -4,29 +4,25 @@
 
 #include "dit/verdict.h"
 
-/// Do the device's indices point at values that equal those at the CPU's indices? `arguments->inputs[0]` is what they
-/// point into. Sorts: no index twice. *alike is false where the shapes do not fit.
+/// Is what the device chose from `arguments->inputs[0]` as good as what the CPU chose? Values and places (the result
+/// that the table calls so) alike: places must point at equal values, those of sorts must be distinct; any of the most
+/// frequent values will do (torch.mode); topk(sorted=False) comes in any order. *alike is false where shapes do not
+/// fit, and for values that are no matter of choice.
 DIT_NODISCARD enum dit_status places_compare(const struct dit_verdict_case *c,
                                              const struct dit_verdict_arguments *arguments,
                                              const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
                                              bool *alike, struct dit_error *err);
-/// torch.mode: is what the device chose (values, index 0, or their places, index 1) as frequent in its row as what the
-/// CPU chose?
-DIT_NODISCARD enum dit_status places_are_as_frequent(const struct dit_verdict_case *c,
-                                                     const struct dit_verdict_arguments *arguments,
-                                                     const struct dit_tensor_view *device,
-                                                     const struct dit_tensor_view *cpu, bool *alike,
-                                                     struct dit_error *err);
-/// topk(sorted=False): are the device's values (or the values at its places, index 1) the CPU's in another order?
-DIT_NODISCARD enum dit_status places_are_permuted(const struct dit_verdict_case *c,
-                                                  const struct dit_verdict_arguments *arguments,
-                                                  const struct dit_tensor_view *device,
-                                                  const struct dit_tensor_view *cpu, bool *alike,
-                                                  struct dit_error *err);
-/// Are some values of the first argument equal that the operator chooses among?
-DIT_NODISCARD enum dit_status places_have_ties(const struct dit_verdict_case *c,
-                                               const struct dit_verdict_arguments *arguments, bool *ties,
-                                               struct dit_error *err);
+/// A gradient of the first argument beside its reference.
+enum places_exchange {
+  PLACES_UNIQUE,     ///< no values are equal
+  PLACES_TIED,       ///< some are, and that does not explain it
+  PLACES_EXCHANGED,  ///< right by the rule, once equal values (sorted=False: all of a row) exchange their gradients
+};
+DIT_NODISCARD enum dit_status places_exchange(const struct dit_verdict_case *c,
+                                              const struct dit_verdict_arguments *arguments,
+                                              const struct dit_tensor_view *device, const struct dit_tensor_view *cpu,
+                                              const struct dit_judge_rule *rule, enum places_exchange *found,
+                                              struct dit_error *err);
 /// Does the index of a scatter name one place more than once? True when it is not known.
 DIT_NODISCARD enum dit_status places_have_repeats(const struct dit_verdict_case *c,
                                                   const struct dit_verdict_arguments *arguments, bool *repeats,

@@ -11,6 +11,13 @@ static bool has_trait(const struct evidence *e, uint64_t trait) {
   return (e->c->traits & trait) != 0;
 }
 
+// A gradient, or what an operator's own backward gives.
+static bool is_derivative(const struct evidence *e) {
+  const char *name = e->c->op ? e->c->op->name : "";
+  size_t length = strlen(name);
+  return e->c->what == DIT_VERDICT_GRAD || (length > 9 && strcmp(name + length - 9, "_backward") == 0);
+}
+
 // May a rounding on the way to the result grow? Not in operators that PyTorch calls pointwise. In all others (scans,
 // norms, interpolation, whole optimizers, functions of the program) elements are mixed, and a device may round what
 // lies between to its dtype, or add it up in another order; so it may in derivatives such as 1 - y^2. The embedded
@@ -19,10 +26,7 @@ static bool is_mixing(const struct evidence *e) {
   if (e->c->is_careful) {
     return false;
   }
-  const char *name = e->c->op ? e->c->op->name : "";
-  size_t length = strlen(name);
-  bool derives = e->c->what == DIT_VERDICT_GRAD || (length > 9 && strcmp(name + length - 9, "_backward") == 0);
-  return (derives && has_trait(e, DIT_OPERATOR_CANCELS)) || !has_trait(e, DIT_OPERATOR_POINTWISE);
+  return (is_derivative(e) && has_trait(e, DIT_OPERATOR_CANCELS)) || !has_trait(e, DIT_OPERATOR_POINTWISE);
 }
 
 // Terms that an element of the result sums up, at least 1, from the numbers of elements alone. [m, k] x [k, n]: k =
@@ -69,6 +73,13 @@ static double growth_get(const struct evidence *e) {
   return is_contraction || is_scan ? fmax(levels, sqrt(length) / 2) : levels;
 }
 
+// Products of products round each time what goes into the next one: attention makes scores and then its result; its
+// backward scores, the result, the gradient of the probabilities, and of these its own. The roundings of one product
+// move what comes out as much as those of the inputs do, and independent ones add up as the root of their number.
+static double chain_get(const struct evidence *e) {
+  return !has_trait(e, DIT_OPERATOR_CHAINED) ? 1 : is_derivative(e) ? 2 : sqrt(2);
+}
+
 // The relative error of the inputs: that of their own dtypes (0), of the result where nothing is better, or of TF32.
 static double size_get(const struct evidence *e) {
   if (e->blind) {
@@ -81,7 +92,7 @@ static double size_get(const struct evidence *e) {
   return may_round ? e->arguments.input_roundoff : 0;
 }
 
-// ---- moves per element, where a result has few of them
+// Moves per element, where a result has few of them
 
 static enum dit_status moves_add(struct evidence *e, const struct dit_tensor_view *shaken, double factor) {
   struct values x = {0}, r = {0};
@@ -153,7 +164,7 @@ enum dit_status evidence_shake(struct evidence *e) {
   if (!can_shake(e)) {
     return DIT_OK;
   }
-  double size = size_get(e), growth = size > e->type.roundoff ? 1 : growth_get(e);
+  double size = size_get(e), growth = size > e->type.roundoff ? chain_get(e) : growth_get(e);
   int shakes = e->thin ? DIT_VERDICT_ROUNDS : is_mixing(e) ? DIT_VERDICT_ROUNDS / 2 : 1;
   for (int i = 0; i < shakes && e->result.wrong > 0; i++) {
     const struct dit_verdict_request request = {

@@ -8,12 +8,10 @@
 
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "dit/numerics.h"
 #include "judge/evidence.h"
 #include "judge/places.h"
-#include "judge/yardstick.h"
 
 static const struct dit_judge_rule equal = {.limit = INFINITY};
 
@@ -40,7 +38,7 @@ static void result_tell_wrong(struct dit_verdict_result *out, const struct dit_j
   }
 }
 
-// ---- floating tensors
+// Floating tensors
 
 // Within what an earlier judgement of this kind allowed.
 static enum dit_status yardstick_apply(const struct evidence *e, const struct dit_tensor_view *first, bool *within) {
@@ -73,6 +71,9 @@ static enum dit_status evidence_collect(struct evidence *e) {
   DIT_RETURN_IF_NOT_OK(evidence_measure(e));
   DIT_RETURN_IF_NOT_OK(evidence_apply(e));
   if (e->result.nonfinite > 0) {
+    DIT_RETURN_IF_NOT_OK(evidence_excuse_sums(e));  // looks at the reference as it was
+  }
+  if (e->result.nonfinite > 0) {
     DIT_RETURN_IF_NOT_OK(evidence_excuse(e));
   }
   if (is_suspicious(e) && !e->exact && !e->blind) {
@@ -98,16 +99,21 @@ static bool picks_places(const struct dit_verdict_case *c) {
   return (c->traits & DIT_OPERATOR_TIES) && c->op && c->op->dim != -1;
 }
 
-// The gradient of a sort or a maximum goes to one of several equal values: which one is not said.
+// The gradient of a sort or a maximum goes to one of several equal values, and which one is not said: equal values may
+// exchange their gradients. Where several results may choose one place, their gradients may also be added up otherwise.
 static enum dit_status ties_excuse(struct evidence *e, struct dit_verdict_result *out) {
   bool picks = picks_places(e->c) && e->c->what == DIT_VERDICT_GRAD;
   if (!picks || out->verdict != DIT_VERDICT_WRONG || e->result.nonfinite > 0) {
     return DIT_OK;
   }
-  bool ties = false;
   DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
-  DIT_RETURN_IF_NOT_OK(places_have_ties(e->c, &e->arguments, &ties, e->err));
-  if (ties) {
+  struct dit_judge_rule rule = evidence_get_rule(e);
+  enum places_exchange found;
+  DIT_RETURN_IF_NOT_OK(places_exchange(e->c, &e->arguments, e->device, &e->wide, &rule, &found, e->err));
+  if (found == PLACES_EXCHANGED) {
+    *out = (struct dit_verdict_result){
+        .index = -1, .cpu_error = e->cpu_error, .numel = e->device->numel, .has_wide = true};
+  } else if (found == PLACES_TIED && !(e->c->traits & DIT_OPERATOR_DISTINCT)) {
     result_set(out, DIT_VERDICT_UNKNOWN, "several values are equal: any of them may get the gradient");
   }
   return DIT_OK;
@@ -132,13 +138,14 @@ static enum dit_status floating_judge(struct evidence *e, struct dit_verdict_res
   }
   out->verdict = DIT_VERDICT_RIGHT;
   double scale = e->scale > 0 ? e->scale : 1;
-  yardstick_put(e->c->memory, e->c->key,
-                e->exact ? 0 : DIT_VERDICT_SEEN_FACTOR * e->alpha * e->type.roundoff + e->reference_roundoff,
-                DIT_VERDICT_SEEN_FACTOR * e->residual / scale);
+  // Never beyond the cap of the rule: large elements are not excused by the relative error of small ones.
+  double alpha = fmin(e->alpha, fmax(1, e->largest / (e->type.roundoff * scale)));
+  double relative = e->exact ? 0 : DIT_VERDICT_SEEN_FACTOR * alpha * e->type.roundoff + e->reference_roundoff;
+  dit_verdict_memory_put(e->c->memory, e->c->key, relative, DIT_VERDICT_SEEN_FACTOR * e->residual / scale);
   return DIT_OK;
 }
 
-// ---- integers and bool
+// Integers and bool
 
 static enum dit_status is_equal_in(struct evidence *e, enum dit_verdict_run kind, bool *same) {
   const struct dit_verdict_request request = {.kind = kind};
@@ -164,10 +171,6 @@ static enum dit_status integer_judge(struct evidence *e, const struct dit_tensor
   if (!right) {
     DIT_RETURN_IF_NOT_OK(is_equal_in(e, DIT_RUN_WIDE, &right));
   }
-  if (!right && picks_places(e->c)) {
-    DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
-    DIT_RETURN_IF_NOT_OK(places_compare(e->c, &e->arguments, e->device, first, &right, e->err));
-  }
   out->verdict = DIT_VERDICT_RIGHT;
   if (!right) {
     result_tell_wrong(out, &e->result);
@@ -175,7 +178,7 @@ static enum dit_status integer_judge(struct evidence *e, const struct dit_tensor
   return DIT_OK;
 }
 
-// ---- one pair of values
+// One pair of values
 
 // Results that may differ and yet be right.
 static enum dit_status is_loose(struct evidence *e, bool *loose) {
@@ -196,26 +199,23 @@ static bool is_private(const struct dit_verdict_case *c) {
          (c->op->private_results >> c->index & 1);
 }
 
+// Other values or places than the CPU's, and as good.
+static enum dit_status is_chosen_as_well(struct evidence *e, const struct dit_tensor_view *first, bool *alike) {
+  *alike = false;
+  if (e->c->what == DIT_VERDICT_GRAD || !picks_places(e->c)) {
+    return DIT_OK;
+  }
+  DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
+  return places_compare(e->c, &e->arguments, e->device, first, alike, e->err);
+}
+
 static enum dit_status different_judge(struct evidence *e, const struct dit_tensor_view *first,
                                        const struct dit_judge_result *compared, struct dit_verdict_result *out) {
   bool loose, alike;
   DIT_RETURN_IF_NOT_OK(is_loose(e, &loose));
-  if (e->c->what == DIT_VERDICT_OUTPUT && e->c->op && strcmp(e->c->op->name, "topk") == 0) {
-    DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
-    alike = false;
-    if (e->arguments.is_unsorted) {
-      DIT_RETURN_IF_NOT_OK(places_are_permuted(e->c, &e->arguments, e->device, first, &alike, e->err));
-    }
-    if (alike) {
-      return DIT_OK;
-    }
-  }
-  if (e->c->what == DIT_VERDICT_OUTPUT && e->c->op && strcmp(e->c->op->name, "mode") == 0) {
-    DIT_RETURN_IF_NOT_OK(evidence_ask_arguments(e));
-    DIT_RETURN_IF_NOT_OK(places_are_as_frequent(e->c, &e->arguments, e->device, first, &alike, e->err));
-    if (alike) {
-      return DIT_OK;  // several values are the most frequent ones
-    }
+  DIT_RETURN_IF_NOT_OK(is_chosen_as_well(e, first, &alike));
+  if (alike) {
+    return DIT_OK;
   }
   if (loose && compared->nonfinite == 0) {
     result_set(out, DIT_VERDICT_UNKNOWN, e->c->op->reason ? e->c->op->reason : "the result is not unique");

@@ -1,12 +1,12 @@
-/// A table of fixed size, one place per key, behind a mutex: a lost entry costs further runs and nothing else.
-#include "judge/yardstick.h"
-
+/// A table of fixed size, a few places per key, behind a mutex: a lost entry costs further runs and nothing else.
 #include <pthread.h>
 #include <string.h>
 
 #include "dit/alloc.h"
+#include "dit/verdict.h"
 
-#define YARDSTICKS 4096
+#define YARDSTICKS 16384
+#define PLACES 4  // neighbours where a key may be
 
 struct yardstick {
   uint64_t key;  ///< 0: free
@@ -47,11 +47,19 @@ void dit_verdict_memory_clear(struct dit_verdict_memory *memory) {
   }
 }
 
+/// Where the key is; or, for a new one, where it may go.
 static struct yardstick *place_get(struct dit_verdict_memory *memory, uint64_t key) {
-  return &memory->table[key / 2 % YARDSTICKS];
+  struct yardstick *places = &memory->table[key / 2 % (YARDSTICKS / PLACES) * PLACES], *free_place = NULL;
+  for (int i = PLACES - 1; i >= 0; i--) {
+    if (places[i].key == key) {
+      return &places[i];
+    }
+    free_place = places[i].key == 0 ? &places[i] : free_place;
+  }
+  return free_place ? free_place : &places[key >> 40 & (PLACES - 1)];
 }
 
-void yardstick_put(struct dit_verdict_memory *memory, uint64_t key, double relative, double residual) {
+void dit_verdict_memory_put(struct dit_verdict_memory *memory, uint64_t key, double relative, double residual) {
   if (!memory || key == 0) {
     return;
   }

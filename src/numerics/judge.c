@@ -11,7 +11,7 @@
 #include "numerics/judge_loops.h"
 #include "numerics/pair.h"
 
-// ---- types
+// Types
 
 enum dit_status dit_judge_type_get(int dtype, struct dit_judge_type *type, struct dit_error *err) {
   // The floor: float32, float64 and bfloat16 may be flushed to zero below the smallest normal number. The narrow types
@@ -48,7 +48,7 @@ enum dit_status dit_judge_type_get(int dtype, struct dit_judge_type *type, struc
   }
 }
 
-// ---- what the passes share
+// What the passes share
 
 struct judge_task {
   const struct walk *walk;
@@ -114,7 +114,7 @@ static bool pair_is_same(struct pair_number x, struct pair_number r, bool is_com
          (is_complex && pair_get_class(x) == PAIR_INFINITE && pair_get_class(r) == PAIR_INFINITE);
 }
 
-// ---- compare
+// Compare
 
 struct compare_partial {
   struct dit_judge_result result;
@@ -282,7 +282,7 @@ enum dit_status dit_judge_compare(const struct dit_tensor_view *x, const struct 
   return DIT_OK;
 }
 
-// ---- measure
+// Measure
 
 static void measure_pair(const struct judge_task *task, struct dit_judge_error *error, struct pair_number x,
                          struct pair_number r) {

@@ -6,7 +6,7 @@
 #include "numerics/judge_loops.h"
 #include "numerics/pair.h"
 
-// ---- the legacy columns
+// The legacy columns
 
 struct relate_partial {
   double difference, relative;
@@ -107,7 +107,7 @@ enum dit_status dit_judge_relative(const struct dit_tensor_view *a, const struct
   return DIT_OK;
 }
 
-// ---- full significands
+// Full significands
 
 struct odd_task {
   const struct walk *walk;

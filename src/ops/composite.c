@@ -5,7 +5,8 @@
 /// addmv                     beta * self + alpha * (mat @ vec): addmm with matrices of one column
 /// vdot                      the dot product, of complex vectors with self conjugated
 /// logical_xor               not self != not other
-/// bitwise_xor               self != other for bool, (self | other) - (self & other) for integers
+/// bitwise_xor               self != other for bool, (self | other) - (self & other) for integers; in one piece where
+///                           the vendor has a kernel
 ///
 /// Each is a few calls of the library on the stream; scratch tensors come from the framework. Where one of the
 /// functions is missing, or refuses, nothing was written yet but scratch, and the CPU's kernel runs.
@@ -161,6 +162,13 @@ enum dit_status op_bitwise_xor(struct dit_call *call) {
            (out == &made || out->dtype == a->dtype));
   const struct dit_tensor_view *views[2] = {a, b};
   DIT_RETURN_IF_NOT_OK(prepare_pair(call, views, a->dtype, a->dtype, out));
+  if (OP_HAS_KERNEL(call, bitwise_xor) && op_same_sizes(a, out->ndim, out->sizes) &&
+      op_same_sizes(b, out->ndim, out->sizes)) {
+    const enum dit_status status = call->kernels->bitwise_xor(call->stream, out, a, b, call->err);
+    if (status != DIT_ERR_UNSUPPORTED) {
+      return status == DIT_OK ? op_return(call, 0, out) : status;
+    }
+  }
   op_context_init(&context, call);
   diopiTensorHandle_t o = op_handle(call, &rooms[0], out), x = op_handle(call, &rooms[1], a),
                       y = op_handle(call, &rooms[2], b);

@@ -249,12 +249,7 @@ enum dit_status op_promoting(struct dit_call *call) {
 /// div with a rounding mode; without one it is true division.
 enum dit_status op_div_mode(struct dit_call *call) {
   static const struct spec exact = {.rule = RULE_FLOAT, .numbers = 3}, rounded = {.rule = RULE_PROMOTE, .numbers = 3};
-  enum dit_status status = run(call, call->args[2].tag == DIT_VALUE_STRING ? &rounded : &exact);
-  const struct dit_tensor_view *self = op_get_tensor(call, 0);
-  if (status == DIT_ERR_DEVICE && self && !op_is_floating(self->dtype)) {
-    return DIT_ERR_UNSUPPORTED;  // division by zero: nothing was written, PyTorch says it in its own words
-  }
-  return status;
+  return run(call, call->args[2].tag == DIT_VALUE_STRING ? &rounded : &exact);
 }
 
 /// floor_divide is div with the mode "floor".
@@ -269,14 +264,6 @@ enum dit_status op_floor_divide(struct dit_call *call) {
   longer.args = args;
   longer.nargs++;
   return op_div_mode(&longer);
-}
-
-/// remainder: as div for integers.
-enum dit_status op_remainder(struct dit_call *call) {
-  enum dit_status status = op_promoting(call);
-  const struct dit_tensor_view *other = op_get_tensor(call, 1), *self = op_get_tensor(call, 0);
-  const bool floating = (self && op_is_floating(self->dtype)) || (other && op_is_floating(other->dtype));
-  return status == DIT_ERR_DEVICE && !floating ? DIT_ERR_UNSUPPORTED : status;
 }
 
 /// addcmul and addcdiv: integers only with an integer value, and no division of integers (PyTorch refuses both).

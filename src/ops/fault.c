@@ -8,8 +8,11 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+#include "dit/operator_name.h"
 
 #define MAX_RULES 48
 #define TOKEN_RULES ((UINT64_C(1) << MAX_RULES) - 1)
@@ -23,12 +26,55 @@ static int rule_count;
 static uint64_t generation;
 static _Atomic bool active;
 static _Atomic uint64_t injected;
+static char warning[1024];
+
+// What becomes of one name of a rule; the warning of one that means nothing is added to `text`.
+static void name_resolve(const char *name, int number, char *pattern, size_t pattern_size, char *text, size_t size) {
+  char near[256];
+  enum dit_operator_meaning meaning = dit_operator_name_resolve(name, pattern, pattern_size);
+  size_t used = strlen(text);
+  if (meaning == DIT_OPERATOR_MEANS_OTHERS) {
+    (void)snprintf(text + used, size - used,
+                   "%sfault rule %d: '%s' never comes to the device itself: it is made of other operators, or needs no "
+                   "kernel",
+                   used ? "; " : "", number, name);
+  } else if (meaning == DIT_OPERATOR_MEANS_NOTHING) {
+    dit_operator_name_list_nearest(name, near, sizeof near);
+    (void)snprintf(text + used, size - used, "%sfault rule %d: '%s' matches no operator; the nearest are %s",
+                   used ? "; " : "", number, name, near);
+  }
+}
+
+// Names that people write become those of the device.
+static void rule_resolve(struct dit_fault_rule *rule, int number, char *text, size_t size) {
+  char names[sizeof rule->pattern], pattern[sizeof rule->pattern], *rest = names;
+  size_t used = 0;
+  memcpy(names, rule->pattern, sizeof names);
+  while (rest) {
+    char *name = rest, *bar = strchr(rest, '|');
+    rest = bar ? bar + 1 : NULL;
+    if (bar) {
+      *bar = '\0';
+    }
+    name_resolve(name, number, pattern, sizeof pattern, text, size);
+    size_t length = strlen(pattern);
+    if (used + length + 2 > sizeof rule->pattern) {
+      break;
+    }
+    used += (size_t)snprintf(rule->pattern + used, sizeof rule->pattern - used, "%s%s", used ? "|" : "", pattern);
+  }
+}
 
 enum dit_status dit_fault_configure(const char *text, struct dit_error *err) {
   struct dit_fault_rule parsed[MAX_RULES];
   int count;
   DIT_RETURN_IF_NOT_OK(dit_fault_parse(text, kind_names, DIT_FAULT_KINDS, parsed, MAX_RULES, &count, err));
+  char text_warning[sizeof warning] = "";
+  for (int i = 0; i < count; i++) {
+    rule_resolve(&parsed[i], i + 1, text_warning, sizeof text_warning);
+  }
   pthread_mutex_lock(&mutex);
+  memcpy(warning, text_warning, sizeof warning);
   memcpy(rules, parsed, sizeof(parsed[0]) * (size_t)count);
   rule_count = count;
   generation = (generation + 1) & 0xFFFF;
@@ -36,6 +82,12 @@ enum dit_status dit_fault_configure(const char *text, struct dit_error *err) {
   atomic_store_explicit(&active, count > 0, memory_order_relaxed);
   pthread_mutex_unlock(&mutex);
   return DIT_OK;
+}
+
+void dit_fault_get_warning(char *buffer, size_t size) {
+  pthread_mutex_lock(&mutex);
+  (void)snprintf(buffer, size, "%s", warning);
+  pthread_mutex_unlock(&mutex);
 }
 
 bool dit_fault_is_active(void) {
@@ -80,8 +132,8 @@ enum dit_status dit_fault_before(const char *op, const struct dit_tensor_view *i
     dit_fault_sleep(ms);
   }
   if (failed >= 0) {
-    return dit_error_set(err, DIT_ERR_DEVICE, "injected fault: %s failed (rule %d 'error:%s', matching call %llu)", op,
-                         failed + 1, pattern, (unsigned long long)call);
+    return dit_error_set(err, DIT_ERR_DEVICE, "injected fault: %.*s failed (rule %d 'error:%s', matching call %llu)",
+                         (int)strcspn(op, "|"), op, failed + 1, pattern, (unsigned long long)call);
   }
   return DIT_OK;
 }

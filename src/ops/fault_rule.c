@@ -1,12 +1,12 @@
 /// The text form of faults: parsing of rules, and which calls they act on. Depends on src/core.
 #include <ctype.h>
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dit/fault.h"
+#include "dit/operator_name.h"
 #include "dit/random.h"
 
 #define LARGE_ELEMENTS 1000000
@@ -21,7 +21,7 @@ struct kinds {
   int count;
 };
 
-// ---- parsing
+// Parsing
 
 static char *trim(char *text) {
   while (isspace((unsigned char)*text)) {
@@ -227,24 +227,7 @@ enum dit_status dit_fault_parse(const char *text, const char *const *kinds, int 
   return DIT_OK;
 }
 
-// ---- matching
-
-/// "aten::add.Tensor" matches the pattern as it is, without "aten::", without the overload, or without both.
-static bool matches_name(const char *pattern, const char *op) {
-  char base[256];
-  const char *plain = strstr(op, "::");
-  plain = plain ? plain + 2 : op;
-  if (fnmatch(pattern, op, 0) == 0 || fnmatch(pattern, plain, 0) == 0) {
-    return true;
-  }
-  const char *dot = strrchr(op, '.');
-  if (!dot || (size_t)(dot - op) >= sizeof(base)) {
-    return false;
-  }
-  memcpy(base, op, (size_t)(dot - op));
-  base[dot - op] = '\0';
-  return fnmatch(pattern, base, 0) == 0 || (plain < dot && fnmatch(pattern, base + (plain - op), 0) == 0);
-}
+// Matching
 
 static bool is_expanded(const struct dit_tensor_view *view) {
   for (int dim = 0; dim < view->ndim; dim++) {
@@ -283,10 +266,26 @@ static bool matches_tensors(enum dit_fault_when when, const struct dit_tensor_vi
   return when == DIT_WHEN_ALWAYS;
 }
 
+/// One of the names in `op`, which are separated by '|', is meant by the pattern.
+static bool matches_operator(const char *pattern, const char *op) {
+  char name[128];
+  for (;;) {
+    const size_t length = strcspn(op, "|");
+    (void)snprintf(name, sizeof(name), "%.*s", (int)length, op);
+    if (dit_operator_name_matches(pattern, name)) {
+      return true;
+    }
+    if (op[length] == '\0') {
+      return false;
+    }
+    op += length + 1;
+  }
+}
+
 bool dit_fault_applies(struct dit_fault_rule *rule, int number, const char *op, const struct dit_tensor_view *inputs,
                        int input_count) {
   const int dtype = input_count > 0 ? inputs[0].dtype : -1;
-  if ((rule->dtype >= 0 && rule->dtype != dtype) || !matches_name(rule->pattern, op) ||
+  if ((rule->dtype >= 0 && rule->dtype != dtype) || !matches_operator(rule->pattern, op) ||
       !matches_tensors(rule->when, inputs, input_count)) {
     return false;
   }

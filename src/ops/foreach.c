@@ -134,7 +134,7 @@ enum dit_status op_each_copy(struct dit_call *call) {
   return run_each(call, run_copy);
 }
 
-// ---- functions of the standard that take lists
+// Functions of the standard that take lists
 
 /// A list function of one list and one more argument, a number or a tensor.
 static enum dit_status call_list(struct dit_call *call, struct list_handles *handles, struct dit_tensor_view *outs) {
@@ -210,7 +210,7 @@ enum dit_status op_list(struct dit_call *call) {
   return status;
 }
 
-// ---- gradient scaling
+// Gradient scaling
 
 enum dit_status op_amp_unscale(struct dit_call *call) {
   const struct dit_tensor_view *found = op_get_tensor(call, 1), *scale = op_get_tensor(call, 2);

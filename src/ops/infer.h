@@ -106,6 +106,8 @@ enum dit_status op_check_input(const struct dit_tensor_view *view);
 /// The same with complex64 and complex128.
 enum dit_status op_check_element(const struct dit_tensor_view *view);
 
+/// Can the dtype hold this number? (PyTorch's checked_convert; a floating point number and an integer dtype: in range.)
+bool op_number_fits(int dtype, const struct dit_scalar *value);
 /// Read a Scalar argument. DIT_ERR_UNSUPPORTED for complex numbers and anything that is no number.
 enum dit_status op_read_scalar(const struct dit_value *value, struct dit_scalar *out);
 /// The Scalar as a wrapped 0-d CPU tensor over `room`.

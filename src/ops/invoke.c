@@ -122,7 +122,7 @@ bool op_can_invoke(const struct dit_call *call, int function) {
          (plain_forms[function] && dit_diopi_library_get(call->diopi, plain_forms[function]));
 }
 
-// ---- arguments
+// Arguments
 
 /// Where converted arguments live while the function runs.
 struct rooms {
@@ -287,7 +287,7 @@ enum dit_status op_invoke_inplace(struct dit_call *call, int function, const str
   return function ? op_invoke(call, function, &self, 0) : DIT_ERR_UNSUPPORTED;
 }
 
-// ---- numbers
+// Numbers
 
 enum dit_status op_read_number(const struct dit_tensor_view *view, struct dit_scalar *out) {
   if (op_is_device(view) || view->ndim != 0 || !op_is_plain(view->dtype)) {

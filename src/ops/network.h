@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "diopi_call.h"
+#include "dit/gate.h"
 #include "infer.h"
 
 /// Leave with DIT_ERR_UNSUPPORTED unless the condition holds.
@@ -96,21 +97,20 @@ static inline const struct dit_tensor_view *net_lift(const struct dit_tensor_vie
 static inline bool net_is_writable(const struct dit_tensor_view *view) {
   return view->flags & DIT_TENSOR_DENSE || dit_tensor_get_internal_overlap(view) != DIT_OVERLAP_YES;
 }
-/// An index value out of range, which a library refuses before it writes, in a text with DIOPI_EXT_RANGE. A call that
-/// makes a new tensor goes to PyTorch's CPU kernel, which says it with its own exception and words. That kernel may
-/// have written a part of a given tensor before it finds the value: there the library's text stays, as an error of the
-/// arguments, which the framework turns into its own (an IndexError). Of scatter and index_add it is a RuntimeError in
-/// PyTorch.
+/// An index value out of range, which a library refuses before it writes. A call that makes a new tensor goes to
+/// PyTorch's CPU kernel, which says it with its own exception and words. That kernel may have written a part of a given
+/// tensor before it finds the value: there the library's text stays, and the framework raises an IndexError with it; of
+/// scatter and index_add it is a RuntimeError in PyTorch.
 static inline enum dit_status net_check_range(const struct dit_call *call, enum dit_status status) {
-  if (status != DIT_ERR_DEVICE || !strstr(call->err->message, DIOPI_EXT_RANGE)) {
+  if (status != DIT_ERR_RANGE) {
     return status;
   }
   if (call->op->target == OP_NEW) {
     return DIT_ERR_UNSUPPORTED;
   }
   return strncmp(call->op->name, "aten::scatter", 13) == 0 || strncmp(call->op->name, "aten::index_add", 15) == 0
-             ? status
-             : DIT_ERR_INVALID;
+             ? DIT_ERR_DEVICE
+             : status;
 }
 /// Exactly the same elements of memory as another tensor's, or none of them.
 static inline bool net_is_apart(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {

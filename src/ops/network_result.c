@@ -1,31 +1,19 @@
 /// Results of the operators of networks (see network.h).
-#include <float.h>
-#include <math.h>
-
 #include "network.h"
 
 bool net_fits(int dtype, struct dit_scalar value) {
-  static const int64_t largest[] = {
-      [DIT_DTYPE_U8] = UINT8_MAX,   [DIT_DTYPE_I8] = INT8_MAX,    [DIT_DTYPE_I16] = INT16_MAX,
-      [DIT_DTYPE_I32] = INT32_MAX,  [DIT_DTYPE_I64] = INT64_MAX,  [DIT_DTYPE_BOOL] = 1,
-      [DIT_DTYPE_U16] = UINT16_MAX, [DIT_DTYPE_U32] = UINT32_MAX, [DIT_DTYPE_U64] = INT64_MAX};
-  if (op_is_complex(dtype)) {
-    const struct dit_scalar re = {DIT_SCALAR_DOUBLE, {.d = value.v.c.re}},
-                            im = {DIT_SCALAR_DOUBLE, {.d = value.v.c.im}};
-    const int part = dit_dtype_get_real(dtype);
-    return value.kind == DIT_SCALAR_COMPLEX ? net_fits(part, re) && net_fits(part, im) : net_fits(part, value);
-  }
-  if (value.kind == DIT_SCALAR_COMPLEX || !op_is_moved(dtype) || dtype == DIT_DTYPE_C32) {
+  if (!op_is_moved(dtype) || dtype == DIT_DTYPE_C32 || (value.kind == DIT_SCALAR_COMPLEX && !op_is_complex(dtype))) {
     return false;
   }
-  if (op_is_floating(dtype)) {
-    const double number = value.kind == DIT_SCALAR_DOUBLE ? value.v.d : (double)value.v.i;
-    const double limit = dtype == DIT_DTYPE_F16 ? 65504 : dtype == DIT_DTYPE_F64 ? DBL_MAX : 3.38e38;
-    return !isfinite(number) || fabs(number) <= limit;
+  const enum dit_dtype_class class = dit_dtype_get_class(dtype);
+  const bool is_whole = class != DIT_DTYPE_CLASS_FLOAT && class != DIT_DTYPE_CLASS_COMPLEX;
+  if (is_whole && value.kind == DIT_SCALAR_DOUBLE) {
+    return false;
   }
-  const bool is_unsigned = dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_UINT || dtype == DIT_DTYPE_BOOL;
-  return value.kind != DIT_SCALAR_DOUBLE && value.v.i <= largest[dtype] &&
-         value.v.i >= (is_unsigned ? 0 : -largest[dtype] - 1);
+  if (class == DIT_DTYPE_CLASS_BOOL || class == DIT_DTYPE_CLASS_UINT) {
+    return value.v.i >= 0 && (class == DIT_DTYPE_CLASS_UINT ? op_number_fits(dtype, &value) : value.v.i <= 1);
+  }
+  return op_number_fits(dtype, &value);
 }
 
 enum dit_status net_new(struct dit_call *call, int ndim, const int64_t *sizes, int format, int dtype,

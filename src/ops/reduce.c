@@ -85,7 +85,7 @@ const struct dit_tensor_view *reduce_get_self(struct dit_call *call) {
   return op_check_input(self) == DIT_OK && op_is_device(self) ? self : NULL;
 }
 
-// ---- sum, mean, prod
+// Sum, mean, prod
 
 /// Result dtype; -1 where PyTorch refuses. A given result tells it when `dtype` does not.
 static int get_sum_dtype(struct dit_call *call, const struct dit_tensor_view *self, const struct dit_value *asked,
@@ -129,7 +129,7 @@ enum dit_status op_sum_dim(struct dit_call *call) {
   return run_sum(call, &form);
 }
 
-// ---- one result per slice, without a dtype argument
+// One result per slice, without a dtype argument
 
 static const struct form no_form = {-1, -1, -1}, dim_form = {1, 2, -1};
 
@@ -163,7 +163,7 @@ enum dit_status op_truth_dim(struct dit_call *call) {
   return run_plain(call, &dim_form, get_truth_dtype(call), true);
 }
 
-// ---- norm, std
+// Norm, std
 
 static void set_default(struct dit_value *value, int64_t number) {
   if (value->tag == DIT_VALUE_NONE) {
@@ -213,7 +213,7 @@ enum dit_status op_std(struct dit_call *call) {
   return run_floating(call, &form, false);
 }
 
-// ---- values and indices
+// Values and indices
 
 enum dit_status op_extreme_dim(struct dit_call *call) {
   const struct dit_tensor_view *self = reduce_get_self(call);

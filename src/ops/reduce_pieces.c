@@ -52,7 +52,7 @@ static bool has_functions(struct dit_call *call, const int *functions) {
   return true;
 }
 
-// ---- one dimension after the other
+// One dimension after the other
 
 typedef enum dit_status fold_step(struct dit_call *call, const struct dit_tensor_view *out,
                                   const struct dit_tensor_view *in, int64_t dim);
@@ -123,6 +123,28 @@ enum dit_status op_truth_dims(struct dit_call *call) {
   return op_return(call, 0, &out);
 }
 
+// In one piece, where the vendor has a kernel
+
+/// DIT_ERR_UNSUPPORTED, and nothing written, where it has none.
+static enum dit_status run_fold(struct dit_call *call, enum dit_kernel_fold fold, const struct dit_tensor_view *out,
+                                const struct dit_tensor_view *self, const struct reduce_shape *shape) {
+  struct shaped kept;
+  if (!OP_HAS_KERNEL(call, fold) || self->numel == 0) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  kept.view = *out;
+  kept.view.ndim = self->ndim;
+  kept.view.sizes = kept.sizes;
+  kept.view.strides = kept.strides;
+  for (int dim = 0, next = 0; dim < self->ndim; dim++) {
+    const bool reduced = shape->mask >> dim & 1;
+    kept.sizes[dim] = reduced ? 1 : self->sizes[dim];
+    kept.strides[dim] = reduced && !shape->keep ? 0 : out->strides[next];
+    next += !reduced || shape->keep;
+  }
+  return call->kernels->fold(call->stream, fold, &kept.view, self, shape->mask, call->err);
+}
+
 static enum dit_status step_min(struct dit_call *call, const struct dit_tensor_view *out,
                                 const struct dit_tensor_view *in, int64_t dim) {
   struct diopiContext context;
@@ -136,6 +158,10 @@ static enum dit_status step_min(struct dit_call *call, const struct dit_tensor_v
 
 static enum dit_status run_min(struct dit_call *call, const struct dit_tensor_view *out,
                                const struct dit_tensor_view *self, const struct reduce_shape *shape) {
+  const enum dit_status status = run_fold(call, DIT_KERNEL_FOLD_MIN, out, self, shape);
+  if (status != DIT_ERR_UNSUPPORTED) {
+    return status;
+  }
   if (count_dims(shape->mask) == self->ndim) {
     struct diopiContext context;
     struct diopiTensor to, from;
@@ -183,7 +209,7 @@ enum dit_status op_aminmax(struct dit_call *call) {
   return op_return(call, 1, &most);
 }
 
-// ---- variance
+// Variance
 
 struct spread {
   const struct dit_tensor_view *self;
@@ -294,7 +320,7 @@ enum dit_status op_std_mean(struct dit_call *call) {
   return run_spread_mean(call, false);
 }
 
-// ---- sums of something made of the input
+// Sums of something made of the input
 
 static enum dit_status run_sum(struct dit_call *call, const struct dit_tensor_view *out,
                                const struct dit_tensor_view *in, diopiSize_t dims) {
@@ -347,6 +373,10 @@ enum dit_status op_nansum(struct dit_call *call) {
   }
   const int dtype = asked->tag == DIT_VALUE_INT ? (int)asked->v.i : self->dtype;
   DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, &self, 1, shape.ndim, shape.sizes, dtype, &out));
+  const enum dit_status status = run_fold(call, DIT_KERNEL_FOLD_NANSUM, &out, self, &shape);
+  if (status != DIT_ERR_UNSUPPORTED) {
+    return status == DIT_OK ? op_return(call, 0, &out) : status;
+  }
   DIT_RETURN_IF_NOT_OK(new_like(call, self->ndim, self->sizes, DIT_DTYPE_BOOL, &mask));
   DIT_RETURN_IF_NOT_OK(new_like(call, self->ndim, self->sizes, self->dtype, &clean));
   op_context_init(&context, call);

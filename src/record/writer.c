@@ -3,11 +3,10 @@
 /// Invariant: all members but `file` belong to `mutex`; `file` belongs to the thread (to the creator before it starts
 /// and after it ends). committed = accepted + dropped and accepted = written + lost + queued hold whenever the mutex is
 /// free. No lock is held during input or output, so a fork never waits for the disk. Depends on file, lifetime and
-/// core's alloc, error and log.
+/// core's background, alloc, error and log.
 #include "record/writer.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -29,41 +28,18 @@ static uint32_t get_thread_id(void) {
   return id;
 }
 
-void dit_record_writer_init_conditions(struct dit_record_writer *writer) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&writer->work, &attributes);
-  pthread_cond_init(&writer->space, &attributes);
-  pthread_cond_init(&writer->done, &attributes);
-  pthread_condattr_destroy(&attributes);
-}
-
-static struct timespec get_deadline(int ms) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  at.tv_sec += ms / 1000;
-  at.tv_nsec += (long)(ms % 1000) * 1000000;
-  if (at.tv_nsec >= 1000000000) {
-    at.tv_nsec -= 1000000000;
-    at.tv_sec++;
-  }
-  return at;
-}
-
 /// Waits for room in the active buffer. False: drop.
 static bool wait_for_space(struct dit_record_writer *writer, size_t size) {
   if (writer->pressure == DIT_RECORD_DROP) {
     return false;
   }
-  struct timespec deadline = get_deadline(writer->block_ms);
+  struct timespec deadline = dit_background_get_deadline(writer->block_ms);
   while (writer->buffers[writer->active].size + size > writer->half) {
-    if (writer->closing || writer->counts.failing || writer->forked) {
+    if (writer->thread.closing || writer->counts.failing || writer->thread.forked) {
       return false;
     }
-    writer->hurry = true;
-    pthread_cond_signal(&writer->work);
-    if (pthread_cond_timedwait(&writer->space, &writer->mutex, &deadline) == ETIMEDOUT &&
+    dit_background_hurry(&writer->thread);
+    if (pthread_cond_timedwait(&writer->thread.space, &writer->thread.mutex, &deadline) == ETIMEDOUT &&
         writer->buffers[writer->active].size + size > writer->half) {
       return false;
     }
@@ -72,7 +48,7 @@ static bool wait_for_space(struct dit_record_writer *writer, size_t size) {
 }
 
 static bool may_accept(struct dit_record_writer *writer, size_t size) {
-  if (writer->forked || writer->closing || writer->counts.failing || size > writer->half) {
+  if (writer->thread.forked || writer->thread.closing || writer->counts.failing || size > writer->half) {
     return false;
   }
   return writer->buffers[writer->active].size + size <= writer->half || wait_for_space(writer, size);
@@ -86,9 +62,9 @@ static void enqueue(struct dit_record_writer *writer, const unsigned char *frame
   dit_put_u64(p + DIT_FRAME_SEQUENCE, writer->counts.committed);
   buffer->size += size;
   buffer->records++;
-  writer->counts.accepted++;
-  if (writer->idle || (before < mark && buffer->size >= mark)) {
-    pthread_cond_signal(&writer->work);
+  writer->thread.accepted = ++writer->counts.accepted;
+  if (writer->thread.idle || (before < mark && buffer->size >= mark)) {
+    pthread_cond_signal(&writer->thread.work);
   }
 }
 
@@ -99,7 +75,7 @@ bool dit_record_commit(struct dit_record_builder *builder, struct dit_record_wri
     dit_put_u32(builder->data + DIT_FRAME_LENGTH, (uint32_t)size);
     dit_put_u32(builder->data + DIT_FRAME_THREAD, get_thread_id());
   }
-  pthread_mutex_lock(&writer->mutex);
+  pthread_mutex_lock(&writer->thread.mutex);
   bool accepted = sound && may_accept(writer, size);
   writer->counts.committed++;
   if (sequence) {
@@ -110,7 +86,7 @@ bool dit_record_commit(struct dit_record_builder *builder, struct dit_record_wri
   } else {
     writer->counts.dropped++;
   }
-  pthread_mutex_unlock(&writer->mutex);
+  pthread_mutex_unlock(&writer->thread.mutex);
   builder->size = 0;
   builder->failed = true;
   return accepted;
@@ -120,20 +96,21 @@ bool dit_record_commit(struct dit_record_builder *builder, struct dit_record_wri
 static void wait_for_work(struct dit_record_writer *writer) {
   const struct dit_record_buffer *active = &writer->buffers[writer->active];
   if (writer->counts.failing) {
-    struct timespec deadline = get_deadline(writer->retry_ms);
-    while (!writer->closing && !(writer->exiting && active->size > 0) &&
-           pthread_cond_timedwait(&writer->work, &writer->mutex, &deadline) == 0) {
+    struct timespec deadline = dit_background_get_deadline(writer->retry_ms);
+    while (!writer->thread.closing && !(writer->thread.exiting && active->size > 0) &&
+           pthread_cond_timedwait(&writer->thread.work, &writer->thread.mutex, &deadline) == 0) {
     }
     return;
   }
-  writer->idle = true;
-  while (!writer->closing && !writer->hurry && active->size == 0) {
-    pthread_cond_wait(&writer->work, &writer->mutex);
+  writer->thread.idle = true;
+  while (!writer->thread.closing && !writer->thread.hurry && active->size == 0) {
+    pthread_cond_wait(&writer->thread.work, &writer->thread.mutex);
   }
-  writer->idle = false;
-  struct timespec deadline = get_deadline(writer->linger_ms);
-  while (!writer->closing && !writer->hurry && !writer->exiting && active->size < writer->half / 2) {
-    if (pthread_cond_timedwait(&writer->work, &writer->mutex, &deadline) == ETIMEDOUT) {
+  writer->thread.idle = false;
+  struct timespec deadline = dit_background_get_deadline(writer->linger_ms);
+  while (!writer->thread.closing && !writer->thread.hurry && !writer->thread.exiting &&
+         active->size < writer->half / 2) {
+    if (pthread_cond_timedwait(&writer->thread.work, &writer->thread.mutex, &deadline) == ETIMEDOUT) {
       break;
     }
   }
@@ -160,6 +137,7 @@ static void take_outcome(struct dit_record_writer *writer, bool ok) {
   struct dit_record_counts *counts = &writer->counts;
   counts->written = file->written;
   counts->lost = file->lost;
+  writer->thread.finished = counts->written + counts->lost;
   counts->bytes = file->bytes;
   counts->batches = file->batches;
   counts->files = file->files;
@@ -171,8 +149,8 @@ static void take_outcome(struct dit_record_writer *writer, bool ok) {
   }
   counts->failing = !ok;
   memcpy(writer->path, file->path, sizeof(writer->path));
-  pthread_cond_broadcast(&writer->space);
-  pthread_cond_broadcast(&writer->done);
+  pthread_cond_broadcast(&writer->thread.space);
+  pthread_cond_broadcast(&writer->thread.done);
 }
 
 /// One round: take the filled buffer, write it without the mutex. Called and returns with the mutex held.
@@ -182,9 +160,9 @@ static void run_round(struct dit_record_writer *writer) {
   uint64_t drops = writer->counts.dropped + writer->counts.lost, wanted = writer->sync_wanted;
   bool must_sync = writer->sync == DIT_RECORD_SYNC_BATCH || wanted > writer->synced;
   writer->active = !writer->active;
-  writer->hurry = false;
-  pthread_cond_broadcast(&writer->space);
-  pthread_mutex_unlock(&writer->mutex);
+  writer->thread.hurry = false;
+  pthread_cond_broadcast(&writer->thread.space);
+  pthread_mutex_unlock(&writer->thread.mutex);
   bool ok = true;
   if (failing && !dit_record_file_recover(&writer->file)) {
     writer->file.lost += full->records;
@@ -197,7 +175,7 @@ static void run_round(struct dit_record_writer *writer) {
   if (report) {
     report_failure(&writer->file);
   }
-  pthread_mutex_lock(&writer->mutex);
+  pthread_mutex_lock(&writer->thread.mutex);
   writer->reported |= report;
   if (ok && !failing && full->records > 0) {
     writer->retry_ms = FIRST_RETRY_MS;  // not at once after a recovery: the next batch may fail again
@@ -208,50 +186,36 @@ static void run_round(struct dit_record_writer *writer) {
   take_outcome(writer, ok);
 }
 
-static void free_writer(struct dit_record_writer *writer) {
+static void free_writer(struct dit_background *thread) {
+  struct dit_record_writer *writer = (struct dit_record_writer *)thread;
   dit_record_file_reset(&writer->file);
   dit_free(writer->buffers[0].data);
   dit_free(writer->buffers[1].data);
-  pthread_mutex_destroy(&writer->mutex);
-  pthread_cond_destroy(&writer->work);
-  pthread_cond_destroy(&writer->space);
-  pthread_cond_destroy(&writer->done);
+  dit_background_reset(thread);
   dit_free(writer);
 }
 
-static void *run_thread(void *pointer) {
-  struct dit_record_writer *writer = pointer;
-  pthread_mutex_lock(&writer->mutex);
+static void run_writer(struct dit_background *thread) {
+  struct dit_record_writer *writer = (struct dit_record_writer *)thread;
   for (;;) {
     wait_for_work(writer);
-    bool last = writer->closing && writer->buffers[writer->active].size == 0;
+    bool last = thread->closing && writer->buffers[writer->active].size == 0;
     run_round(writer);
-    if (last || (writer->closing && writer->abandoned)) {
+    if (last || (thread->closing && thread->abandoned)) {
       break;
     }
   }
-  writer->ended = true;
-  bool abandoned = writer->abandoned;
-  pthread_cond_broadcast(&writer->done);
-  pthread_mutex_unlock(&writer->mutex);
-  if (abandoned) {
-    dit_record_lifetime_remove(writer);
-    free_writer(writer);
-  }
-  return NULL;
 }
 
-static enum dit_status start_thread(struct dit_record_writer *writer, struct dit_error *err) {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);  // signals (SIGXFSZ too) are the program's, not this thread's
-  int failed = pthread_create(&writer->thread, NULL, run_thread, writer);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (failed) {
-    return dit_error_set(err, DIT_ERR_NOMEM, "the thread of a record writer cannot be started: %s", strerror(failed));
+static void fork_writer(struct dit_background *thread) {
+  int fd = atomic_exchange(&((struct dit_record_writer *)thread)->file.fd, -1);
+  if (fd >= 0) {
+    close(fd);
   }
-  return DIT_OK;
 }
+
+static const struct dit_background_class writer_class = {
+    .owner = "record writer", .things = "records", .run = run_writer, .fork = fork_writer, .free = free_writer};
 
 static enum dit_status check_options(const struct dit_record_options *options, struct dit_error *err) {
   size_t queue = options->queue_bytes;
@@ -278,8 +242,7 @@ enum dit_status dit_record_writer_create(const char *directory, const struct dit
   if (!writer) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a record writer");
   }
-  pthread_mutex_init(&writer->mutex, NULL);
-  dit_record_writer_init_conditions(writer);
+  dit_background_init(&writer->thread, &writer_class);
   atomic_store(&writer->file.fd, -1);
   writer->half = (options->queue_bytes ? options->queue_bytes : DIT_RECORD_QUEUE_BYTES) / 2;
   writer->pressure = options->pressure;
@@ -300,15 +263,13 @@ enum dit_status dit_record_writer_create(const char *directory, const struct dit
   }
   if (status == DIT_OK) {
     take_outcome(writer, true);
-    dit_record_lifetime_add(writer);
-    status = start_thread(writer, err);
+    status = dit_background_start(&writer->thread, err);
     if (status != DIT_OK) {
-      dit_record_lifetime_remove(writer);
       unlink(writer->path);
     }
   }
   if (status != DIT_OK) {
-    free_writer(writer);
+    free_writer(&writer->thread);
     return status;
   }
   *out = writer;
@@ -316,22 +277,21 @@ enum dit_status dit_record_writer_create(const char *directory, const struct dit
 }
 
 enum dit_status dit_record_writer_flush(struct dit_record_writer *writer, int timeout_ms, struct dit_error *err) {
-  struct timespec deadline = get_deadline(timeout_ms);
+  struct timespec deadline = dit_background_get_deadline(timeout_ms);
   enum dit_status status = DIT_OK;
-  pthread_mutex_lock(&writer->mutex);
+  pthread_mutex_lock(&writer->thread.mutex);
   uint64_t target = writer->counts.accepted, sync_target = 0;
   if (writer->sync == DIT_RECORD_SYNC_FLUSH) {
     sync_target = ++writer->sync_wanted;
   }
   const struct dit_record_counts *counts = &writer->counts;
-  while (!writer->forked && (counts->written + counts->lost < target || writer->synced < sync_target)) {
-    writer->hurry = true;
-    pthread_cond_signal(&writer->work);
-    if (pthread_cond_timedwait(&writer->done, &writer->mutex, &deadline) == ETIMEDOUT) {
+  while (!writer->thread.forked && (counts->written + counts->lost < target || writer->synced < sync_target)) {
+    dit_background_hurry(&writer->thread);
+    if (pthread_cond_timedwait(&writer->thread.done, &writer->thread.mutex, &deadline) == ETIMEDOUT) {
       break;
     }
   }
-  if (writer->forked) {
+  if (writer->thread.forked) {
     status = dit_error_set(err, DIT_ERR_INVALID, "record file '%s' belongs to the parent process; create a new writer",
                            writer->path);
   } else if (counts->written + counts->lost < target || writer->synced < sync_target) {
@@ -341,7 +301,7 @@ enum dit_status dit_record_writer_flush(struct dit_record_writer *writer, int ti
                            (unsigned long long)(counts->lost - writer->lost_seen));
   }
   writer->lost_seen = counts->lost;
-  pthread_mutex_unlock(&writer->mutex);
+  pthread_mutex_unlock(&writer->thread.mutex);
   return status;
 }
 
@@ -349,47 +309,25 @@ enum dit_status dit_record_writer_destroy(struct dit_record_writer *writer, int 
   if (!writer) {
     return DIT_OK;
   }
-  pthread_mutex_lock(&writer->mutex);
-  if (writer->forked) {
-    pthread_mutex_unlock(&writer->mutex);
-    dit_record_lifetime_remove(writer);
-    free_writer(writer);
-    return DIT_OK;
-  }
-  struct timespec deadline = get_deadline(timeout_ms);
-  writer->closing = true;
-  pthread_cond_signal(&writer->work);
-  pthread_cond_broadcast(&writer->space);
-  while (!writer->ended && pthread_cond_timedwait(&writer->done, &writer->mutex, &deadline) == 0) {
-  }
-  bool ended = writer->ended;
-  writer->abandoned = !ended;  // the thread then frees the writer when its system call returns
+  dit_background_close(&writer->thread, timeout_ms);
   uint64_t kept = writer->counts.written, accepted = writer->counts.accepted;
-  pthread_t thread = writer->thread;
   enum dit_status status = DIT_OK;
-  if (kept < accepted) {
+  if (!writer->thread.forked && kept < accepted) {
     status = dit_error_set(err, DIT_ERR_IO, "record file '%s' was closed without %llu of %llu records", writer->path,
                            (unsigned long long)(accepted - kept), (unsigned long long)accepted);
   }
-  pthread_mutex_unlock(&writer->mutex);
-  if (ended) {
-    pthread_join(thread, NULL);
-    dit_record_lifetime_remove(writer);  // only now: a fork or an exit in the meantime still knew of it
-    free_writer(writer);
-  } else {
-    pthread_detach(thread);
-  }
+  dit_background_release(&writer->thread);
   return status;
 }
 
 void dit_record_writer_get_counts(struct dit_record_writer *writer, struct dit_record_counts *counts) {
-  pthread_mutex_lock(&writer->mutex);
+  pthread_mutex_lock(&writer->thread.mutex);
   *counts = writer->counts;
-  pthread_mutex_unlock(&writer->mutex);
+  pthread_mutex_unlock(&writer->thread.mutex);
 }
 
 void dit_record_writer_get_path(struct dit_record_writer *writer, char *path, size_t size) {
-  pthread_mutex_lock(&writer->mutex);
+  pthread_mutex_lock(&writer->thread.mutex);
   snprintf(path, size, "%s", writer->path);
-  pthread_mutex_unlock(&writer->mutex);
+  pthread_mutex_unlock(&writer->thread.mutex);
 }

@@ -1,10 +1,9 @@
-/// The store object and its queue: shared by the caller's side (store.c), the thread's (worker.c) and what happens to
-/// all stores at once (registry.c). Internal to store.
+/// The store object and its queue: shared by the caller's side (store.c) and the thread's (worker.c). Internal to
+/// store.
 #ifndef DIT_STORE_QUEUE_H
 #define DIT_STORE_QUEUE_H
 
-#include <pthread.h>
-
+#include "core/background.h"
 #include "store/files.h"
 #include "store/pack.h"
 
@@ -20,52 +19,33 @@ struct dit_store_node {
   struct dit_store_node *next;
   struct dit_store_ticket *ticket;  ///< NULL for most
   uint64_t cost;                    ///< in the queue
-  uint64_t bytes;                   ///< against the cap
   struct dit_store_item item;
 };
 
-/// All members but `files` and `pack` belong to `mutex`; those two belong to the thread (to the creator before it
-/// starts and after it ends).
+/// All members but `files` and `pack` belong to the thread's mutex; those two belong to the thread (to the creator
+/// before it starts and after it ends).
 struct dit_store {
-  pthread_mutex_t mutex;
-  pthread_cond_t work;   ///< to the thread
-  pthread_cond_t space;  ///< to producers that wait
-  pthread_cond_t done;   ///< to flush, destroy and write-ahead puts
-  struct dit_store *next;
+  struct dit_background thread;  ///< `finished`: items written or lost; `done` also for write-ahead puts
   struct dit_store_node *head, **tail;
   uint64_t queued;  ///< cost of the items that wait or are being written
   uint64_t queued_items;
-  uint64_t finished;  ///< accepted items that are written or lost
-  uint64_t wanted;    ///< the smallest `finished` somebody waits for at `done`; UINT64_MAX: nobody
-  int waiting;        ///< producers
+  uint64_t wanted;  ///< the smallest `finished` somebody waits for at `done`; UINT64_MAX: nobody
+  int waiting;      ///< producers
   struct dit_store_counts counts;
-  uint64_t cap_used;   ///< bytes of accepted items, less what was lost or shared
   uint64_t lost_seen;  ///< by flush
-  bool idle, hurry, closing, ended, abandoned, forked;
-  bool said_failure, said_item, said_cap;
+  bool said_failure, said_item;
   int64_t retry_at;  ///< monotonic ns: no attempt before, while failing
   int retry_ms;
   enum dit_store_layout layout;
   enum dit_record_pressure pressure;
   int block_ms;
-  int64_t queue_bytes, cap_bytes, cap_items;
-  pthread_t thread;
+  int64_t queue_bytes;
   char container[DIT_PACK_NAME_SIZE];  ///< the file in use, for get_path
   struct dit_files files;
   struct dit_pack pack;
 };
 
-/// CLOCK_MONOTONIC in `ms` from now.
-struct timespec dit_store_get_deadline(int ms);
-void dit_store_init_conditions(struct dit_store *store);
-/// Frees the object and what is queued; blobs are released unless this is a forked child, where they are the parent's.
-void dit_store_free(struct dit_store *store);
-
 /// The body of the store's thread.
-void *dit_store_run(void *store);
-
-/// From here on the store is closed in forked children and flushed at exit.
-void dit_store_register(struct dit_store *store);
-void dit_store_unregister(struct dit_store *store);
+void dit_store_run(struct dit_background *thread);
 
 #endif

@@ -1,59 +1,43 @@
 /// The caller's side of a store: creating, putting, flushing, destroying.
 ///
-/// Invariant: put = accepted + dropped + capped; accepted = written + lost + queued_items. Whatever happens to a put,
+/// Invariant: put = accepted + dropped; accepted = written + lost + queued_items. Whatever happens to a put,
 /// its blobs are released exactly once: here when it is refused, by the thread otherwise. Depends on queue, files,
 /// pack.
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
 #include "dit/alloc.h"
-#include "dit/log.h"
 #include "store/queue.h"
 
 enum { DEFAULT_BLOCK_MS = 60000, HURRY_BYTES = 8 << 20 };
 
-struct timespec dit_store_get_deadline(int ms) {
-  struct timespec at;
-  clock_gettime(CLOCK_MONOTONIC, &at);
-  at.tv_sec += ms / 1000;
-  at.tv_nsec += (long)(ms % 1000) * 1000000;
-  if (at.tv_nsec >= 1000000000) {
-    at.tv_nsec -= 1000000000;
-    at.tv_sec++;
-  }
-  return at;
-}
-
-void dit_store_init_conditions(struct dit_store *store) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-  pthread_cond_init(&store->work, &attributes);
-  pthread_cond_init(&store->space, &attributes);
-  pthread_cond_init(&store->done, &attributes);
-  pthread_condattr_destroy(&attributes);
-}
-
-void dit_store_free(struct dit_store *store) {
+/// What is queued goes with it; blobs are released unless this is a forked child, where they are the parent's.
+static void free_store(struct dit_background *thread) {
+  struct dit_store *store = (struct dit_store *)thread;
   while (store->head) {
     struct dit_store_node *node = store->head;
     store->head = node->next;
-    if (!store->forked) {
+    if (!store->thread.forked) {
       dit_item_release(&node->item);
     }
     dit_free(node);
   }
   dit_files_reset(&store->files);
   dit_pack_reset(&store->pack);
-  pthread_mutex_destroy(&store->mutex);
-  pthread_cond_destroy(&store->work);
-  pthread_cond_destroy(&store->space);
-  pthread_cond_destroy(&store->done);
+  dit_background_reset(thread);
   dit_free(store);
 }
+
+static void fork_store(struct dit_background *thread) {
+  struct dit_store *store = (struct dit_store *)thread;
+  store->waiting = 0;
+  dit_pack_forget(&store->pack);
+}
+
+static const struct dit_background_class store_class = {
+    .owner = "store", .things = "captured items", .run = dit_store_run, .fork = fork_store, .free = free_store};
 
 static enum dit_status check_options(const struct dit_store_options *options, struct dit_error *err) {
   if (options->layout != DIT_STORE_FILES && options->layout != DIT_STORE_PACKED) {
@@ -65,11 +49,6 @@ static enum dit_status check_options(const struct dit_store_options *options, st
   if (options->block_ms < 0 || options->rank < 0 || options->queue_bytes < 0) {
     return dit_error_set(err, DIT_ERR_INVALID, "block_ms is %d, rank %d, queue_bytes %lld; all must be 0 or more",
                          options->block_ms, (int)options->rank, (long long)options->queue_bytes);
-  }
-  if (options->cap_bytes < -1 || options->cap_items < -1) {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "cap_bytes is %lld, cap_items %lld; valid: -1 (no cap), 0 (default) and more",
-                         (long long)options->cap_bytes, (long long)options->cap_items);
   }
   const char *name = options->container;
   if (name && (strchr(name, '/') || dit_path_check(name, strlen(name), err) != DIT_OK || strlen(name) > 200)) {
@@ -83,22 +62,8 @@ static void take_options(struct dit_store *store, const struct dit_store_options
   store->pressure = options->pressure;
   store->block_ms = options->block_ms ? options->block_ms : DEFAULT_BLOCK_MS;
   store->queue_bytes = options->queue_bytes ? options->queue_bytes : DIT_STORE_QUEUE_BYTES;
-  store->cap_bytes = options->cap_bytes ? options->cap_bytes : DIT_STORE_CAP_BYTES;
-  store->cap_items = options->cap_items ? options->cap_items : DIT_STORE_CAP_ITEMS;
   store->retry_ms = DIT_STORE_FIRST_RETRY_MS;
   store->wanted = UINT64_MAX;
-}
-
-static enum dit_status start_thread(struct dit_store *store, struct dit_error *err) {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);  // signals (SIGXFSZ too) are the program's, not this thread's
-  int failed = pthread_create(&store->thread, NULL, dit_store_run, store);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  if (failed) {
-    return dit_error_set(err, DIT_ERR_NOMEM, "the thread of a store cannot be started: %s", strerror(failed));
-  }
-  return DIT_OK;
 }
 
 enum dit_status dit_store_create(const char *root, const struct dit_store_options *options, struct dit_store **out,
@@ -110,8 +75,7 @@ enum dit_status dit_store_create(const char *root, const struct dit_store_option
   if (!store) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a store");
   }
-  pthread_mutex_init(&store->mutex, NULL);
-  dit_store_init_conditions(store);
+  dit_background_init(&store->thread, &store_class);
   take_options(store, options);
   store->tail = &store->head;
   atomic_store(&store->pack.fd, -1);
@@ -121,15 +85,13 @@ enum dit_status dit_store_create(const char *root, const struct dit_store_option
   }
   if (status == DIT_OK) {
     memcpy(store->container, store->pack.opened, sizeof(store->container));
-    dit_store_register(store);
-    status = start_thread(store, err);
+    status = dit_background_start(&store->thread, err);
     if (status != DIT_OK) {
-      dit_store_unregister(store);
       dit_pack_remove(&store->pack);
     }
   }
   if (status != DIT_OK) {
-    dit_store_free(store);
+    free_store(&store->thread);
     return status;
   }
   *out = store;
@@ -165,23 +127,16 @@ static struct dit_store_node *make_node(const struct dit_store_item *item, size_
   node->item.path = copy_bytes(&at, item->path, path_size);
   node->item.pickle = copy_bytes(&at, item->pickle, item->pickle_size);
   node->item.json = item->json ? copy_bytes(&at, item->json, json) : NULL;
-  node->bytes = item->pickle_size + json;
   node->cost = size;
   for (size_t i = 0; i < item->blob_count; i++) {
-    node->bytes += item->blobs[i].size;
     node->cost += item->blobs[i].size;
   }
   return node;
 }
 
-static bool is_capped(const struct dit_store *store, uint64_t bytes) {
-  uint64_t kept = store->counts.accepted - store->counts.lost;
-  return (store->cap_items >= 0 && kept >= (uint64_t)store->cap_items) ||
-         (store->cap_bytes >= 0 && store->cap_used + bytes > (uint64_t)store->cap_bytes);
-}
-
 static bool is_closed(const struct dit_store *store) {
-  return store->forked || store->closing || (store->counts.failing && dit_record_get_time() < store->retry_at);
+  return store->thread.forked || store->thread.closing ||
+         (store->counts.failing && dit_record_get_time() < store->retry_at);
 }
 
 static bool is_full(const struct dit_store *store, uint64_t cost) {
@@ -193,13 +148,12 @@ static bool wait_for_space(struct dit_store *store, uint64_t cost) {
   if (store->pressure == DIT_RECORD_DROP) {
     return false;
   }
-  struct timespec deadline = dit_store_get_deadline(store->block_ms);
+  struct timespec deadline = dit_background_get_deadline(store->block_ms);
   bool late = false;
   store->waiting++;
   while (!late && is_full(store, cost) && !is_closed(store)) {
-    store->hurry = true;
-    pthread_cond_signal(&store->work);
-    late = pthread_cond_timedwait(&store->space, &store->mutex, &deadline) == ETIMEDOUT;
+    dit_background_hurry(&store->thread);
+    late = pthread_cond_timedwait(&store->thread.space, &store->thread.mutex, &deadline) == ETIMEDOUT;
   }
   store->waiting--;
   return !is_full(store, cost) && !is_closed(store);
@@ -210,28 +164,17 @@ static void enqueue(struct dit_store *store, struct dit_store_node *node) {
   store->tail = &node->next;
   store->queued += node->cost;
   store->queued_items++;
-  store->counts.accepted++;
-  store->cap_used += node->bytes;
+  store->thread.accepted = ++store->counts.accepted;
   bool hurry = node->ticket || store->queued >= HURRY_BYTES || store->queued > (uint64_t)store->queue_bytes / 2;
-  if (store->idle || (hurry && !store->hurry)) {
-    store->hurry = store->hurry || hurry;
-    pthread_cond_signal(&store->work);
+  if (store->thread.idle || (hurry && !store->thread.hurry)) {
+    store->thread.hurry = store->thread.hurry || hurry;
+    pthread_cond_signal(&store->thread.work);
   }
 }
 
-/// Takes the node or counts why not; `*say_cap` when the cap is met for the first time. The mutex is held.
-static bool accept(struct dit_store *store, struct dit_store_node *node, bool *say_cap) {
-  if (!node || is_closed(store)) {
-    store->counts.dropped++;
-    return false;
-  }
-  if (is_capped(store, node->bytes)) {
-    store->counts.capped++;
-    *say_cap = !store->said_cap;
-    store->said_cap = true;
-    return false;
-  }
-  if (is_full(store, node->cost) && !wait_for_space(store, node->cost)) {
+/// Takes the node or counts that it was dropped. The mutex is held.
+static bool accept(struct dit_store *store, struct dit_store_node *node) {
+  if (!node || is_closed(store) || (is_full(store, node->cost) && !wait_for_space(store, node->cost))) {
     store->counts.dropped++;
     return false;
   }
@@ -241,8 +184,8 @@ static bool accept(struct dit_store *store, struct dit_store_node *node, bool *s
 
 /// Waits until the item is written or lost, or the time is over. The mutex is held.
 static bool wait_for_ticket(struct dit_store *store, struct dit_store_ticket *ticket) {
-  struct timespec deadline = dit_store_get_deadline(store->block_ms);
-  while (!ticket->done && pthread_cond_timedwait(&store->done, &store->mutex, &deadline) == 0) {
+  struct timespec deadline = dit_background_get_deadline(store->block_ms);
+  while (!ticket->done && pthread_cond_timedwait(&store->thread.done, &store->thread.mutex, &deadline) == 0) {
   }
   bool kept = ticket->done && ticket->kept;
   ticket->abandoned = !ticket->done;
@@ -250,14 +193,6 @@ static bool wait_for_ticket(struct dit_store *store, struct dit_store_ticket *ti
     dit_free(ticket);
   }
   return kept;
-}
-
-static void say_cap(const struct dit_store *store, const struct dit_store_item *item) {
-  dit_log_write(
-      DIT_LOG_WARNING,
-      "capture store '%s': '%s' and what follows is not kept, the cap is reached (%lld bytes, %lld items); the "
-      "program goes on; raise the cap to keep more",
-      store->files.folder.root, item->path, (long long)store->cap_bytes, (long long)store->cap_items);
 }
 
 /// The blobs are the thread's when true.
@@ -271,15 +206,11 @@ static bool put(struct dit_store *store, const struct dit_store_item *item, size
   if (node) {
     node->ticket = ticket;
   }
-  bool cap = false;
-  pthread_mutex_lock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
   store->counts.put++;
-  bool accepted = accept(store, node, &cap);
+  bool accepted = accept(store, node);
   *kept = accepted && (!ticket || wait_for_ticket(store, ticket));
-  pthread_mutex_unlock(&store->mutex);
-  if (cap) {
-    say_cap(store, item);
-  }
+  pthread_mutex_unlock(&store->thread.mutex);
   if (!accepted) {
     dit_free(ticket);
     dit_free(node);
@@ -303,31 +234,30 @@ enum dit_status dit_store_put(struct dit_store *store, const struct dit_store_it
 }
 
 enum dit_status dit_store_flush(struct dit_store *store, int timeout_ms, struct dit_error *err) {
-  struct timespec deadline = dit_store_get_deadline(timeout_ms);
+  struct timespec deadline = dit_background_get_deadline(timeout_ms);
   enum dit_status status = DIT_OK;
-  pthread_mutex_lock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
   const struct dit_store_counts *counts = &store->counts;
   uint64_t target = counts->accepted;
   const char *root = store->files.folder.root;
-  while (!store->forked && store->finished < target) {
+  while (!store->thread.forked && store->thread.finished < target) {
     store->wanted = store->wanted < target ? store->wanted : target;
-    store->hurry = true;
-    pthread_cond_signal(&store->work);
-    if (pthread_cond_timedwait(&store->done, &store->mutex, &deadline) == ETIMEDOUT) {
+    dit_background_hurry(&store->thread);
+    if (pthread_cond_timedwait(&store->thread.done, &store->thread.mutex, &deadline) == ETIMEDOUT) {
       break;
     }
   }
-  if (store->forked) {
+  if (store->thread.forked) {
     status = dit_error_set(err, DIT_ERR_INVALID, "store '%s' belongs to the parent process; create a new one", root);
-  } else if (store->finished < target) {
+  } else if (store->thread.finished < target) {
     status = dit_error_set(err, DIT_ERR_IO, "store '%s': %llu items are not written after %d ms", root,
-                           (unsigned long long)(target - store->finished), timeout_ms);
+                           (unsigned long long)(target - store->thread.finished), timeout_ms);
   } else if (counts->lost > store->lost_seen) {
     status = dit_error_set(err, DIT_ERR_IO, "store '%s' did not keep %llu items: %s", root,
                            (unsigned long long)(counts->lost - store->lost_seen), counts->problem);
   }
   store->lost_seen = counts->lost;
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_unlock(&store->thread.mutex);
   return status;
 }
 
@@ -335,55 +265,34 @@ enum dit_status dit_store_destroy(struct dit_store *store, int timeout_ms, struc
   if (!store) {
     return DIT_OK;
   }
-  dit_store_unregister(store);
-  pthread_mutex_lock(&store->mutex);
-  if (store->forked) {
-    pthread_mutex_unlock(&store->mutex);
-    dit_store_free(store);
-    return DIT_OK;
-  }
-  struct timespec deadline = dit_store_get_deadline(timeout_ms);
-  store->closing = true;
-  pthread_cond_signal(&store->work);
-  pthread_cond_broadcast(&store->space);
-  while (!store->ended && pthread_cond_timedwait(&store->done, &store->mutex, &deadline) == 0) {
-  }
-  bool ended = store->ended;
-  store->abandoned = !ended;  // the thread then frees the store when its system call returns
+  dit_background_close(&store->thread, timeout_ms);
   uint64_t kept = store->counts.written, accepted = store->counts.accepted;
-  pthread_t thread = store->thread;
   enum dit_status status = DIT_OK;
-  if (kept < accepted) {
+  if (!store->thread.forked && kept < accepted) {
     status =
         dit_error_set(err, DIT_ERR_IO, "store '%s' was closed without %llu of %llu items", store->files.folder.root,
                       (unsigned long long)(accepted - kept), (unsigned long long)accepted);
   }
-  pthread_mutex_unlock(&store->mutex);
-  if (ended) {
-    pthread_join(thread, NULL);
-    dit_store_free(store);
-  } else {
-    pthread_detach(thread);
-  }
+  dit_background_release(&store->thread);
   return status;
 }
 
 void dit_store_get_counts(struct dit_store *store, struct dit_store_counts *counts) {
-  pthread_mutex_lock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
   *counts = store->counts;
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_unlock(&store->thread.mutex);
 }
 
 bool dit_store_is_open(struct dit_store *store) {
-  pthread_mutex_lock(&store->mutex);
-  bool open = !is_closed(store) && !is_capped(store, 1);
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
+  bool open = !is_closed(store);
+  pthread_mutex_unlock(&store->thread.mutex);
   return open;
 }
 
 void dit_store_get_path(struct dit_store *store, char *path, size_t size) {
-  pthread_mutex_lock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
   const char *between = store->layout == DIT_STORE_PACKED ? "/" : "";
   snprintf(path, size, "%s%s%s", store->files.folder.root, between, store->container);
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_unlock(&store->thread.mutex);
 }

@@ -32,11 +32,11 @@ static bool is_item_error(const struct dit_store *store, int error) {
 /// Said once per store; called without the mutex.
 static void say_failure(struct dit_store *store, const char *problem, bool of_item) {
   bool say = false;
-  pthread_mutex_lock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
   bool *said = of_item ? &store->said_item : &store->said_failure;
   say = !*said;
   *said = true;
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_unlock(&store->thread.mutex);
   if (say) {
     dit_log_write(DIT_LOG_WARNING, "capture store: %s; the program goes on, %s", problem,
                   of_item ? "such items are counted but not kept"
@@ -50,10 +50,7 @@ static void count_outcome(struct dit_store *store, struct dit_store_node *node, 
   struct dit_store_counts *counts = &store->counts;
   counts->written += kept;
   counts->lost += !kept;
-  if (!kept) {
-    store->cap_used -= node->bytes < store->cap_used ? node->bytes : store->cap_used;
-  }
-  store->finished++;
+  store->thread.finished++;
   if (node->ticket) {
     store->wanted = 0;
     node->ticket->done = true;
@@ -68,7 +65,6 @@ static void count_outcome(struct dit_store *store, struct dit_store_node *node, 
 static void take_success(struct dit_store *store, const struct batch *batch) {
   store->counts.bytes += batch->bytes;
   store->counts.shared += batch->shared;
-  store->cap_used -= batch->shared < store->cap_used ? batch->shared : store->cap_used;
   store->counts.failing = false;
   store->retry_ms = DIT_STORE_FIRST_RETRY_MS;
   if (store->layout == DIT_STORE_PACKED) {
@@ -95,7 +91,7 @@ static void finish_batch(struct dit_store *store, struct batch *batch, int error
   if (error > 0) {
     say_failure(store, problem, of_item);
   }
-  pthread_mutex_lock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
   for (struct dit_store_node *node = batch->first; node; node = node->next) {
     count_outcome(store, node, error == 0);
   }
@@ -104,11 +100,11 @@ static void finish_batch(struct dit_store *store, struct batch *batch, int error
   } else if (error > 0) {
     take_failure(store, problem, of_item);
   }
-  if (store->finished >= store->wanted) {
+  if (store->thread.finished >= store->wanted) {
     store->wanted = UINT64_MAX;
-    pthread_cond_broadcast(&store->done);
+    pthread_cond_broadcast(&store->thread.done);
   }
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_unlock(&store->thread.mutex);
   while (batch->first) {
     struct dit_store_node *node = batch->first;
     batch->first = node->next;
@@ -120,14 +116,14 @@ static void finish_batch(struct dit_store *store, struct batch *batch, int error
 /// Let go of the item's bytes and of its place in the queue.
 static void release_node(struct dit_store *store, struct dit_store_node *node) {
   dit_item_release(&node->item);
-  pthread_mutex_lock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
   store->queued -= node->cost;
   store->queued_items--;
   // not for every little room: waking costs more than writing a small item
   if (store->waiting > 0 && (store->queued_items == 0 || store->queued <= (uint64_t)store->queue_bytes / 2)) {
-    pthread_cond_broadcast(&store->space);
+    pthread_cond_broadcast(&store->thread.space);
   }
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_unlock(&store->thread.mutex);
 }
 
 static void commit_batch(struct dit_store *store, struct batch *batch) {
@@ -177,9 +173,9 @@ static void write_files(struct dit_store *store, struct dit_store_node *node) {
 
 /// While failing, nothing is tried before its time.
 static bool may_try(struct dit_store *store) {
-  pthread_mutex_lock(&store->mutex);
-  bool may = !store->abandoned && (!store->counts.failing || dit_record_get_time() >= store->retry_at);
-  pthread_mutex_unlock(&store->mutex);
+  pthread_mutex_lock(&store->thread.mutex);
+  bool may = !store->thread.abandoned && (!store->counts.failing || dit_record_get_time() >= store->retry_at);
+  pthread_mutex_unlock(&store->thread.mutex);
   return may;
 }
 
@@ -203,38 +199,29 @@ static void write_list(struct dit_store *store, struct dit_store_node *list) {
 
 /// Sleeps until there is something to do, then a little for company. The mutex is held.
 static void wait_for_work(struct dit_store *store) {
-  store->idle = true;
-  while (!store->closing && !store->head) {
-    pthread_cond_wait(&store->work, &store->mutex);
+  store->thread.idle = true;
+  while (!store->thread.closing && !store->head) {
+    pthread_cond_wait(&store->thread.work, &store->thread.mutex);
   }
-  store->idle = false;
-  struct timespec deadline = dit_store_get_deadline(DIT_STORE_LINGER_MS);
-  while (!store->closing && !store->hurry) {
-    if (pthread_cond_timedwait(&store->work, &store->mutex, &deadline) == ETIMEDOUT) {
+  store->thread.idle = false;
+  struct timespec deadline = dit_background_get_deadline(DIT_STORE_LINGER_MS);
+  while (!store->thread.closing && !store->thread.hurry && !store->thread.exiting) {
+    if (pthread_cond_timedwait(&store->thread.work, &store->thread.mutex, &deadline) == ETIMEDOUT) {
       break;
     }
   }
 }
 
-void *dit_store_run(void *pointer) {
-  struct dit_store *store = pointer;
-  pthread_mutex_lock(&store->mutex);
-  while (!store->closing || store->head) {
+void dit_store_run(struct dit_background *thread) {
+  struct dit_store *store = (struct dit_store *)thread;
+  while (!thread->closing || store->head) {
     wait_for_work(store);
     struct dit_store_node *list = store->head;
     store->head = NULL;
     store->tail = &store->head;
-    store->hurry = false;
-    pthread_mutex_unlock(&store->mutex);
+    thread->hurry = false;
+    pthread_mutex_unlock(&thread->mutex);
     write_list(store, list);
-    pthread_mutex_lock(&store->mutex);
+    pthread_mutex_lock(&thread->mutex);
   }
-  store->ended = true;
-  bool abandoned = store->abandoned;
-  pthread_cond_broadcast(&store->done);
-  pthread_mutex_unlock(&store->mutex);
-  if (abandoned) {
-    dit_store_free(store);
-  }
-  return NULL;
 }

@@ -11,7 +11,7 @@
 #define HELPER_THREADS 32
 #define HELPER_BLOCK_BYTES 2048
 
-// ---- what CUDA C++ has and C lacks
+// What CUDA C++ has and C lacks
 
 typedef struct {
   uint64_t x, y;
@@ -52,9 +52,17 @@ static inline unsigned atomicExch(unsigned *target, unsigned value) {
   return old;
 }
 
+static inline void atomic_raise(uint64_t *target, uint64_t value) {
+  *target = value > *target ? value : *target;
+}
+
+static inline void atomic_increase(uint64_t *target, uint64_t value) {
+  *target += value;
+}
+
 #include "../../vendors/cuda/helper_kernels.cu"
 
-// ---- fibers
+// Fibers
 
 #define STACK_SIZE (256 << 10)
 
@@ -143,6 +151,18 @@ static inline void body_stats_strided(const void *p) {
 
 static inline void body_compare(const void *p) {
   helper_compare(*(const struct kernel_compare *)p);
+}
+
+static inline void body_near(const void *p) {
+  helper_near(*(const struct kernel_near *)p);
+}
+
+static inline void body_checksum(const void *p) {
+  helper_checksum(*(const struct kernel_batch *)p);
+}
+
+static inline void body_checksum_strided(const void *p) {
+  helper_checksum_strided(*(const struct kernel_batch_strided *)p);
 }
 
 static inline void body_hash(const void *p) {

@@ -1,7 +1,7 @@
 /// Threads against the allocator: blocks are allocated on one thread and freed on another, while streams complete work,
 /// caches are emptied, statistics read and the configuration changed. The memory is real: each block carries its own
 /// address and size, written by its owner, so two owners of one byte are seen by the pattern or by a thread sanitizer.
-/// Usage: stress_allocator [seed [rounds]].
+/// Usage: stress_allocator [seed [rounds [seconds for each part]]].
 #include <stdatomic.h>
 
 #include "dit/memory_check.h"
@@ -15,7 +15,8 @@
 static struct fake_device device;
 static struct dit_allocator *allocators[2];
 static _Atomic(void *) shelves[SHELVES];  ///< live blocks that nobody owns at the moment
-static uint64_t rounds = 20000;
+static uint64_t rounds = CHECK_SANITIZED ? 5000 : 20000;
+static double part_seconds = 10, part_end;
 static _Atomic uint64_t taken, given, full;
 
 /// The device remembers the size of what it handed out.
@@ -147,7 +148,7 @@ static void disturb(uint64_t *state) {
 
 static void *work(void *argument) {
   uint64_t state = (uint64_t)(uintptr_t)argument;
-  for (uint64_t i = 0; i < rounds; i++) {
+  for (uint64_t i = 0; i < rounds && (i % 64 || check_get_seconds() < part_end); i++) {
     allocate_and_shelve(&state);
     int64_t stream = (int64_t)(next_random(&state) % 3);
     if (i % 8 == 0) {
@@ -163,7 +164,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-// ---- the embedded device: work on streams uses the allocator, too
+// The embedded device: work on streams uses the allocator, too
 
 static int64_t streams[3];
 static bool
@@ -184,7 +185,7 @@ static void work_on_stream(void *argument) {
 static void *work_on_device(void *argument) {
   uint64_t state = (uint64_t)(uintptr_t)argument;
   struct dit_error err = {0};
-  for (uint64_t i = 0; i < rounds / 10; i++) {
+  for (uint64_t i = 0; i < rounds / 10 && (i % 64 || check_get_seconds() < part_end); i++) {
     void *block = NULL;
     int64_t stream = streams[next_random(&state) % 3], owner = streams[next_random(&state) % 3];
     CHECK_OK(dit_memory_alloc(0, owner, 32 + next_random(&state) % (3 * MIB), &block, &err));
@@ -209,6 +210,7 @@ static void *work_on_device(void *argument) {
 
 static void run_threads(void *(*function)(void *), uint64_t seed) {
   pthread_t threads[THREADS];
+  part_end = check_get_seconds() + part_seconds;
   for (int i = 0; i < THREADS; i++) {
     CHECK(pthread_create(&threads[i], NULL, function, (void *)(uintptr_t)(seed * THREADS + (uint64_t)i)) == 0);
   }
@@ -283,7 +285,8 @@ static void stress_scripted_device(uint64_t seed) {
 int main(int argc, char **argv) {
   uint64_t seed = argc > 1 ? strtoull(argv[1], NULL, 10) : 7;
   rounds = argc > 2 ? strtoull(argv[2], NULL, 10) : rounds;
-  printf("seed %llu, %llu rounds\n", (unsigned long long)seed, (unsigned long long)rounds);
+  part_seconds = argc > 3 ? atof(argv[3]) : part_seconds;
+  printf("seed %llu, up to %llu rounds\n", (unsigned long long)seed, (unsigned long long)rounds);
   stress_scripted_device(seed);
   static const char *const algorithms[] = {"torch", "bf", "bs", "raw"};
   for (int i = 0; i < 8; i++) {

@@ -65,7 +65,7 @@ static uint32_t draw(struct program *p, uint32_t limit) {
   return (uint32_t)((p->state >> 16) % limit);
 }
 
-// ---- clocks
+// Clocks
 
 static void merge(struct clock *into, const struct clock *from) {
   for (int i = 0; i < STREAMS; i++) {
@@ -103,7 +103,7 @@ static int conflict(const struct program *p, const struct buffer *b, int stream,
   return -1;
 }
 
-// ---- ordering statements
+// Ordering statements
 
 static void record(struct program *p, struct event *e, int stream) {
   struct dit_error err = {0};
@@ -188,7 +188,7 @@ static void note_access(struct program *p, struct buffer *b, int stream, bool wr
   }
 }
 
-// ---- working statements
+// Working statements
 
 struct kernel {
   cell *cells;
@@ -327,7 +327,7 @@ static void statement(struct program *p) {
   }
 }
 
-// ---- one program
+// One program
 
 static void open_program(struct program *p) {
   struct dit_error err = {0};
@@ -413,7 +413,8 @@ struct job {
 
 static void *run_job(void *context) {
   const struct job *job = context;
-  for (int i = 0; i < job->programs; i++) {
+  double end = check_get_seconds() + 60;
+  for (int i = 0; i < job->programs && (!i || check_get_seconds() < end); i++) {
     run_program(job->seed + (uint64_t)(i * THREADS + job->thread), job->thread);
   }
   return NULL;
@@ -425,7 +426,7 @@ int main(int argc, char **argv) {
   int programs = argc > 2 ? atoi(argv[2]) : 40;
   struct job jobs[THREADS];
   pthread_t threads[THREADS];
-  printf("seed %llu, %d programs of %d statements in each of %d threads\n", (unsigned long long)seed, programs,
+  printf("seed %llu, up to %d programs of %d statements in each of %d threads\n", (unsigned long long)seed, programs,
          STATEMENTS, THREADS);
   fflush(stdout);
   start_host(two);

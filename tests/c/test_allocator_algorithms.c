@@ -54,7 +54,7 @@ static struct dit_memory_stats get_stats(struct dit_allocator *allocator) {
   return stats;
 }
 
-// ---- BF
+// BF
 
 static void test_bf_takes_the_smallest_block_that_fits(void) {
   struct dit_allocator *allocator = start(DIT_ALGORITHM_BF, 1024 * MIB);
@@ -167,7 +167,7 @@ static void test_bf_finds_any_address_of_a_large_block(void) {
   finish(allocator);
 }
 
-// ---- BS
+// BS
 
 static void test_bs_keeps_blocks_for_the_same_size(void) {
   struct dit_allocator *allocator = start(DIT_ALGORITHM_BS, 64 * MIB);
@@ -207,7 +207,7 @@ static void test_dipu_13_bs_sizes_above_2_gib_are_not_cut(void) {
   finish(allocator);
 }
 
-// ---- all
+// All
 
 static void test_frees_poll_when_many_wait(void) {
   for (int algorithm = DIT_ALGORITHM_BF; algorithm <= DIT_ALGORITHM_BS; algorithm++) {
@@ -275,7 +275,7 @@ static void test_dipu_15_events_of_all_devices_are_destroyed(void) {
   }
 }
 
-// ---- the embedded device
+// The embedded device
 
 static void test_options_choose(void) {
   for (int i = 0; i < DIT_ALGORITHM_COUNT; i++) {
@@ -371,7 +371,7 @@ static void test_dipu_14_properties_of_no_device(void) {
   CHECK_CONTAINS(err.message, "invalid device ordinal: -1");
 }
 
-// ---- pinned memory
+// Pinned memory
 
 static void check_pinned(const char *device_algorithm, const char *host_algorithm) {
   start_host((const char *[]){"allocator", device_algorithm, "host_allocator", host_algorithm, NULL});

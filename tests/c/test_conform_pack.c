@@ -279,7 +279,7 @@ static void test_refusals(void) {
   }
 }
 
-// ---- damage
+// Damage
 
 /// A library with functions that say success and do nothing.
 static diopiError_t do_softmax(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
@@ -376,7 +376,7 @@ static void test_damage(void) {
   printf("%d damaged cases were still readable, %d of them ran\n", decoded, ran);
 }
 
-// ---- files
+// Files
 
 static const char *path = "test_conform_pack.pack";
 

@@ -136,7 +136,7 @@ static void test_room(void) {
   CHECK(library->ext_infer_outputs("diopiSort", sort, 6, NULL, &count) == diopiSuccess && count == 2);
 }
 
-// ---- random questions: any answer, no crash
+// Random questions: any answer, no crash
 
 static uint64_t state;
 

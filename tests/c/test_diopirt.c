@@ -5,7 +5,7 @@
 
 #define MARK ((void *)0x5a5a)
 
-// ---- tensors
+// Tensors
 
 static void test_dtypes(void) {
   static const int known[][2] = {
@@ -215,7 +215,7 @@ static void test_null_arguments(void) {
   dit_diopi_tensor_destroy(tensor);
 }
 
-// ---- contexts and scratch
+// Contexts and scratch
 
 static void check_scratch(diopiContextHandle_t context, diopiDevice_t device) {
   static const int64_t sizes[] = {2, 0, 3}, few[] = {3, 4}, strides[] = {1, 5};
@@ -378,7 +378,7 @@ static void test_allocation_failure(void) {
   CHECK(!made && !handle && dit_alloc_get_live() == live);
 }
 
-// ---- generators and ranges
+// Generators and ranges
 
 static void test_generator(void) {
   struct diopiGenerator generator = {7, 9}, copy = {0, 0};

@@ -81,6 +81,23 @@ static void test_names(void) {
   }
 }
 
+/// One operator that goes by two names is one call to every rule.
+static void test_two_names(void) {
+  static const char both[] = "aten::_to_copy|aten::copy_";
+  static const char *const patterns[] = {"error:_to_copy", "error:copy_", "error:_to_copy|copy_", "error:*copy*"};
+  for (size_t i = 0; i < sizeof(patterns) / sizeof(patterns[0]); i++) {
+    struct dit_error err = {0};
+    configure(patterns[i]);
+    CHECK(call(both, NULL, NULL, &err) == DIT_ERR_DEVICE);
+    CHECK_CONTAINS(err.message, "aten::_to_copy failed");
+    CHECK(dit_fault_get_count() == 1);
+  }
+  struct dit_error err = {0};
+  configure("error:to_copy; error:copy; error:aten::_to_copy|x,call=2");
+  CHECK_OK(call(both, NULL, NULL, &err));
+  CHECK(call(both, NULL, NULL, &err) == DIT_ERR_DEVICE);
+}
+
 static void count_calls(const char *text, const char *expected) {
   configure(text);
   for (int i = 0; expected[i]; i++) {
@@ -276,6 +293,7 @@ int main(void) {
   random_init();
   RUN(test_bad_text);
   RUN(test_names);
+  RUN(test_two_names);
   RUN(test_calls);
   RUN(test_probability);
   RUN(test_dtype);

@@ -180,6 +180,255 @@ static void test_many_dimensions(void) {
   CHECK(fake->launches - before > 3);
 }
 
+// Flags that cost little, statistics on demand
+
+static void test_watch_and_stats_if(void) {
+  static float values[3][5000];
+  static const int64_t one = 1, rows[2] = {50, 100}, columns[2] = {1, 50};
+  struct dit_error err = {0};
+  struct dit_tensor_stats got[3], want;
+  int64_t size = 5000;
+  void *slots;
+  CHECK_OK(helper->slots_create(1, sizeof want, 8, &slots, &err));
+  struct dit_tensor_view views[3];
+  for (int i = 0; i < 3; i++) {
+    for (int k = 0; k < 5000; k++) {
+      values[i][k] = (float)k - 100;
+    }
+    views[i] = (struct dit_tensor_view){
+        .data = values[i], .sizes = &size, .strides = &one, .numel = size, .ndim = 1, .dtype = DIT_DTYPE_F32};
+    views[i].device_index = 1;
+  }
+  views[2].ndim = 2;  // a transposed matrix
+  views[2].sizes = rows;
+  views[2].strides = columns;
+  CHECK_OK(helper->watch(views, 3, 0, 7, NULL, slots, 2, &err));
+  CHECK_OK(helper->stats_if(views, 3, 7, NULL, slots, 5, &err));
+  CHECK_OK(helper->slots_read(slots, 5, 3, NULL, got, &err));
+  CHECK(got[0].numel == 0 && got[1].numel == 0 && got[2].numel == 0);  // all is finite: nothing was done
+  values[1][4999] = NAN;
+  values[2][17] = -INFINITY;
+  CHECK_OK(helper->watch(views, 3, 0, 0, NULL, slots, 2, &err));  // no mark
+  CHECK_OK(helper->stats_if(views, 3, 7, NULL, slots, 5, &err));
+  CHECK_OK(helper->slots_read(slots, 5, 3, NULL, got, &err));
+  CHECK(got[1].numel == 0);
+  CHECK_OK(helper->slots_read(slots, 2, 3, NULL, got, &err));
+  for (int i = 0; i < 3; i++) {
+    CHECK(got[i].numel == 5000 && got[i].nan == (i == 1) && got[i].pos_inf == (i == 2) && got[i].neg_inf == 0);
+    CHECK(got[i].finite == 0 && got[i].mean == 0);
+  }
+  CHECK_OK(helper->watch(views, 2, 2, 9, NULL, slots, 2, &err));  // the NaN is not among those that mark
+  CHECK_OK(helper->stats_if(views, 3, 9, NULL, slots, 5, &err));
+  CHECK_OK(helper->slots_read(slots, 5, 3, NULL, got, &err));
+  CHECK(got[1].numel == 0);
+  CHECK_OK(helper->watch(views, 3, 2, 8, NULL, slots, 2, &err));
+  CHECK_OK(helper->stats_if(views, 3, 8 + DIT_HELPER_MARKS, NULL, slots, 5, &err));  // another mark of that place
+  CHECK_OK(helper->slots_read(slots, 5, 3, NULL, got, &err));
+  CHECK(got[1].numel == 0);
+  CHECK_OK(helper->stats_if(views, 3, 8, NULL, slots, 5, &err));
+  CHECK_OK(helper->slots_read(slots, 5, 3, NULL, got, &err));
+  for (int i = 0; i < 3; i++) {
+    CHECK_OK(dit_tensor_get_stats(&views[i], &want, &err));
+    CHECK(got[i].numel == 5000 && got[i].nan == want.nan && got[i].neg_inf == want.neg_inf);
+    CHECK(got[i].finite == want.finite && got[i].zero == want.zero && got[i].finite_mean == want.finite_mean);
+  }
+  helper->slots_destroy(slots);
+  check_no_context();
+}
+
+/// Every pattern of the 16-bit types and its neighbours, alone in a vector of finite numbers, at every place.
+static void test_flags_of_every_short_code(void) {
+  static const int dtypes[] = {DIT_DTYPE_F16, DIT_DTYPE_BF16};
+  static _Alignas(16) uint16_t values[16];
+  static const int64_t one = 1, size = 16;
+  struct dit_error err = {0};
+  void *slots;
+  CHECK_OK(helper->slots_create(1, 1, 1, &slots, &err));
+  for (int type = 0; type < 2; type++) {
+    struct dit_tensor_view view = {
+        .data = values, .sizes = &size, .strides = &one, .numel = 16, .ndim = 1, .dtype = (int16_t)dtypes[type]};
+    view.device_index = 1;
+    for (unsigned code = 0; code < 65536; code += code % 128 < 3 || code % 128 > 124 ? 1 : 61) {
+      uint8_t flags = 9;
+      bool nan, inf;
+      memset(values, 0, sizeof values);
+      values[code % 13] = (uint16_t)code;
+      CHECK_OK(dit_tensor_get_nonfinite(&view, &nan, &inf, &err));
+      CHECK_OK(helper->nonfinite(&view, 1, NULL, slots, 0, &err));
+      CHECK_OK(helper->slots_read(slots, 0, 1, NULL, &flags, &err));
+      CHECK(flags == (nan ? DIT_NONFINITE_NAN : 0) + (inf ? DIT_NONFINITE_INF : 0));
+    }
+  }
+  helper->slots_destroy(slots);
+}
+
+// Nearness
+
+/// Against src/numerics: with an allowance of the excess all are close, with a little less they are not.
+static void check_near(const struct dit_near_pair *pair, const struct dit_near_result *got, double blur) {
+  struct dit_error err = {0};
+  struct dit_compare_options options = {pair->relative, 0, true};
+  struct dit_compare_result want;
+  CHECK_OK(dit_tensor_compare(&pair->a, &pair->b, &options, &want, &err));
+  if (want.finite_pairs > 0 && !isfinite(want.max_abs_diff)) {
+    CHECK(got->mismatch > 0);
+    return;
+  }
+  CHECK(got->mismatch == want.nonfinite_mismatch && got->excess >= 0);
+  double largest = want.finite_pairs > 0 ? fmax(fabs(want.min_b), fabs(want.max_b)) : 0;
+  double difference = want.finite_pairs > 0 ? want.max_abs_diff : 0;
+  CHECK(is_near(got->largest, largest, largest, blur) && is_near(got->difference, difference, difference, blur));
+  if (want.nonfinite_mismatch > 0) {
+    return;
+  }
+  double slack = blur * (difference + pair->relative * largest);
+  options.atol = got->excess + slack;
+  CHECK_OK(dit_tensor_compare(&pair->a, &pair->b, &options, &want, &err));
+  CHECK(want.allclose);
+  options.atol = got->excess - slack;
+  if (options.atol > 0) {
+    CHECK_OK(dit_tensor_compare(&pair->a, &pair->b, &options, &want, &err));
+    CHECK(!want.allclose);
+  }
+}
+
+static void run_near(const struct dit_near_pair *pairs, int count, double blur) {
+  struct dit_error err = {0};
+  struct dit_near_result got[DIT_HELPER_BATCH];
+  void *slots;
+  CHECK_OK(helper->slots_create(1, sizeof got[0], DIT_HELPER_BATCH + 1, &slots, &err));
+  for (int again = 0; again < 2; again++) {  // nothing is left over from the first time
+    CHECK_OK(helper->near(pairs, count, NULL, slots, 1, &err));
+    CHECK_OK(helper->slots_read(slots, 1, (size_t)count, NULL, got, &err));
+    for (int i = 0; i < count; i++) {
+      check_near(&pairs[i], &got[i], blur);
+    }
+  }
+  helper->slots_destroy(slots);
+  check_no_context();
+}
+
+/// All dtypes and strides, against themselves and against values nearby.
+static void test_near_of_any(void) {
+  static struct tensor_case others[DIT_HELPER_BATCH];
+  struct dit_near_pair pairs[DIT_HELPER_BATCH];
+  for (uint64_t round = 0; round < 6; round++) {
+    for (int i = 0; i < DIT_HELPER_BATCH; i++) {
+      case_init(&cases[i], 5000 + 100 * round + (uint64_t)i, 400);
+      others[i] = cases[i];
+      others[i].view.data = others[i].bytes;
+      others[i].view.sizes = others[i].sizes;
+      others[i].view.strides = others[i].strides;
+      if (i % 3 && others[i].view.numel > 0) {
+        case_fill(&others[i]);
+      }
+      pairs[i] = (struct dit_near_pair){cases[i].view, others[i].view, i % 2 ? 1e-3 : 0};
+      pairs[i].a.device_index = pairs[i].b.device_index = 1;
+    }
+    run_near(pairs, DIT_HELPER_BATCH, 1e-12);
+  }
+}
+
+/// The ways of their own: 16 bits against float32, float32 against float64, aligned and not, with odd ends.
+static void test_near_of_widened(void) {
+  enum { COUNT = 4099 };
+  static _Alignas(16) char first[COUNT * 4 + 16], second[COUNT * 8 + 16];
+  static const int from[] = {DIT_DTYPE_BF16, DIT_DTYPE_F16, DIT_DTYPE_F32},
+                   to[] = {DIT_DTYPE_F32, DIT_DTYPE_F32, DIT_DTYPE_F64};
+  static const int64_t one = 1;
+  for (int type = 0; type < 3; type++) {
+    int64_t narrow = (int64_t)dit_dtype_get_size(from[type]), wide = (int64_t)dit_dtype_get_size(to[type]);
+    for (int round = 0; round < 8; round++) {
+      int64_t size = round % 2 ? COUNT : 513, offset = round / 2 % 2;
+      char *a = first + offset * narrow, *b = second + offset * wide;
+      for (int64_t i = 0; i < size; i++) {
+        double value = sin((double)i * 1.7) * (i % 17 ? 1 : 300);
+        case_store(from[type], a + i * narrow, value, 0);
+        double rounded = (double)decode_real(from[type], a + i * narrow);
+        case_store(to[type], b + i * wide, rounded * (1 + (i % 5) * 1e-4) + (i == 77 ? 0.5 : 0), 0);
+      }
+      if (round >= 4) {
+        case_store(from[type], a + 3 * narrow, (double)NAN, 0);
+        case_store(to[type], b + 3 * wide, (double)NAN, 0);
+        case_store(from[type], a + 40 * narrow, (double)INFINITY, 0);
+        case_store(to[type], b + 40 * wide, round == 7 ? -(double)INFINITY : (double)INFINITY, 0);
+      }
+      struct dit_near_pair pair = {.relative = round % 3 ? 2e-3 : 0};
+      pair.a = (struct dit_tensor_view){
+          .data = a, .sizes = &size, .strides = &one, .numel = size, .ndim = 1, .dtype = (int16_t)from[type]};
+      pair.b = pair.a;
+      pair.b.data = b;
+      pair.b.dtype = (int16_t)to[type];
+      pair.a.device_index = pair.b.device_index = 1;
+      run_near(&pair, 1, 1e-6);
+    }
+  }
+}
+
+// Checksums
+
+static struct dit_hash checksum_get(const struct dit_tensor_view *view) {
+  struct dit_error err = {0};
+  struct dit_hash sum;
+  void *slots;
+  CHECK_OK(helper->slots_create(1, sizeof sum, 1, &slots, &err));
+  CHECK_OK(helper->checksum(view, 1, NULL, slots, 0, &err));
+  CHECK_OK(helper->slots_read(slots, 0, 1, NULL, &sum, &err));
+  helper->slots_destroy(slots);
+  return sum;
+}
+
+/// Equal as long as nothing changes; a bit anywhere, or two elements that change places, are seen.
+static void test_checksums(void) {
+  for (uint64_t seed = 7000; seed < 7060; seed++) {
+    case_init(&cases[0], seed, 3000);
+    struct dit_tensor_view view = cases[0].view;
+    view.device_index = 1;
+    struct dit_hash before = checksum_get(&view), again = checksum_get(&view);
+    CHECK(before.low == again.low && before.high == again.high);
+    if (view.numel == 0) {
+      continue;
+    }
+    int64_t low, high, width = (int64_t)dit_dtype_get_size(view.dtype), offset = 0, rest = (int64_t)(seed * 977);
+    for (int dim = 0; dim < view.ndim; dim++) {
+      offset += rest % view.sizes[dim] * view.strides[dim];
+      rest /= view.sizes[dim];
+    }
+    dit_tensor_get_span(&view, &low, &high);
+    char *at = (char *)view.data + offset * width + (int64_t)(seed % (uint64_t)width);
+    *at = (char)(*at ^ 1 << seed % 8);
+    again = checksum_get(&view);
+    CHECK(before.low != again.low || before.high != again.high);
+  }
+  static _Alignas(16) float values[4096];
+  static const int64_t one = 1, size = 4096, zero[2] = {0, 1}, sizes[2] = {1000, 4096};
+  for (int i = 0; i < 4096; i++) {
+    values[i] = (float)i;
+  }
+  struct dit_tensor_view view = {
+      .data = values, .sizes = &size, .strides = &one, .numel = 4096, .ndim = 1, .dtype = DIT_DTYPE_F32};
+  view.device_index = 1;
+  struct dit_tensor_view expanded = view;
+  expanded.ndim = 2;
+  expanded.sizes = sizes;
+  expanded.strides = zero;
+  expanded.numel = 1000 * 4096;
+  struct dit_hash before = checksum_get(&view), wide = checksum_get(&expanded), after;
+  for (int i = 4; i < 4096; i += 511) {
+    float kept = values[i];
+    values[i] = values[i - 4];
+    values[i - 4] = kept;
+    after = checksum_get(&view);
+    CHECK(before.low != after.low || before.high != after.high);
+    after = checksum_get(&expanded);
+    CHECK(wide.low != after.low || wide.high != after.high);
+    values[i - 4] = values[i];
+    values[i] = kept;
+  }
+  after = checksum_get(&view);
+  CHECK(before.low == after.low && before.high == after.high);
+}
+
 static void test_compare(void) {
   struct dit_error err = {0};
   struct dit_compare_result got, want;
@@ -309,6 +558,11 @@ int main(void) {
   RUN(test_batches);
   RUN(test_many_dimensions);
   RUN(test_compare);
+  RUN(test_watch_and_stats_if);
+  RUN(test_flags_of_every_short_code);
+  RUN(test_near_of_any);
+  RUN(test_near_of_widened);
+  RUN(test_checksums);
   RUN(test_bad_calls);
   RUN(test_kernels_refused);
   return 0;

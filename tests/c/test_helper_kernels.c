@@ -6,7 +6,7 @@
 #include "../../vendors/cuda/helper_plan.c"
 // clang-format on
 
-// ---- launches as vendors/cuda/helper_launch.c makes them
+// Launches as vendors/cuda/helper_launch.c makes them
 
 static struct kernel_scratch scratch;
 
@@ -64,7 +64,7 @@ static struct dit_hash run_hash(const struct dit_tensor_view *view) {
   return out[2];
 }
 
-// ---- against src/numerics
+// Against src/numerics
 
 static struct tensor_case subject, other;
 

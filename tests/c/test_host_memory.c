@@ -1,5 +1,6 @@
 /// Pinned host memory: sizes, reuse, the index, event-guarded reuse, registered ranges, statistics, threads, failures.
 #include "device_test.h"
+#include "dit/host_times.h"
 
 static void test_sizes(void) {
   struct dit_error err = {0};
@@ -163,6 +164,10 @@ static void test_stats(void) {
   dit_host_empty_cache();
   dit_host_get_stats(&s);
   CHECK(s.allocated_peak == 1024 && s.reserved_peak == 3072 && s.reserved_current == 1024 && s.vendor_frees == 1);
+  struct dit_host_times given, taken;
+  dit_host_get_times(&given, &taken);
+  CHECK(given.count == 2 && given.min <= given.max && given.total >= given.max && given.total <= 2 * given.max);
+  CHECK(taken.count == 1 && taken.min == taken.max && taken.total == taken.max);
   dit_host_free(a);
 }
 

@@ -147,7 +147,7 @@ static void test_many_blocks(void) {
   CHECK(dit_alloc_get_live() == live);
 }
 
-// ---- host_stream_launch
+// host_stream_launch
 
 struct kernel {
   double value;
@@ -189,14 +189,14 @@ static void test_launch(void) {
   CHECK_OK(host_stream_synchronize(0, stream, &err));
   CHECK(cell == 1 + 99 * 100 / 2);
   // CUDA_LAUNCH_BLOCKING
-  host_stream_init(true);
+  dit_host_stream_init(true);
   kernel.value = 1;
   for (int i = 0; i < 100; i++) {
     int before = cell;
     CHECK_OK(host_stream_launch(stream, run_kernel, &kernel, sizeof kernel, &err));
     CHECK(cell == before + 1);
   }
-  host_stream_init(false);
+  dit_host_stream_init(false);
   // Destroying drains.
   int expected = cell + 200;
   for (int i = 0; i < 200; i++) {

@@ -113,7 +113,7 @@ static void test_writes_beyond_the_ends(void) {
     CHECK(find_line("behind the block were written, the nearest 512 bytes away") &&
           find_line("size = 700, pinned host memory"));
     CHECK_OK(dit_memory_check_verify(&damaged, &err));
-    CHECK(damaged == 0);  // each zone is told once
+    CHECK(damaged == 0);  // each zone is reported once
     dit_memory_free(b);
     dit_host_free(pinned);
     CHECK(get_state().damaged == before + 3);
@@ -339,7 +339,7 @@ static void test_shutdown_with_live_blocks(void) {
   CHECK(damaged == 0 && get_state().blocks == 0);
 }
 
-// ---- protected pages
+// Protected pages
 
 /// Run in a child: its exit status and what it wrote to stderr.
 static int run_child(const char *mode, int (*body)(void), char *text, size_t size) {

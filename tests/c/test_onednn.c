@@ -65,7 +65,7 @@ static void test_reasons(void) {
   }
 }
 
-// ---- products
+// Products
 
 /// Small whole numbers, so that sums are exact in any order.
 static float get_value(int64_t i) {

@@ -111,8 +111,8 @@ static void test_traits(void) {
     bits++;
   }
   CHECK_TEXT(dit_operator_trait_get_name(0), "view");
-  CHECK_TEXT(dit_operator_trait_get_name(bits - 1), "autocast_alike");
-  CHECK(DIT_OPERATOR_AUTOCAST_ALIKE == UINT64_C(1) << (bits - 1));
+  CHECK_TEXT(dit_operator_trait_get_name(bits - 1), "chained");
+  CHECK(DIT_OPERATOR_CHAINED == UINT64_C(1) << (bits - 1));
   CHECK(!dit_operator_trait_get_name(-1));
 }
 

@@ -32,7 +32,7 @@ static void start_clean(void) {
   dit_options_reset();
 }
 
-enum { BACKEND_HOST = 7, BACKEND_NONE = 8 };  ///< places among the choices
+enum { BACKEND_HOST = 8, BACKEND_NONE = 9 };  ///< places among the choices
 
 static const char *get_text(const char *name) {
   return dit_option_get_text(dit_option_find(name));
@@ -105,7 +105,7 @@ static void test_types(void) {
   CHECK(get_int("backend") == BACKEND_HOST);
   CHECK_OK(dit_option_set("DITORCH_BACKEND", "CUDA", &err));
   CHECK(get_int("backend") == 1 && strcmp(get_text("backend"), "cuda") == 0);
-  check_refused("backend", "auto|cuda", "valid values are auto|cuda|npu|mlu|biren|dipu|musa|host|none");
+  check_refused("backend", "auto|cuda", "valid values are auto|cuda|nvidia|npu|mlu|biren|dipu|musa|host|none");
   check_refused("backend", "hos", "is 'hos'");
   CHECK_OK(dit_option_set("host_devices", "64", &err));
   CHECK(get_int("host_devices") == 64);

@@ -49,7 +49,7 @@ static void count_errors(void *context, enum dit_log_level level, const char *te
   atomic_fetch_add(&errors_logged, level == DIT_LOG_ERROR);
 }
 
-// ---- the cases: what a child does. The number returned from main is its exit status.
+// The cases: what a child does. The number returned from main is its exit status.
 
 static int run_return(void) {
   put_many(create(LONG_LINGER_MS, 0));
@@ -224,7 +224,7 @@ static const struct {
              {"destroy", run_destroy}, {"fork", run_fork},         {"immediate", run_immediate},
              {"signal", run_signal},   {"vanished", run_vanished}, {"unwritable", run_unwritable}};
 
-// ---- the parent
+// The parent
 
 static int spawn_case(const char *name, char *output, size_t size) {
   char *arguments[] = {"test_record_exit", (char *)(uintptr_t)name, test_folder, NULL};

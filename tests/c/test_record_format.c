@@ -1,5 +1,4 @@
 /// The record format: checksum, numbers, random round trips, every truncation, every damaged byte, a mutated corpus.
-#include <libgen.h>
 
 #include "record/crc32c.c"  // internal: not exported by libdit
 #include "record_test.h"
@@ -213,8 +212,7 @@ static void mutate(const unsigned char *data, size_t size, uint64_t *state) {
 }
 
 static void test_corpus(void) {
-  char file[] = __FILE__, folder[PATH_MAX];
-  snprintf(folder, sizeof(folder), "%s/corpus/record", dirname(file));
+  const char *folder = DIT_TEST_FOLDER "/corpus/record";
   DIR *dir = opendir(folder);
   CHECK(dir);
   uint64_t state = 2024;

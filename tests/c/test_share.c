@@ -13,7 +13,7 @@
 
 static struct dit_error err;
 
-// ---- the other process: obeys one command at a time
+// The other process: obeys one command at a time
 
 enum command { RECEIVE, CLOSE, DISMISS, READ, WRITE, DIE };
 
@@ -123,7 +123,7 @@ static void peer_kill(struct peer *peer) {
   peer_end(peer);
 }
 
-// ---- this process: sends
+// This process: sends
 
 static int released;
 
@@ -390,7 +390,7 @@ static void test_host_memory_runs_out(void) {
   dit_share_count_unreceived();
 }
 
-// ---- no write is lost while a block becomes shareable
+// No write is lost while a block becomes shareable
 
 #define WRITERS 3
 #define SPAN (6 * MIB / sizeof(uint64_t))

@@ -1,6 +1,5 @@
 /// Damaged containers: every cut, flipped bytes, frames that lie under a right checksum, paths and links that leave the
 /// root, a mutated corpus. Nothing crashes, and what is delivered is what was put.
-#include <libgen.h>
 #include <sys/mman.h>
 
 #include "record/format.h"
@@ -393,8 +392,8 @@ static void test_nested_blobs(void) {
 static void test_corpus(void) {
   static const char *const names[] = {"empty.dpack", "small.dpack", "torn.dpack", "damaged.dpack"};
   static const uint64_t items[] = {0, 12, 9, 10};
-  char file[] = __FILE__, path[PATH_MAX];
-  const char *folder = dirname(file);
+  char path[PATH_MAX];
+  const char *folder = DIT_TEST_FOLDER;
   uint64_t state = 4242;
   printf("seed %llu\n", (unsigned long long)state);
   for (size_t k = 0; k < 4; k++) {

@@ -20,7 +20,7 @@ static void take_log(void *context, enum dit_log_level level, const char *text) 
 static struct dit_store_counts get_counts(struct dit_store *store) {
   struct dit_store_counts counts;
   dit_store_get_counts(store, &counts);
-  CHECK(counts.put == counts.accepted + counts.dropped + counts.capped);
+  CHECK(counts.put == counts.accepted + counts.dropped);
   CHECK(counts.accepted >= counts.written + counts.lost);
   return counts;
 }
@@ -105,41 +105,6 @@ static void test_block(void) {
   destroy_store(store);
   check_released();
   CHECK(atomic_load(&released) == 1);
-  remove_tree(in_folder("root"));
-}
-
-static void test_caps(void) {
-  struct dit_store_options options = {.cap_items = 5};
-  struct dit_store *store = create_store(&options);
-  int before = atomic_load(&warnings);
-  for (int i = 0; i < 9; i++) {
-    CHECK(put_simple(store, "a.pth", 10, i, false) == (i < 5));
-    CHECK(dit_store_is_open(store) == (i < 4));
-  }
-  flush(store);
-  CHECK(get_counts(store).capped == 4 && get_counts(store).written == 5 && atomic_load(&warnings) == before + 1);
-  CHECK_CONTAINS(last_warning, "cap is reached");
-  CHECK_CONTAINS(last_warning, "5 items");
-  destroy_store(store);
-  options = (struct dit_store_options){.cap_bytes = 10000, .layout = DIT_STORE_PACKED};
-  store = create_store(&options);
-  CHECK(!put_simple(store, "a.pth", 10000, 1, false));  // with the pickle it is too much
-  CHECK(put_simple(store, "a.pth", 9000, 1, false) && !put_simple(store, "a.pth", 1000, 2, false));
-  flush(store);
-  CHECK(put_simple(store, "a.pth", 900, 1, true) && dit_store_is_open(store));
-  CHECK(!put_simple(store, "a.pth", 100, 3, true));
-  destroy_store(store);
-  store = create_store(&options);
-  for (int i = 0; i < 100; i++) {
-    CHECK(put_simple(store, "a.pth", 4000, 1, true));  // what is shared takes no room
-  }
-  CHECK(get_counts(store).shared == 99 * 4000);
-  destroy_store(store);
-  options = (struct dit_store_options){.cap_bytes = -1, .cap_items = -1};
-  store = create_store(&options);
-  CHECK(put_simple(store, "a.pth", 10, 1, true));
-  destroy_store(store);
-  check_released();
   remove_tree(in_folder("root"));
 }
 
@@ -309,8 +274,8 @@ static void test_create_failures(void) {
   CHECK_CONTAINS(err.message, "file");
   CHECK(dit_store_create("/proc/nowhere", NULL, &store, &err) == DIT_ERR_IO);
   CHECK(dit_store_create("", NULL, &store, &err) == DIT_ERR_INVALID);
-  struct dit_store_options bad[] = {{.layout = 7},     {.pressure = 9},     {.block_ms = -1},     {.rank = -1},
-                                    {.cap_items = -2}, {.queue_bytes = -1}, {.container = "a/b"}, {.container = ".."}};
+  struct dit_store_options bad[] = {{.layout = 7},       {.pressure = 9},      {.block_ms = -1},   {.rank = -1},
+                                    {.queue_bytes = -1}, {.container = "a/b"}, {.container = ".."}};
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
     CHECK(dit_store_create(in_folder("root"), &bad[i], &store, &err) == DIT_ERR_INVALID && !store);
   }
@@ -424,7 +389,6 @@ int main(void) {
   RUN(test_counts);
   RUN(test_drop);
   RUN(test_block);
-  RUN(test_caps);
   RUN(test_write_ahead);
   RUN(test_bytes_that_do_not_arrive);
   RUN(test_bad_items);

@@ -317,7 +317,8 @@ static void test_worker_failure(void) {
   int log[2];
   atomic_int length = 0;
   struct note note = {log, &length, 1};
-  start_host(NULL);
+  static const char *const options[] = {"vendor_timeout", "0", NULL};  // which would start a thread before
+  start_host(options);
   CHECK(getrlimit(RLIMIT_AS, &old) == 0);
   none = old;
   none.rlim_cur = 1;

@@ -1,7 +1,6 @@
 /// The TOML reader: values, errors with their place, limits, allocation failures, truncation and seeded mutation of a
 /// small corpus.
 #include <dirent.h>
-#include <libgen.h>
 #include <locale.h>
 #include <math.h>
 
@@ -24,9 +23,7 @@ static const struct dit_toml_value *find(const struct dit_toml_document *documen
 }
 
 static void get_corpus_path(char *path, size_t size, const char *name) {
-  char file[4096];
-  snprintf(file, sizeof(file), "%s", __FILE__);
-  snprintf(path, size, "%s/corpus/toml/%s", dirname(file), name);
+  snprintf(path, size, "%s/corpus/toml/%s", DIT_TEST_FOLDER, name);
 }
 
 static void check_integer(const struct dit_toml_document *document, const char *path, int64_t expected) {

@@ -21,6 +21,7 @@ struct script {
   struct dit_verdict_arguments arguments;
   enum dit_status arguments_status;
   int arguments_asked;
+  bool is_rough;  ///< another device than the embedded one
   uint64_t seeds[32];
   int seed_count;
 };
@@ -52,6 +53,12 @@ static enum dit_status script_run(void *context, const struct dit_verdict_reques
   }
   *value = script->run[request->kind];
   return DIT_OK;
+}
+
+static enum dit_status script_run_nothing(void *context, const struct dit_verdict_request *request, int index,
+                                          struct dit_tensor_view *value, struct dit_error *err) {
+  (void)context, (void)request, (void)index, (void)value;
+  return dit_error_set(err, DIT_ERR_UNSUPPORTED, "there is none");
 }
 
 static enum dit_status script_arguments(void *context, struct dit_verdict_arguments *arguments, struct dit_error *err) {
@@ -86,13 +93,18 @@ static void script_init(struct script *script, struct numbers *numbers) {
   script->run[DIT_RUN_NATIVE] = view_make(numbers->native, DIT_DTYPE_F32, &numbers->count);
 }
 
+static void begin(struct numbers *numbers, struct script *script, int64_t count) {
+  numbers_init(numbers, count);
+  script_init(script, numbers);
+}
+
 static enum dit_status judge(const char *name, enum dit_verdict_what what, struct script *script,
                              struct numbers *numbers, struct dit_verdict_result *result, struct dit_error *err) {
   const struct dit_verdict_source source = {script, script_run, script_arguments};
   const struct dit_verdict_case c = {.op = dit_operator_find(name),
                                      .traits = dit_operator_get_traits(name),
                                      .what = what,
-                                     .is_careful = true,
+                                     .is_careful = !script->is_rough,
                                      .seed = 7};
   const struct dit_tensor_view device = view_make(numbers->device, DIT_DTYPE_F32, &numbers->count);
   const struct dit_tensor_view first = view_make(numbers->first, DIT_DTYPE_F32, &numbers->count);
@@ -116,13 +128,12 @@ static int count_runs(const struct script *script) {
   return count;
 }
 
-// ---- what is asked for
+// What is asked for
 
 static void test_equal_values_ask_for_nothing(void) {
   struct numbers numbers;
   struct script script;
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   CHECK(judge_output("torch.exp", &script, &numbers) == DIT_VERDICT_RIGHT);
   CHECK(count_runs(&script) == 0 && script.arguments_asked == 0);
 }
@@ -130,8 +141,7 @@ static void test_equal_values_ask_for_nothing(void) {
 static void test_an_error_of_the_cpus_size_is_right_after_two_runs(void) {
   struct numbers numbers;
   struct script script;
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   numbers.native[3] += 0x1p-20F;
   numbers.device[50] += 3 * 0x1p-20F;
   CHECK(judge_output("torch.exp", &script, &numbers) == DIT_VERDICT_RIGHT);
@@ -143,8 +153,7 @@ static void test_an_error_beyond_it_is_wrong_and_told(void) {
   struct script script;
   struct dit_verdict_result result;
   struct dit_error err = {0};
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   numbers.native[3] += 0x1p-20F;
   numbers.device[50] += 6 * 0x1p-20F;
   CHECK_OK(judge("torch.exp", DIT_VERDICT_OUTPUT, &script, &numbers, &result, &err));
@@ -157,8 +166,7 @@ static void test_an_error_beyond_it_is_wrong_and_told(void) {
 static void test_the_arguments_are_asked_for_once_and_only_of_the_suspicious(void) {
   struct numbers numbers;
   struct script script;
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   numbers.native[3] += 0x1p-20F;
   numbers.device[50] += 1;
   CHECK(judge_output("torch.sum", &script, &numbers) == DIT_VERDICT_WRONG);
@@ -168,8 +176,7 @@ static void test_the_arguments_are_asked_for_once_and_only_of_the_suspicious(voi
 static void test_runs_nearby_have_seeds_of_their_own(void) {
   struct numbers numbers;
   struct script script;
-  numbers_init(&numbers, 8);  // thin
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 8);  // thin
   numbers.native[3] += 0x1p-20F;
   script.run[DIT_RUN_JITTER] = script.run[DIT_RUN_NATIVE];
   script.run[DIT_RUN_JITTER_WIDE] = script.run[DIT_RUN_WIDE];
@@ -187,8 +194,7 @@ static void test_evidence_of_runs_nearby_acquits(void) {
   struct numbers numbers;
   struct script script;
   float noisy[MOST];
-  numbers_init(&numbers, 8);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 8);
   memcpy(noisy, numbers.native, sizeof noisy);
   noisy[0] += 0x1p-18F;
   numbers.native[3] += 0x1p-22F;
@@ -203,8 +209,7 @@ static void test_another_way_of_the_cpu_counts(void) {
   struct numbers numbers;
   struct script script;
   float other[MOST];
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   memcpy(other, numbers.native, sizeof other);
   other[9] += 0x1p-12F;
   numbers.native[3] += 0x1p-22F;
@@ -219,8 +224,7 @@ static void test_conditioning_acquits_sums(void) {
   struct script script;
   int64_t many = 100 * 64;
   const struct dit_tensor_view input = view_make(numbers.wide, DIT_DTYPE_F32, &many);
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   numbers.native[3] += 0x1p-22F;
   numbers.shaken[20] += 0x1p-14;
   numbers.device[50] += 3 * 0x1p-14F;
@@ -230,15 +234,14 @@ static void test_conditioning_acquits_sums(void) {
   CHECK(judge_output("torch.sum", &script, &numbers) == DIT_VERDICT_RIGHT);
 }
 
-// ---- what is missing or fails
+// What is missing or fails
 
 static void test_without_a_reference_nothing_is_decided(void) {
   struct numbers numbers;
   struct script script;
   struct dit_verdict_result result;
   struct dit_error err = {0};
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   script.status[DIT_RUN_WIDE] = DIT_ERR_UNSUPPORTED;
   numbers.device[0] = 7;
   CHECK_OK(judge("torch.exp", DIT_VERDICT_OUTPUT, &script, &numbers, &result, &err));
@@ -249,8 +252,7 @@ static void test_without_a_reference_nothing_is_decided(void) {
 static void test_without_the_cpus_error_roundings_are_all_there_is(void) {
   struct numbers numbers;
   struct script script;
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   script.status[DIT_RUN_NATIVE] = DIT_ERR_UNSUPPORTED;
   numbers.device[50] += 0x1p-22F;
   CHECK(judge_output("torch.exp", &script, &numbers) == DIT_VERDICT_RIGHT);
@@ -262,8 +264,7 @@ static void test_a_run_of_another_shape_is_none(void) {
   struct numbers numbers;
   struct script script;
   int64_t fewer = 50;
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   numbers.device[50] += 1;
   script.run[DIT_RUN_WIDE] = view_make(numbers.wide, DIT_DTYPE_F64, &fewer);
   CHECK(judge_output("torch.exp", &script, &numbers) == DIT_VERDICT_UNKNOWN);
@@ -277,8 +278,7 @@ static void test_errors_of_the_caller_end_the_judgement(void) {
     struct script script;
     struct dit_verdict_result result;
     struct dit_error err = {0};
-    numbers_init(&numbers, 8);
-    script_init(&script, &numbers);
+    begin(&numbers, &script, 8);
     numbers.native[3] += 0x1p-20F;
     numbers.device[5] += 1;
     script.run[DIT_RUN_JITTER] = script.run[DIT_RUN_NATIVE];
@@ -293,7 +293,7 @@ static void test_errors_of_the_caller_end_the_judgement(void) {
   }
 }
 
-// ---- kinds of operators and values
+// Kinds of operators and values
 
 static void test_exact_operators_must_be_exact(void) {
   static const int64_t counts[] = {100, 1};  // also where few numbers prove nothing: the table says it
@@ -336,8 +336,7 @@ static void test_nan_and_infinities(void) {
     struct script script;
     struct dit_verdict_result result;
     struct dit_error err = {0};
-    numbers_init(&numbers, 100);
-    script_init(&script, &numbers);
+    begin(&numbers, &script, 100);
     numbers.device[4] = bad[i];
     CHECK_OK(judge("torch.linalg.eigh", DIT_VERDICT_OUTPUT, &script, &numbers, &result, &err));
     CHECK(result.verdict == DIT_VERDICT_WRONG && result.index == 4);
@@ -347,13 +346,57 @@ static void test_nan_and_infinities(void) {
   }
 }
 
+/// Sums of products whose arguments are not finite, or too large for the sums on the way.
+static void test_infinities_of_sums(void) {
+  struct numbers numbers;
+  struct script script;
+  float large[2] = {1e25F, -2e20F}, bad[2] = {1, NAN}, modest[2] = {1e15F, 1};
+  int64_t two = 2;
+  const struct dit_tensor_view inputs[3] = {view_make(large, DIT_DTYPE_F32, &two), view_make(bad, DIT_DTYPE_F32, &two),
+                                            view_make(modest, DIT_DTYPE_F32, &two)};
+  static const struct {
+    const char *name;
+    int input;
+    enum dit_verdict embedded, other;  ///< device
+  } rows[] = {
+      {"torch.mm", 0, DIT_VERDICT_RIGHT, DIT_VERDICT_RIGHT},
+      {"torch.mm", 1, DIT_VERDICT_WRONG, DIT_VERDICT_WRONG},
+      {"torch.mm", 2, DIT_VERDICT_WRONG, DIT_VERDICT_WRONG},
+      {"torch.conv2d", 1, DIT_VERDICT_WRONG, DIT_VERDICT_RIGHT},
+      {"torch.conv2d", 2, DIT_VERDICT_WRONG, DIT_VERDICT_WRONG},
+      {"torch.nn.functional.layer_norm", 0, DIT_VERDICT_RIGHT, DIT_VERDICT_RIGHT},
+      {"torch.exp", 0, DIT_VERDICT_WRONG, DIT_VERDICT_WRONG},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    struct dit_tensor_view pair[2] = {inputs[rows[i].input], inputs[rows[i].input]};
+    numbers_init(&numbers, 100);
+    script_init(&script, &numbers);
+    numbers.device[4] = -INFINITY;
+    numbers.device[9] = NAN;
+    script.arguments = (struct dit_verdict_arguments){.inputs = pair, .input_count = 2, .index = -1};
+    CHECK(judge_output(rows[i].name, &script, &numbers) == rows[i].embedded);
+    numbers.native[9] = NAN;  // a NaN that the CPU makes, too, does not close the eyes to the infinity beside it
+    CHECK(judge_output(rows[i].name, &script, &numbers) == rows[i].embedded);
+    script.is_rough = true;
+    CHECK(judge_output(rows[i].name, &script, &numbers) == rows[i].other);
+    numbers.device[50] += 1;  // the others are judged as ever
+    CHECK(judge_output(rows[i].name, &script, &numbers) == DIT_VERDICT_WRONG);
+  }
+  numbers_init(&numbers, 100);  // the gradient of a convolution: where the CPU multiplies a NaN by the padding
+  script_init(&script, &numbers);
+  script.is_rough = true;
+  script.arguments = (struct dit_verdict_arguments){.inputs = inputs + 2, .input_count = 1, .index = -1};
+  numbers.wide[3] = numbers.first[3] = numbers.native[3] = NAN;
+  CHECK(judge_output("torch.conv2d", &script, &numbers) == DIT_VERDICT_RIGHT);
+  CHECK(judge_output("torch.mm", &script, &numbers) == DIT_VERDICT_WRONG);
+}
+
 static void test_loose_results_are_undecided(void) {
   struct numbers numbers;
   struct script script;
   struct dit_verdict_result result;
   struct dit_error err = {0};
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   numbers.device[4] = -numbers.device[4];
   CHECK_OK(judge("torch.linalg.qr", DIT_VERDICT_OUTPUT, &script, &numbers, &result, &err));
   CHECK(result.verdict == DIT_VERDICT_UNKNOWN && result.reason[0] && count_runs(&script) == 0);
@@ -380,6 +423,44 @@ static void test_integers_are_equal_or_wrong(void) {
   CHECK_CONTAINS(result.reason, "another shape");
 }
 
+static enum dit_verdict choice_judge(const char *name, int index, struct dit_verdict_arguments arguments,
+                                     const struct dit_tensor_view *device, const struct dit_tensor_view *first) {
+  struct script script = {.arguments = arguments};
+  const struct dit_verdict_source source = {&script, script_run_nothing, script_arguments};
+  const struct dit_verdict_case c = {.op = dit_operator_find(name),
+                                     .traits = dit_operator_get_traits(name),
+                                     .what = DIT_VERDICT_OUTPUT,
+                                     .index = index};
+  struct dit_verdict_result result;
+  struct dit_error err = {0};
+  CHECK_OK(dit_verdict_judge(&c, &source, device, first, &result, &err));
+  return result.verdict;
+}
+
+static void test_other_choices_may_be_as_good(void) {
+  int64_t four = 4, two = 2, one = 1;
+  float numbers[] = {2, 5, 2, 5}, up[] = {2, 5}, down[] = {5, 2}, odd[] = {5, 3}, low[] = {2}, high[] = {5},
+        none[] = {3};
+  int64_t places[] = {1, 0}, others[] = {2, 3}, twice[] = {2, 2}, beyond[] = {2, 4};
+  const struct dit_tensor_view values = view_make(numbers, DIT_DTYPE_F32, &four);
+  struct dit_verdict_arguments sorted = {.inputs = &values, .input_count = 1, .index = -1}, any = sorted;
+  any.is_unsorted = true;
+#define PAIR(data) (&(struct dit_tensor_view[]){view_make(data, DIT_DTYPE_F32, &two)}[0])
+#define PLACES(data) (&(struct dit_tensor_view[]){view_make(data, DIT_DTYPE_I64, &two)}[0])
+#define ONE(data) (&(struct dit_tensor_view[]){view_make(data, DIT_DTYPE_F32, &one)}[0])
+  CHECK(choice_judge("topk", 0, any, PAIR(up), PAIR(down)) == DIT_VERDICT_RIGHT);
+  CHECK(choice_judge("topk", 0, sorted, PAIR(up), PAIR(down)) != DIT_VERDICT_RIGHT);
+  CHECK(choice_judge("topk", 0, any, PAIR(odd), PAIR(down)) != DIT_VERDICT_RIGHT);
+  CHECK(choice_judge("topk", 1, any, PLACES(others), PLACES(places)) == DIT_VERDICT_RIGHT);
+  CHECK(choice_judge("topk", 1, sorted, PLACES(others), PLACES(places)) == DIT_VERDICT_WRONG);
+  CHECK(choice_judge("topk", 1, any, PLACES(twice), PLACES(places)) == DIT_VERDICT_WRONG);
+  CHECK(choice_judge("topk", 1, any, PLACES(beyond), PLACES(places)) == DIT_VERDICT_WRONG);
+  CHECK(choice_judge("mode", 0, sorted, ONE(high), ONE(low)) == DIT_VERDICT_RIGHT);
+  CHECK(choice_judge("mode", 0, sorted, ONE(none), ONE(low)) != DIT_VERDICT_RIGHT);
+  numbers[1] = 7;  // 2 is the most frequent one now
+  CHECK(choice_judge("mode", 0, sorted, ONE(high), ONE(low)) != DIT_VERDICT_RIGHT);
+}
+
 static void test_what_the_cpu_rounds_on_the_way_to_float64_counts(void) {
   int64_t count = 100;
   double device[100], first[100], wide[100];
@@ -403,7 +484,7 @@ static void test_what_the_cpu_rounds_on_the_way_to_float64_counts(void) {
   CHECK(result.verdict == DIT_VERDICT_WRONG);
 }
 
-// ---- yardsticks
+// Yardsticks
 
 static enum dit_verdict judge_remembered(struct script *script, struct numbers *numbers,
                                          struct dit_verdict_memory *memory, uint64_t key) {
@@ -426,8 +507,7 @@ static void test_yardsticks_save_runs_and_excuse_nothing_new(void) {
   CHECK_OK(dit_verdict_memory_create(&memory, &err));
   CHECK(!dit_verdict_memory_get(memory, 5, &relative, &residual));
   CHECK(!dit_verdict_memory_get(NULL, 5, &relative, &residual));
-  numbers_init(&numbers, 100);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 100);
   numbers.native[3] += 0x1p-16F;
   numbers.device[50] += 0x1p-17F;
   CHECK(judge_remembered(&script, &numbers, memory, 5) == DIT_VERDICT_RIGHT && count_runs(&script) == 2);
@@ -442,12 +522,28 @@ static void test_yardsticks_save_runs_and_excuse_nothing_new(void) {
   dit_verdict_memory_destroy(NULL);
 }
 
+static void test_yardsticks_stay_below_the_cap(void) {
+  struct dit_verdict_memory *memory;
+  struct dit_error err = {0};
+  struct numbers numbers;
+  struct script script;
+  CHECK_OK(dit_verdict_memory_create(&memory, &err));
+  begin(&numbers, &script, 100);
+  numbers.wide[0] = 0x1p-20;  // small, and off by a few roundings of its own
+  numbers.device[0] = numbers.first[0] = numbers.native[0] = 0x1.000004p-20F;
+  numbers.device[50] += 0x1p-23F;
+  CHECK(judge_remembered(&script, &numbers, memory, 5) == DIT_VERDICT_RIGHT);
+  numbers.device[50] += 2 * 0x1p-23F;
+  CHECK(judge_remembered(&script, &numbers, NULL, 0) == DIT_VERDICT_WRONG);
+  CHECK(judge_remembered(&script, &numbers, memory, 5) == DIT_VERDICT_WRONG);
+  dit_verdict_memory_destroy(memory);
+}
+
 static void *judge_in_thread(void *memory) {
   for (int i = 0; i < 300; i++) {
     struct numbers numbers;
     struct script script;
-    numbers_init(&numbers, 80);
-    script_init(&script, &numbers);
+    begin(&numbers, &script, 80);
     numbers.native[3] += 0x1p-16F;
     numbers.device[50] += i % 2 ? 0x1p-17F : 1;
     enum dit_verdict found = judge_remembered(&script, &numbers, memory, (uint64_t)(i % 5) + 1);
@@ -470,7 +566,7 @@ static void test_threads_share_yardsticks(void) {
   dit_verdict_memory_destroy(memory);
 }
 
-// ---- memory
+// Memory
 
 // Thin, conditioned, with a NaN that the CPU makes too: everything that allocates.
 static enum dit_status judge_everything(struct script *script, struct numbers *numbers, struct dit_error *err) {
@@ -485,8 +581,7 @@ static void test_every_failed_allocation_is_an_error_and_nothing_leaks(void) {
   struct script script;
   int64_t many = 8 * 64, live = dit_alloc_get_live();
   const struct dit_tensor_view input = view_make(numbers.wide, DIT_DTYPE_F32, &many);
-  numbers_init(&numbers, 8);
-  script_init(&script, &numbers);
+  begin(&numbers, &script, 8);
   script.run[DIT_RUN_SHAKEN] = view_make(numbers.shaken, DIT_DTYPE_F64, &numbers.count);
   script.arguments = (struct dit_verdict_arguments){.inputs = &input, .input_count = 1, .index = -1};
   numbers.native[3] = numbers.device[3] = NAN;
@@ -506,7 +601,7 @@ static void test_every_failed_allocation_is_an_error_and_nothing_leaks(void) {
   dit_alloc_set_failure(-1);
 }
 
-// ---- moves
+// Moves
 
 static void test_moves_are_small_reproducible_and_leave_labels_alone(void) {
   double data[64], again[64], other[64];
@@ -544,10 +639,13 @@ int main(void) {
   RUN(test_exact_operators_must_be_exact);
   RUN(test_exactness_is_proved_by_full_significands);
   RUN(test_nan_and_infinities);
+  RUN(test_infinities_of_sums);
   RUN(test_loose_results_are_undecided);
   RUN(test_integers_are_equal_or_wrong);
+  RUN(test_other_choices_may_be_as_good);
   RUN(test_what_the_cpu_rounds_on_the_way_to_float64_counts);
   RUN(test_yardsticks_save_runs_and_excuse_nothing_new);
+  RUN(test_yardsticks_stay_below_the_cap);
   RUN(test_threads_share_yardsticks);
   RUN(test_every_failed_allocation_is_an_error_and_nothing_leaks);
   RUN(test_moves_are_small_reproducible_and_leave_labels_alone);

@@ -59,7 +59,7 @@ class Failure(Exception):
     """An input did what no input may do."""
 
 
-# ---- the guard: what a file must never make the process do
+# The guard: what a file must never make the process do
 
 
 class Guard:
@@ -90,7 +90,7 @@ class Guard:
         self.on = False
 
 
-# ---- valid files
+# Valid files
 
 
 def make_values() -> dict[str, object]:
@@ -174,7 +174,7 @@ def get_kind(path: pathlib.Path) -> str:
     return path.suffix.removeprefix(".")
 
 
-# ---- hostile streams
+# Hostile streams
 
 
 def name(module: str, attribute: str) -> bytes:
@@ -312,7 +312,7 @@ def mutate_bytes(rng: random.Random, data: bytes, other: bytes) -> bytes:
     return bytes(made)
 
 
-# ---- containers of streams
+# Containers of streams
 
 
 def open_archive(data: bytes) -> list[tuple[str, bytes]] | None:
@@ -400,7 +400,7 @@ def make_input(seed: int, number: int, seeds: list[tuple[str, bytes]]) -> tuple[
     return kind, mutate_bytes(rng, data, other)
 
 
-# ---- the corpus
+# The corpus
 
 
 def write_corpus() -> int:
@@ -450,7 +450,7 @@ def make_archive(stream: bytes) -> bytes:
     return file.getvalue()
 
 
-# ---- reading one input
+# Reading one input
 
 
 class Reader:
@@ -550,7 +550,7 @@ def write(path: str, data: bytes) -> None:
         file.write(data)
 
 
-# ---- the loop
+# The loop
 
 
 def run(reader: Reader, seed: int, first: int, seconds: float, keep: str, count: int = sys.maxsize) -> int:

@@ -3,16 +3,35 @@
 The test process runs torch on one thread, so that results do not depend on the machine.
 """
 
+import atexit
+import functools
 import os
 import subprocess
 import sys
 import textwrap
 
+import nursery
 import pytest
 import torch
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+LONG = ["verdict_corpus", "device_cases", "scripts", "distributed", "replay", "collectives", "dipu_names", "repro"]
+"""Files that take longest. They come first, so that no worker is left with one of them while the others are done."""
 torch.set_num_threads(1)
+
+# For tests that are about host memory itself, when the suite runs with DITORCH_VENDOR=opaque.
+open_memory = pytest.mark.skipif(
+    os.environ.get("DITORCH_VENDOR") == "opaque", reason="about device memory that the host can read"
+)
+# For tests of the judge's rule for the embedded device, which computes as the CPU does; a chip may round otherwise.
+careful_device = pytest.mark.skipif(
+    os.environ.get("DITORCH_VENDOR") == "opaque", reason="about a device that is held to the CPU's own error"
+)
+
+
+def pytest_collection_modifyitems(items):
+    places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
 
 
 def child_environment(**changes):
@@ -20,7 +39,7 @@ def child_environment(**changes):
     import ditorch
 
     home = os.path.dirname(os.path.dirname(os.path.abspath(ditorch.__file__)))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("DITORCH_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("DITORCH_") or k == "DITORCH_VENDOR"}
     environment["PYTHONPATH"] = os.pathsep.join([home, environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment["OMP_NUM_THREADS"] = "1"
     for name, value in changes.items():
@@ -30,19 +49,28 @@ def child_environment(**changes):
     return environment
 
 
-def run_python(*arguments, check=True, timeout=120, cwd=None, **environment):
-    """Run this interpreter with `arguments`; a first argument with a newline is a program text."""
-    arguments = list(arguments)
-    if arguments and "\n" in arguments[0]:
-        arguments[:1] = ["-c", textwrap.dedent(arguments[0])]
-    answer = subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env=child_environment(**environment),
-        cwd=cwd,
-    )
+@functools.cache
+def start_nursery():
+    made = nursery.Nursery(child_environment())
+    atexit.register(made.close)
+    return made
+
+
+def run_python(*arguments, check=True, timeout=600, cwd=None, warm=None, **environment):
+    """Run this interpreter with `arguments`; a first argument with a newline is a program text. `warm`: in a process
+    that has imported torch already (nursery.py); by default a program text that cannot tell the difference is."""
+    words = list(map(str, arguments))
+    environment = child_environment(**environment)
+    if words and "\n" in words[0]:
+        words[:1] = ["-c", textwrap.dedent(words[0])]
+        if warm is None:
+            warm = nursery.can_be_born(words[1], environment, child_environment())
+    if warm:
+        answer = start_nursery().run(*words, environment=environment, cwd=cwd, timeout=timeout)
+    else:
+        command = [sys.executable, "-W", "ignore", *words]
+        settings = {"capture_output": True, "text": True, "timeout": timeout, "env": environment, "cwd": cwd}
+        answer = subprocess.run(command, **settings)
     if check and answer.returncode != 0:
         raise AssertionError(f"exit status {answer.returncode}\n{answer.stdout[-3000:]}\n{answer.stderr[-6000:]}")
     return answer

@@ -46,7 +46,7 @@ def step():
     return loss.item(), weight.grad.tolist()
 
 
-# ---- options
+# Options
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_a_bad_change_while_running_keeps_the_old_value_and_the_program(monkeypa
     assert tool.ok and tool.describe()["forward"]["compared"] >= 12
 
 
-# ---- apply_feature
+# apply_feature
 
 
 @pytest.mark.parametrize("ops", ["torch.ad", ["torch.add", "torch.nn.functional.liner"], "torch.Tensor.ad"])
@@ -148,7 +148,7 @@ def test_a_bad_variable_hooks_nothing(monkeypatch):
     assert torch.add is add and not list_features()
 
 
-# ---- the results directory
+# The results directory
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -250,7 +250,7 @@ def test_a_full_disk_is_said_and_stops_nobody(tool, options, clean):
         assert lines[-1] == b"" and {line.count(b",") for line in lines[:-1]} == {9}, lines[-2:]
 
 
-# ---- the offline runner
+# The offline runner
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ def clean(tmp_path, monkeypatch):
     ditorch.fault("")
 
 
-# ---- test_custom_apply_hook and test_custom_condition_to_enable_hook_example
+# test_custom_apply_hook and test_custom_condition_to_enable_hook_example
 
 FEATURES = [
     "fallback", "autocompare", "dump_op_args", "op_capture", "measure_op_time", "cast_dtype", "overflow_check",

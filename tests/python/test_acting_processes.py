@@ -18,7 +18,7 @@ def run(program, folder, *command, check=True, **environment):
     script.write_text(COMMON + textwrap.dedent(program))
     answer = subprocess.run(
         [sys.executable, "-W", "ignore", *command, str(script)],
-        capture_output=True, text=True, timeout=170, cwd=folder, env=child_environment(**environment),
+        capture_output=True, text=True, timeout=600, cwd=folder, env=child_environment(**environment),
     )  # fmt: skip
     assert not check or answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-5000:]
     return answer

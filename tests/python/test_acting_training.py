@@ -37,7 +37,7 @@ def is_near(losses, wanted, rtol):
     return all(abs(a - b) <= rtol * abs(b) for a, b in zip(losses, wanted, strict=True))
 
 
-# ---- OpAutoCompare
+# OpAutoCompare
 
 # What the CPU itself refuses, and so cannot be compared: operator, and what it says.
 UNABLE = {
@@ -122,7 +122,7 @@ def test_attention_without_dropout_is_compared():
     assert tool.findings()[0]["kind"] == "forward" and tool.describe()["skipped"]["random"] == 0
 
 
-# ---- OpFallback
+# OpFallback
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -197,7 +197,7 @@ def test_what_is_got_around_is_not_accused(model):
     assert is_near(losses, bare(model)[0][:1], 1e-5)
 
 
-# ---- OpDtypeCast
+# OpDtypeCast
 
 
 def halves(make, dtype):
@@ -286,7 +286,7 @@ def test_float64_inside_moves_losses_by_rounding_only(model):
     assert all(state[name].dtype == value.dtype for name, value in bare(model)[1].items())
 
 
-# ---- all three at once
+# All three at once
 
 
 def test_three_tools_at_once():

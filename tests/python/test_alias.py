@@ -6,13 +6,13 @@ device: an unregistered PrivateUse1 has a name and a number, which is all the al
 
 import importlib.machinery
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
 import sys
 import textwrap
 
+import nursery
 import pytest
 
 torch = pytest.importorskip("torch", reason="the alias patches PyTorch, which is not installed")
@@ -70,55 +70,22 @@ torch.dit._lazy_init = lambda: None
 """
 
 
-# Importing torch is most of a case's time: one process does it, and every case runs in a fork of that process.
-NURSERY = """
-import json, os, signal, sys, traceback
-import torch
-for line in sys.stdin:
-    order = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(120)
-        os.dup2(os.open(order["output"], os.O_WRONLY), 1)
-        os.dup2(1, 2)
-        status = 0
-        try:
-            exec(compile(order["code"], "<case>", "exec"), {"__name__": "__main__"})
-        except SystemExit as error:
-            print(error)
-            status = 1 if error.code else 0
-        except BaseException:
-            traceback.print_exc(file=sys.stdout)
-            status = 1
-        sys.stdout.flush()
-        os._exit(status)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
 @pytest.fixture(scope="module")
-def nursery():
-    command = [sys.executable, "-c", NURSERY]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, env=environment, **pipes) as process:
-        yield process
-        process.stdin.close()
+def born():
+    """Every case is a process of its own that has imported torch."""
+    made = nursery.Nursery({**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    yield made
+    made.close()
 
 
 @pytest.fixture
-def run(nursery, tmp_path):
+def run(born):
     """Function that runs a program text in a process of its own and returns what it printed."""
 
     def run_case(code):
-        output = tmp_path / "output"
-        output.write_text("")
-        order = {"code": PRELUDE + textwrap.dedent(code), "output": str(output)}
-        nursery.stdin.write(json.dumps(order) + "\n")
-        nursery.stdin.flush()
-        status = nursery.stdout.readline().strip()
-        assert status == "0", f"status {status}\n" + output.read_text()
-        return output.read_text()
+        result = born.run("-c", PRELUDE + textwrap.dedent(code))
+        assert result.returncode == 0, f"status {result.returncode}\n" + result.stdout + result.stderr
+        return result.stdout + result.stderr
 
     return run_case
 
@@ -127,12 +94,12 @@ def run_alone(code):
     """The same in a process that is not forked: from the start of the interpreter to its end."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     command = [sys.executable, "-c", textwrap.dedent(code)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
 
-# ---- parsing and printing
+# Parsing and printing
 
 
 def test_cuda_is_the_target(run):
@@ -163,6 +130,7 @@ def test_every_symbol_is_patched_in_both_libraries(run):
     five = {"Device(string)", "DeviceTypeName", "operator<<(DeviceType)", "operator<<(Device)", "Device::str"}
     four = {f"autocast::{name}_autocast_{what}" for name, what in
             (("is", "enabled"), ("set", "enabled"), ("get", "dtype"), ("set", "dtype"))}
+    four.add("parseDispatchKey")
     assert five | four <= set(python), python
     assert five <= set(cpu) and not four & set(cpu), cpu
     assert status["slots"] == sum(python.values()) + sum(cpu.values())
@@ -279,7 +247,7 @@ def test_install_and_restore_while_other_threads_parse(run):
     """)
 
 
-# ---- restore, idempotence, refusal
+# Restore, idempotence, refusal
 
 
 MAPS = """
@@ -433,7 +401,7 @@ def test_fork_keeps_the_alias(run):
     """)
 
 
-# ---- what hangs on it: TorchScript, autocast, is_cuda
+# What hangs on it: TorchScript, autocast, is_cuda
 
 SCRIPTED = """
 import io, os, tempfile, importlib.util as util
@@ -575,7 +543,7 @@ assert b"cuda:0" in buffer.getvalue()
     )
 
 
-# ---- the same code against a stand-in for PyTorch, on this machine and, emulated, on aarch64
+# The same code against a stand-in for PyTorch, on this machine and, emulated, on aarch64
 
 STAND_IN_C10 = r"""
 #include <cstdint>
@@ -589,6 +557,8 @@ struct Device { DeviceType type; int8_t index; explicit Device(const std::string
 std::string DeviceTypeName(DeviceType, bool lower);
 std::ostream &operator<<(std::ostream &, DeviceType);
 std::ostream &operator<<(std::ostream &, const Device &);
+enum class DispatchKey : uint16_t {};
+DispatchKey parseDispatchKey(const std::string &);
 }
 namespace at { namespace autocast {
 bool is_autocast_enabled(c10::DeviceType); void set_autocast_enabled(c10::DeviceType, bool);
@@ -614,6 +584,12 @@ std::ostream &operator<<(std::ostream &o, DeviceType t) { return o << DeviceType
 std::string Device::str() const { std::string s = DeviceTypeName(type, true);
   return index < 0 ? s : s + ":" + std::to_string((int)index); }
 std::ostream &operator<<(std::ostream &o, const Device &d) { return o << d.str(); }
+DispatchKey parseDispatchKey(const std::string &s) {
+  static const char *const names[] = {"Undefined", "CPU", "CUDA", "PrivateUse1", "AutocastCUDA", "AutocastPrivateUse1",
+                                      "NestedTensorPrivateUse1", "XPU"};
+  for (int i = 0; i < 8; i++) { if (s == names[i]) return DispatchKey(i); }
+  throw std::runtime_error("could not parse dispatch key '" + s + "'");
+}
 }
 #endif
 #ifdef BUILD_CPU
@@ -650,6 +626,9 @@ extern "C" const char *NAME(print)(int t, int i) { c10::Device d("cpu"); d.type 
 #endif
 #ifdef BUILD_PYTHON
 using namespace at::autocast;
+extern "C" int python_key(const char *text) {
+  try { return (int)c10::parseDispatchKey(text); } catch (const std::exception &e) { last = e.what(); return -1; }
+}
 extern "C" int python_autocast(int set) { auto cuda = c10::DeviceType(1);
   if (set) { set_autocast_enabled(cuda, true); set_autocast_dtype(cuda, c10::ScalarType(15)); }
   return is_autocast_enabled(cuda) * 100 + (int)get_autocast_dtype(cuda); }
@@ -665,6 +644,7 @@ STAND_IN_MAIN = r"""
   const char *p##_str(int, int); const char *p##_print(int, int);
 DECLARE(cpu) DECLARE(python) DECLARE(cuda)
 int python_autocast(int set);
+int python_key(const char *text);
 #define LONG_NAME "a_backend_whose_name_is_long"
 static struct dit_error err;
 static void fail(int line, const char *what) { fprintf(stderr, "line %d: %s; %s\n", line, what, err.message); exit(1); }
@@ -702,14 +682,18 @@ int main(int argc, char **argv) {
   read_maps(before, sizeof before);
   if (argc > 1 && argv[1][0] == 'b') { check_off(); }  // slots bound before the installation
   for (int round = 0; round < 3; round++) {
-    CHECK(dit_alias_install(20, true, NULL, 0, &err) == DIT_OK); CHECK(dit_alias_get_status()->slot_count == 14);
+    CHECK(dit_alias_install(20, true, NULL, 0, &err) == DIT_OK); CHECK(dit_alias_get_status()->slot_count == 15);
     check_on(20, LONG_NAME); SAME(before, read_maps(now, sizeof now));
     CHECK(python_autocast(1) == 115);
+    CHECK(python_key("CUDA") == 3 && python_key("AutocastCUDA") == 5 && python_key("NestedTensorCUDA") == 6);
+    CHECK(python_key("CPU") == 1 && python_key("XCUDA") == -1 && python_key("") == -1);
     CHECK(dit_alias_install(20, false, NULL, 0, &err) == DIT_OK);
     SAME(cpu_str(20, 2), LONG_NAME ":2"); SAME(python_name(20, 1), LONG_NAME); CHECK(python_parse("cuda:1") == 20001);
     CHECK(dit_alias_restore(&err) == DIT_OK); check_off(); CHECK(python_autocast(0) == 0);
+    CHECK(python_key("CUDA") == 2);
     SAME(before, read_maps(now, sizeof now));
     CHECK(dit_alias_install(12, true, NULL, 0, &err) == DIT_OK); check_on(12, "xpu");
+    CHECK(python_key("CUDA") == 7 && python_key("AutocastCUDA") == -1);
     CHECK(dit_alias_restore(&err) == DIT_OK);
     for (int stage = 1; stage < DIT_ALIAS_STAGE_PROBE; stage++) {
       dit_alias_set_failure((enum dit_alias_stage)stage);
@@ -733,7 +717,7 @@ def build_stand_in(folder, prefix, flags):
     (folder / "main.c").write_text(STAND_IN_MAIN)
 
     def command(*words):
-        subprocess.run(words, cwd=folder, check=True, timeout=300)
+        subprocess.run(words, cwd=folder, check=True, timeout=900)
 
     shared = [cxx, "-std=c++17", "-O1", "-fPIC", "-shared", "c10.cpp", *flags, "-Wl,-rpath,$ORIGIN", "-L."]
     command(*shared, "-DBUILD_C10", "-o", "libc10.so")
@@ -757,7 +741,7 @@ LINKING = {"lazy": ["-Wl,-z,lazy"], "now": ["-Wl,-z,now", "-Wl,-z,relro"], "no-p
 def test_stand_in_on_this_machine(tmp_path, linking):
     build_stand_in(tmp_path, "", LINKING[linking])
     for mode in ("a", "b"):
-        result = subprocess.run([str(tmp_path / "main"), mode], capture_output=True, text=True, timeout=60)
+        result = subprocess.run([str(tmp_path / "main"), mode], capture_output=True, text=True, timeout=600)
         assert (result.returncode, result.stdout) == (0, "good\n"), result.stderr
 
 
@@ -769,5 +753,5 @@ def test_stand_in_on_emulated_aarch64(tmp_path, linking):
     build_stand_in(tmp_path, "aarch64-linux-gnu-", LINKING[linking])
     for mode in ("a", "b"):
         command = [emulator, "-L", "/usr/aarch64-linux-gnu", str(tmp_path / "main"), mode]
-        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert (result.returncode, result.stdout) == (0, "good\n"), result.stderr

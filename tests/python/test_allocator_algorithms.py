@@ -15,7 +15,7 @@ def train():
     for (batch,) in loader:
         x = batch.cuda(non_blocking=True)
         with torch.cuda.stream(side):
-            side.wait_stream(torch.cuda.current_stream())
+            side.wait_stream(torch.cuda.default_stream())
             y = x * 2
             x.record_stream(side)
         torch.cuda.current_stream().wait_stream(side)

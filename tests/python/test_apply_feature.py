@@ -95,7 +95,7 @@ def is_there(name):
     return name in op_tools._EXPORTS
 
 
-# ---- what may be given
+# What may be given
 
 
 def test_a_name(x):
@@ -152,6 +152,15 @@ def test_getitem_and_matmul_operators(x):
     x[0, 1] = 7
     assert x[0, 1] == 7 and (x @ x.T).shape == (3, 3)
     assert calls() == ["torch.Tensor.__setitem__", "torch.Tensor.__getitem__", "torch.Tensor.__matmul__"]
+
+
+def test_a_tensor_does_not_become_a_sequence(x):
+    """Python would take it for one as soon as the class itself has __getitem__, and for ever after."""
+    below = torch.nn.Parameter(x.sum(), requires_grad=False)
+    apply_feature(["torch.Tensor.__getitem__", "torch.Tensor.__setitem__"], "dump_op_args")
+    assert torch.tensor([x.sum(), x.sum(), below]).shape == (3,) and x[0].shape == (4,)
+    remove_feature()
+    assert torch.tensor([x.sum(), x.sum(), below]).shape == (3,)
 
 
 @pytest.mark.parametrize(
@@ -295,7 +304,7 @@ def test_one_object_under_several_names(x):
     assert torch.conv1d is F.conv1d
 
 
-# ---- what is refused
+# What is refused
 
 
 def test_an_empty_name_is_a_value_error():
@@ -365,7 +374,7 @@ def test_things_that_cannot_be_hooked_are_said(x, package, capsys):
     assert not list_features() and not tool.active_tools()
 
 
-# ---- names imported before
+# Names imported before
 
 
 def test_trap_names_imported_before_patching(x, package):
@@ -411,7 +420,7 @@ def test_trap_function_identity(x):
     assert torch.overrides.resolve_name(torch.add) == "torch.add"
 
 
-# ---- conditions, lists, the CPU rule, the environment
+# Conditions, lists, the CPU rule, the environment
 
 
 def test_the_condition_decides_per_call(x):
@@ -493,7 +502,7 @@ def test_a_started_tool_sees_its_own_calls_once(x):
     assert applied("measure_op_time") == 3  # `x + 1` is not x.add
 
 
-# ---- torch's own dispatch
+# Torch's own dispatch
 
 
 class Tagged(torch.Tensor):
@@ -539,7 +548,7 @@ def test_nested_hooks_are_both_seen(x, package):
     assert calls() == ["torch.Tensor.__mul__", "third_party_pkg.double"]
 
 
-# ---- state per call
+# State per call
 
 
 def test_i1_an_old_exception_does_not_come_back(x, package):
@@ -649,7 +658,7 @@ def test_applying_and_removing_while_others_call(x):
     assert not wrong
 
 
-# ---- whole programs
+# Whole programs
 
 
 class Net(torch.nn.Module):
@@ -707,7 +716,7 @@ def test_the_full_console_names_the_hook(x, monkeypatch, capfd):
     assert "apply OpObserveHook on torch.lerp" in said and "skip OpObserveHook on torch.lerp" in said
 
 
-# ---- copies, pickles, compilers
+# Copies, pickles, compilers
 
 
 class Holder(torch.nn.Module):
@@ -764,7 +773,7 @@ def test_script_refuses_a_hooked_function_and_takes_it_back(x):
     assert torch.equal(torch.jit.script(scriptable_later)(x), scriptable_later(x))
 
 
-# ---- the documented tests of the original
+# The documented tests of the original
 
 
 @pytest.mark.parametrize("feature", [name for name, _ in ALL])
@@ -887,10 +896,12 @@ def test_hooks_do_not_leak(x):
             use()
         gc.collect()
         grown.append(sys.getallocatedblocks() - before)
-    assert min(grown) < 50, f"{grown} blocks per 100 rounds"
+        if grown[-1] < 50:
+            break
+    assert grown[-1] < 50, f"{grown} blocks per 100 rounds"
 
 
-# ---- the life of the process
+# The life of the process
 
 
 def test_the_exit_says_what_was_seen(python, tmp_path):
@@ -898,13 +909,13 @@ def test_the_exit_says_what_was_seen(python, tmp_path):
         """
         import torch, ditorch
         from op_tools import apply_feature
-        apply_feature("torch.add", "dump_op_args")
+        apply_feature("torch.add", "overflow_check")
         apply_feature("torch.sub", "measure_op_time")
         torch.add(torch.ones(2, device="cuda"), 1)
         """,
         cwd=tmp_path,
     )
-    assert "OpObserve: 1 call seen, 1 observed" in answer.stderr
+    assert "OpOverflowCheck: 1 call seen, 1 checked" in answer.stderr
     assert "OpTimeMeasure: nothing was" in answer.stderr and "No hooked function was called" in answer.stderr
 
 
@@ -1008,3 +1019,41 @@ def test_hooks_of_c_refuse_bad_features():
     assert hook.show(torch.sub, (torch.ones(1), 1)).item() == 0
     with pytest.raises(TypeError):
         hook.show(torch.sub, [1])
+
+
+# What the original's page shows
+
+
+def test_dump_op_args_prints_arguments(x, capsys):
+    apply_feature("torch.add", feature="dump_op_args")
+    torch.add(x, x)
+    remove_feature()
+    out = capsys.readouterr().out
+    assert "torch.add" in out and "float32" in out and str(tuple(x.shape)) in out, out
+
+
+def test_dump_op_args_is_quiet_when_the_user_says_so(x, capsys, monkeypatch):
+    monkeypatch.setenv("OP_TOOLS_CONSOLE", "off")
+    apply_feature("torch.add", feature="dump_op_args")
+    torch.add(x, x)
+    remove_feature()
+    assert capsys.readouterr().out == ""
+
+
+def test_a_map_for_cast_dtype_is_no_matter_of_the_other_tools(x, capsys, monkeypatch):
+    """The script of the original's page: all features on, then OP_DTYPE_CAST_DICT for the one that casts."""
+    for name, feature in (
+        ("torch.add", "fallback"),
+        ("torch.sub", "autocompare"),
+        ("torch.mul", "op_capture"),
+        ("torch.div", "cast_dtype"),
+    ):
+        apply_feature(name, feature=feature)
+    monkeypatch.setenv("OP_DTYPE_CAST_DICT", "torch.float32->torch.float16")
+    y = torch.full((4, 2), 3.0, device="cuda")
+    for function in (torch.div, torch.sub, torch.add, torch.mul):
+        function(y, y)
+    said = capsys.readouterr()
+    remove_feature()
+    assert "takes effect at the next start" not in said.err + said.out
+    assert "float32->float16" in capsys.readouterr().err

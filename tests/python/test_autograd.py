@@ -211,7 +211,7 @@ def test_norm_layers(make, shape, close):
     close([p.grad for p in mine.parameters()], [p.grad for p in cpu.parameters()], rtol=1e-4, atol=1e-5)
 
 
-# ---- torch.func
+# torch.func
 
 
 def test_func_transforms(close):

@@ -52,6 +52,10 @@ MISTAKES = [
     ({"DITORCH_HOST_DEVICES": "many"}, ("many",)),
     ({"DITORCH_BAKEND": "host"}, ("DITORCH_BAKEND", "DITORCH_BACKEND")),
     ({"DITORCH_VENDOR": "/nowhere/vendor.so"}, ("/nowhere/vendor.so",)),
+    (
+        {"DITORCH_VENDOR": "opaque", "DITORCH_OPAQUE_MISSING": "diopiAd"},
+        ("DITORCH_OPAQUE_MISSING has 'diopiAd'", "did you mean 'diopiAdd'?"),
+    ),
     ({"DITORCH_CONFIG": "/nowhere/ditorch.toml"}, ("/nowhere/ditorch.toml",)),
     ({"PYTORCH_CUDA_ALLOC_CONF": "frobnicate:1"}, ("frobnicate", "max_split_size_mb")),
 ]
@@ -236,3 +240,26 @@ def test_binary_alias_failure_falls_back_to_python(python):
         """
     )
     assert answer.stdout.splitlines()[0] == "redirect installed" and answer.stdout.splitlines()[-1] == "1"
+
+
+def test_visible_devices_count_until_the_first_use(python):
+    assert (
+        python(
+            """
+        import os, torch, ditorch
+        assert torch.cuda.device_count() == 4
+        os.environ["CUDA_VISIBLE_DEVICES"] = "2,1"
+        assert torch.cuda.device_count() == 2 and torch.cuda.is_available()
+        os.environ["CUDA_VISIBLE_DEVICES"] = "3"
+        assert torch.ones(2, device="cuda").sum().item() == 2
+        assert torch.cuda.device_count() == 1 and str(torch.cuda.get_device_properties(0).uuid).endswith("3")
+        assert len(torch.cuda.default_generators) == 1
+        os.environ["CUDA_VISIBLE_DEVICES"] = "0,1"
+        assert torch.cuda.device_count() == 1
+        print("good")
+        """,
+            DITORCH_HOST_DEVICES=4,
+            CUDA_VISIBLE_DEVICES=None,
+        ).stdout.strip()
+        == "good"
+    )

@@ -68,7 +68,7 @@ def bits(tensor):
     return bytes(tensor.reshape(-1).view(torch.uint8).tolist()) if tensor.numel() else b""
 
 
-# ---- the whole
+# The whole
 
 
 def test_the_item_has_exactly_the_documented_keys():
@@ -101,7 +101,7 @@ def test_the_plain_unpickler_reads_it_too():
     assert item["args"][0].tolist() == [[0, 1], [2, 3]] and item["args"][1:] == (1.5, [None])
 
 
-# ---- plain values
+# Plain values
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_arrays_of_objects_are_only_described():
     assert isinstance(got, Described) and got.kind == "object"
 
 
-# ---- tensors
+# Tensors
 
 DTYPES = sorted(
     {value for value in vars(torch).values() if isinstance(value, torch.dtype)} - {torch.quint4x2, torch.quint2x4},
@@ -390,7 +390,7 @@ def test_non_contiguous_inputs_so_strides_must_survive_capture():
         assert got.stride() == view.stride() and torch.equal(got, view)
 
 
-# ---- aliasing
+# Aliasing
 
 
 def test_the_same_object_comes_back_as_one():
@@ -475,7 +475,7 @@ def test_many_tensors():
     assert got[1] is got[0][0] and len(parts(views)[2]) == 1000
 
 
-# ---- tensors without plain memory
+# Tensors without plain memory
 
 
 def test_sparse_tensors():
@@ -527,7 +527,7 @@ def test_subclasses_with_memory_are_saved_as_plain_tensors():
     assert type(got) is torch.Tensor and got.tolist() == [0, 1, 2]
 
 
-# ---- the companion text
+# The companion text
 
 
 def wanted_json(name, args, kwargs):
@@ -610,7 +610,7 @@ def test_the_json_of_tensors_without_memory():
     assert [arg["data_ptr"] for arg in text["args"]] == [0, 0]
 
 
-# ---- files
+# Files
 
 
 def test_save_item_and_load_item(tmp_path):

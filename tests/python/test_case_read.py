@@ -33,7 +33,7 @@ def make_folder(root, name="torch.add", pid=7, number=1):
     return os.path.join(root, "op_capture_results", name, str(pid), str(number), TIME)
 
 
-# ---- the layouts
+# The layouts
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_operators_of_the_dispatcher(tmp_path):
     assert ref.operator == "aten::add"
 
 
-# ---- what a path may be
+# What a path may be
 
 
 def test_a_folder_a_file_and_text(tmp_path):
@@ -190,7 +190,7 @@ def test_a_path_that_does_not_exist(tmp_path):
     assert list(find_cases(tmp_path)) == []
 
 
-# ---- what comes back
+# What comes back
 
 
 def test_strides_offsets_and_sharing(tmp_path):
@@ -267,7 +267,7 @@ def test_a_companion_without_end(tmp_path):
         load_case(path)
 
 
-# ---- broken cases
+# Broken cases
 
 
 def test_r1_a_broken_case_costs_only_itself(tmp_path):
@@ -347,7 +347,7 @@ def test_limits_reach_every_source(tmp_path):
         load_case(path, Limits(bytes=100))
 
 
-# ---- tagged values
+# Tagged values
 
 
 @pytest.mark.parametrize(
@@ -393,7 +393,7 @@ def test_tags_make_nothing_else(tag):
     assert isinstance(got, Described) and got.kind == tag["__ditorch__"] and set(sys.modules) == before
 
 
-# ---- containers
+# Containers
 
 
 def frame(kind, number, payload, salt=9, path=0, blobs=0, pickle=0, text=0, flags=0):
@@ -547,7 +547,7 @@ def test_a_changed_container_is_read_again(pack):
     assert len(list(find_cases(pack))) == 2
 
 
-# ---- logs
+# Logs
 
 
 def write_log(root, *paths):
@@ -585,7 +585,7 @@ def test_a_log_that_is_none(tmp_path):
     assert "x.dlog" in ref.error
 
 
-# ---- what OpCapture writes
+# What OpCapture writes
 
 
 @pytest.mark.parametrize("layout", ["files", "packed"])

@@ -19,7 +19,7 @@ def run(arguments, cwd, **environment):
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=120,
+        timeout=600,
         env=child_environment(DITORCH_BANNER="0", **environment),
     )
 

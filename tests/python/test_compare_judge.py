@@ -6,6 +6,7 @@ import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import careful_device
 from ditorch import _C
 from op_tools import OpAutoCompare
 from op_tools.comparison import compare_result
@@ -37,7 +38,7 @@ def make(*shape, dtype=torch.float32, scale=1.0):
     return (torch.randn(*shape, dtype=torch.float64) * scale).to(dtype).cuda()
 
 
-# ---- right results
+# Right results
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)
@@ -112,9 +113,10 @@ def no_run(*_):
     return "there is none"
 
 
-def is_right(name, values, dim, device, cpu, what="output"):
+def is_right(name, values, dim, device, cpu, index=1):
     """The verdict of the judge when the CPU has nothing but this."""
-    return _C.judge(name, device, cpu, no_run, inputs=(values,), dim=dim, what=what)["verdict"] == "right"
+    given = None if dim is None else {"dim": dim}
+    return _C.judge(name, device, cpu, no_run, inputs=(values,), kwargs=given, index=index)["verdict"] == "right"
 
 
 def test_sort_indices_must_be_distinct():
@@ -123,7 +125,7 @@ def test_sort_indices_must_be_distinct():
     assert is_right("sort", values, 0, torch.tensor([2, 1, 0]), cpu)
     assert not is_right("sort", values, 0, torch.tensor([2, 0, 0]), cpu)
     assert not is_right("sort", values, 0, torch.tensor([1, 0, 2]), cpu)
-    assert not is_right("argmax", values, None, torch.tensor(7), torch.tensor(0))
+    assert not is_right("argmax", values, None, torch.tensor(7), torch.tensor(0), index=0)
     assert is_right("max", values[None], 1, torch.tensor([1]), torch.tensor([0]))
 
 
@@ -153,7 +155,7 @@ def test_scatter_is_judged_when_no_index_is_repeated():
     assert undecided.ok is None and not undecided.findings()
 
 
-# ---- four times the CPU's own error
+# Four times the CPU's own error
 
 
 def cpu_error(function, *tensors):
@@ -163,6 +165,7 @@ def cpu_error(function, *tensors):
     return (native - wide).abs().max().item(), native.abs().max().item(), native.abs().argmax().item()
 
 
+@careful_device
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_an_error_beyond_four_times_the_cpus_is_seen_and_one_below_is_not(dtype, seed):
@@ -218,6 +221,7 @@ def test_every_kind_of_fault_is_seen(kind, dtype):
         assert math.isnan(finding["value"]) and finding["wrong"] == 1
 
 
+@careful_device
 def test_scalars_are_judged_by_inputs_nearby():
     """A loss: one element, on which the CPU's error says nothing."""
     torch.manual_seed(1)
@@ -234,7 +238,7 @@ def test_a_finite_value_in_the_place_of_nan_is_wrong():
     assert accused(tool) == [("sqrt", "forward")]
 
 
-# ---- cost
+# Cost
 
 
 def test_a_signature_that_was_judged_needs_no_further_runs():
@@ -254,7 +258,7 @@ def test_a_signature_that_was_judged_needs_no_further_runs():
     assert anew - later > 2  # forgotten, so judged by full runs once more
 
 
-# ---- the legacy columns and verdict
+# The legacy columns and verdict
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, *HALVES, torch.complex64], ids=str)
@@ -329,12 +333,13 @@ def test_ties_are_seen_where_the_operator_chooses():
     x = torch.tensor([[1.0, 2.0], [1.0, 3.0]])
 
     def has_ties(name, values, dim):
-        """A gradient that went elsewhere is undecided where values are equal, wrong elsewhere."""
+        """A gradient that went elsewhere is right where values are equal, wrong elsewhere."""
         gradient = torch.zeros_like(values)
         gradient.view(-1)[0] = 1.0
         wide = lambda *_: [gradient.double()]  # noqa: E731
-        answer = _C.judge(name, gradient.flip(0), gradient, wide, inputs=(values,), dim=dim, what="grad")
-        return answer["verdict"] == "unknown"
+        given = None if dim is None else {"dim": dim}
+        answer = _C.judge(name, gradient.flip(0), gradient, wide, inputs=(values,), kwargs=given, what="grad")
+        return answer["verdict"] == "right"
 
     assert has_ties("msort", x, None) and has_ties("sort", x, 0)
     assert not has_ties("sort", x, None) and not has_ties("max", x, 1)

@@ -122,7 +122,7 @@ def test_no_permutation_is_found():
     assert not tool.ok and "permutation" in tool.findings()[0]["reason"]
 
 
-# ---- dropout
+# Dropout
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -72,3 +72,27 @@ def test_attention_inside_the_graph():
     x = torch.randn(1, 2, 4, 8, device="cuda")
     attention = torch.nn.functional.scaled_dot_product_attention
     torch.testing.assert_close(torch.compile(lambda a: attention(a, a, a) + 1)(x), attention(x, x, x) + 1)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_a_tool_that_starts_inside_of_a_compiled_function_breaks_the_graph(backend):
+    import op_tools
+
+    seen = []
+
+    @torch.compile(backend=backend)
+    def function(a):
+        b = a + 1
+        with op_tools.OpObserve(console="off", log=False) as observe:
+            b = b * 2
+        seen.append(observe.counts()["seen"])
+        return b - 1
+
+    x = torch.ones(3, device="cuda")
+    for _ in range(2):
+        assert torch.equal(function(x), torch.full((3,), 3.0, device="cuda"))
+    assert seen == [1, 1]
+    with op_tools.OpObserve(console="off", log=False) as observe:
+        x + 1
+    assert observe.counts()["seen"] == 1
+    assert torch.equal(torch.compile(lambda a: a * 3, backend=backend)(x), x * 3), "the compiler has its thread back"

@@ -37,7 +37,7 @@ def write(tmp_path, *tables, **more):
     return str(path)
 
 
-# ---- coverage
+# Coverage
 
 
 def test_numbers(cases):
@@ -73,7 +73,7 @@ def test_a_large_reduction_per_reducing_function(cases):
         assert f"diopi{name}" in large
 
 
-# ---- the same case every time
+# The same case every time
 
 
 def get_inputs(case):
@@ -122,7 +122,7 @@ def test_find_case_names_what_is_near(entries):
         expand.find_case(entries, "diopiNothing/basic/float32/contiguous/0")
 
 
-# ---- what cases hold
+# What cases hold
 
 
 def test_layouts():
@@ -197,7 +197,7 @@ def test_every_generator_is_used(entries):
     assert used == set(GENERATORS)
 
 
-# ---- the schema
+# The schema
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def write(path, table):
     return str(path)
 
 
-# ---- run
+# Run
 
 
 def test_run_passes_and_tells_totals(capsys):
@@ -121,7 +121,7 @@ def test_device(capsys):
     assert status == 0 and "pass" in out
 
 
-# ---- list and show
+# List and show
 
 
 def test_list(capsys):
@@ -141,7 +141,7 @@ def test_show(capsys):
     assert status == 2 and "cases of diopiSoftmax look like" in err
 
 
-# ---- selection and rules
+# Selection and rules
 
 
 def test_share_is_stable_and_keeps_every_function(cases):
@@ -205,7 +205,7 @@ def test_a_rule_file_that_is_no_json(tmp_path):
         selection.read_rules(str(path))
 
 
-# ---- wrong use
+# Wrong use
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_the_command():
     assert answer.returncode == 2 and "--nonsense" in answer.stderr
 
 
-# ---- reports
+# Reports
 
 
 def make_row(case, verdict, **more):

@@ -168,7 +168,7 @@ def test_accumulating_in_half_does_not_pass(cases):
     assert not is_close((total.float() + rest).bfloat16(), output)
 
 
-# ---- the rule
+# The rule
 
 
 def test_tolerance_grows_with_its_parts():

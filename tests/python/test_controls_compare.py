@@ -37,7 +37,7 @@ def random(*sizes, dtype=torch.float32):
     return torch.randn(*sizes, device="cuda").to(dtype)
 
 
-# ---- what is wrong is seen, and named
+# What is wrong is seen, and named
 
 
 def add_out():
@@ -131,7 +131,7 @@ def test_running_statistics_are_written_once_per_run():
     assert [row[1:] for row in counts().values()] == [(0, 0)] * len(counts()) and counts()
 
 
-# ---- what is right is right
+# What is right is right
 
 
 class Block(nn.Module):
@@ -196,7 +196,7 @@ def test_one_broken_operator_among_all_of_a_training():
     assert {name for name, row in counts().items() if row[1]} == {"aten::native_layer_norm_backward"}
 
 
-# ---- lines, counts, threads
+# Lines, counts, threads
 
 
 def test_few_lines_and_all_calls_counted(capfd):
@@ -247,7 +247,7 @@ def test_an_unknown_name_in_the_environment_is_told():
         env=child_environment(DITORCH_AUTOCOMPARE="sofmax"),
         check=True,
     )
-    assert "'sofmax' matches no operator; the nearest are _softmax" in answer.stderr
+    assert "'sofmax' matches no operator; the nearest are softmax" in answer.stderr
 
 
 def test_blocks_of_threads_are_not_mixed(capfd):

@@ -140,7 +140,7 @@ def test_data_loader_pins(python):
 
 def test_allocator_configuration_by_environment(python):
     program = """
-        import ditorch, torch
+        import torch, ditorch
         print(torch.cuda.memory._snapshot()["allocator_settings"], torch.ones(2, device="cuda").sum().item())
         """
     answer = python(program, PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:64,expandable_segments:True")
@@ -150,7 +150,7 @@ def test_allocator_configuration_by_environment(python):
 def test_host_memory_option_limits_the_device(python):
     answer = python(
         """
-        import ditorch, torch
+        import torch, ditorch
         print(torch.cuda.get_device_properties(0).total_memory)
         try:
             torch.empty(128 << 20, dtype=torch.uint8, device="cuda")
@@ -160,3 +160,21 @@ def test_host_memory_option_limits_the_device(python):
         DITORCH_HOST_MEMORY="64MiB",
     )
     assert answer.stdout.split() == [str(64 * MIB), "refused", "True"]
+
+
+def test_allocator_settings_of_a_snapshot():
+    before = torch._C._accelerator_getAllocatorSettings()
+    try:
+        settings = torch.cuda.memory._snapshot()["allocator_settings"]
+        assert settings["expandable_segments"] is False and settings["max_split_size"] == -1
+        text = "expandable_segments:True,max_split_size_mb:40,roundup_power2_divisions:[2:1,8:2,>:4]"
+        torch._C._accelerator_setAllocatorSettings(text)
+        settings = torch.cuda.memory._snapshot()["allocator_settings"]
+        assert settings["PYTORCH_CUDA_ALLOC_CONF"] == text
+        assert settings["expandable_segments"] is True and settings["max_split_size"] == 40 << 20
+        divisions = settings["roundup_power2_divisions"]
+        assert [divisions[size] for size in ("1", "2", "8", "16", "32768")] == [1, 1, 4, 4, 4]
+        with pytest.raises((RuntimeError, ValueError), match="nosuchkey"):
+            torch._C._accelerator_setAllocatorSettings("nosuchkey:1")
+    finally:
+        torch._C._accelerator_setAllocatorSettings(before)

@@ -88,7 +88,7 @@ def test_dropout_uses_the_device_generator():
 def test_seeds_before_the_first_use_are_kept(python):
     answer = python(
         """
-        import ditorch, torch
+        import torch, ditorch
         torch.cuda.manual_seed_all(1)
         torch.manual_seed(42)
         assert not torch.cuda.is_initialized()
@@ -105,7 +105,7 @@ def test_seeds_before_the_first_use_are_kept(python):
 def test_devices_have_their_own_generators(python):
     answer = python(
         """
-        import ditorch, torch
+        import torch, ditorch
         torch.cuda.manual_seed_all(3)
         a, b = torch.rand(4, device="cuda:0"), torch.rand(4, device="cuda:1")
         assert torch.equal(a.cpu(), b.cpu())
@@ -119,3 +119,22 @@ def test_devices_have_their_own_generators(python):
         DITORCH_HOST_DEVICES="2",
     )
     assert answer.stdout.strip() == "done"
+
+
+@pytest.mark.parametrize("n", [0, 3, 30000])
+def test_generators_belong_to_their_device(n):
+    mine, cpu = torch.Generator("cuda"), torch.Generator()
+    room = torch.empty(n, dtype=torch.int64)
+    wrong = {
+        "on the device": lambda: torch.randperm(n, generator=cpu, device="cuda"),
+        "out= on the device": lambda: torch.randperm(n, generator=cpu, out=room.cuda()),
+        "on the CPU": lambda: torch.randperm(n, generator=mine, device="cpu"),
+        "on the CPU by default": lambda: torch.randperm(n, generator=mine),
+        "rand": lambda: torch.rand(n, generator=mine),
+        "normal_": lambda: torch.empty(n).normal_(generator=mine),
+    }
+    for name, call in wrong.items():
+        with pytest.raises(RuntimeError, match=r"Expected a '.*' device type for generator but found"):
+            call()
+            raise AssertionError(name)
+    assert torch.randperm(n, generator=mine, device="cuda").is_cuda

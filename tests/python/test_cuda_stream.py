@@ -6,6 +6,7 @@ import time
 import ditorch
 import pytest
 import torch
+from gate import Gate
 
 
 def busy(stream, milliseconds):
@@ -61,9 +62,10 @@ def test_current_stream_is_per_thread():
 def test_query_and_synchronize():
     stream = torch.cuda.Stream()
     assert stream.query()
-    busy(stream, 50)
+    gate = Gate(stream)
     event = stream.record_event()
     assert not stream.query() and not event.query()
+    gate.open()
     stream.synchronize()
     assert stream.query() and event.query()
     busy(stream, 30)
@@ -73,12 +75,13 @@ def test_query_and_synchronize():
 
 def test_wait_event_orders_streams():
     a, b = torch.cuda.Stream(), torch.cuda.Stream()
-    busy(a, 50)
+    gate = Gate(a)
     event = torch.cuda.Event()
     event.record(a)
     b.wait_event(event)
     done = b.record_event()
     assert not done.query()
+    gate.open()
     done.synchronize()
     assert event.query()
 
@@ -131,11 +134,12 @@ def test_elapsed_time_errors():
     with pytest.raises(ValueError, match="enable_timing=True"):
         timed.elapsed_time(plain)
     stream = torch.cuda.Stream()
-    busy(stream, 50)
+    gate = Gate(stream)
     late = torch.cuda.Event(enable_timing=True)
     late.record(stream)
     with pytest.raises(RuntimeError, match="completed"):
         timed.elapsed_time(late)
+    gate.open()
     late.synchronize()
     with pytest.raises(ditorch.NotSupportedError, match="ipc_handle"):
         timed.ipc_handle()
@@ -147,8 +151,9 @@ def test_external_stream_is_the_same_queue():
     stream = torch.cuda.Stream()
     external = torch.cuda.ExternalStream(stream.cuda_stream)
     assert external.cuda_stream == stream.cuda_stream and external.device == stream.device
-    busy(stream, 40)
+    gate = Gate(stream)
     assert not external.query()
+    gate.open()
     external.synchronize()
     assert stream.query()
     again = torch.cuda.get_stream_from_external(stream.cuda_stream)
@@ -172,10 +177,17 @@ def test_generic_streams_and_events_mix_with_cuda_ones():
 
 def test_launch_blocking(python):
     program = """
-        import ditorch, torch
+        import torch, ditorch
         stream = torch.cuda.Stream()
         with torch.cuda.stream(stream):
             torch.cuda._sleep(30_000_000)
         print(stream.query())
         """
     assert python(program, CUDA_LAUNCH_BLOCKING="1").stdout.strip() == "True"
+
+
+def test_an_event_has_a_device_once_it_is_recorded():
+    event = torch.cuda.Event()
+    assert event.device is None
+    event.record()
+    assert event.device == torch.device("cuda", torch.cuda.current_device())

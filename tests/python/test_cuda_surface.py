@@ -12,6 +12,7 @@ import ditorch
 import numpy as np
 import pytest
 import torch
+from conftest import open_memory
 from ditorch.cuda import refused, support
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -184,6 +185,7 @@ def test_default_tensor_type():
     assert torch.zeros(1).type() == "torch.FloatTensor"
 
 
+@open_memory
 def test_dlpack_shares_host_memory():
     x = torch.arange(12.0, device="cuda").reshape(3, 4).t()
     assert tuple(x.__dlpack_device__()) == (1, 0)
@@ -239,8 +241,24 @@ def test_cuda_sources_are_refused_by_name():
     with pytest.raises(ditorch.NotSupportedError, match=r"kernel.cu"):
         cpp_extension.load("name", ["a.cpp", "kernel.cu"])
     assert cpp_extension.CppExtension("name", ["a.cpp"]).language == "c++"
+    function = torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")
     with pytest.raises(ditorch.NotSupportedError, match="jiterator"):
-        torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x; }")
+        function(torch.ones(2, device="cuda"))
+    source = "template <typename T> void f(T x, T& y) { y = x; }"
+    with pytest.raises(ditorch.NotSupportedError, match="jiterator"):
+        torch.cuda.jiterator._create_multi_output_jit_fn(source, 1)(torch.ones(2, device="cuda"))
+
+
+def test_the_operator_database_is_imported_after_ditorch(python):
+    answer = python(
+        """
+        import torch, ditorch
+        from torch.testing._internal.common_methods_invocations import op_db
+        from torch.testing._internal import common_modules, common_optimizers, common_nn
+        print(len(op_db) > 500)
+        """
+    )
+    assert answer.stdout.split() == ["True"]
 
 
 def test_triton_kernel_is_refused_by_name(python, tmp_path):
@@ -299,7 +317,7 @@ def test_no_warning_from_rnn_and_cudnn_flags():
 def test_two_devices_and_data_parallel(python):
     answer = python(
         """
-        import ditorch, torch
+        import torch, ditorch
         import torch.cuda.comm as comm
         assert torch.cuda.device_count() == 2 and torch.cuda.can_device_access_peer(0, 1)
         x = torch.arange(6.0, device="cuda").reshape(2, 3)
@@ -362,3 +380,18 @@ def test_profiler_is_quiet_and_sees_operators(python):
         """
     )
     assert answer.stdout.strip() == "done" and "Failed to record" not in answer.stderr
+
+
+def test_the_uuid_is_sixteen_bytes_and_a_text():
+    import uuid
+
+    value = torch.cuda.get_device_properties(0).uuid
+    assert not isinstance(value, str) and bytes(value.bytes) == uuid.UUID(str(value)).bytes
+    assert str(value) in repr(torch.cuda.get_device_properties(0))
+
+
+def test_scatter_keeps_the_memory_format():
+    x = torch.randn(4, 3, 5, 5).to(memory_format=torch.channels_last)
+    (part,) = torch.nn.parallel.comm.scatter(x, [0])
+    assert part.is_cuda and part.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(part.cpu(), x)

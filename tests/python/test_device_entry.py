@@ -9,7 +9,7 @@ import torch
 from ditorch import judge
 from ditorch.device_suite import compare, entry, expect, samples, tolerance
 
-# ---- how close
+# How close
 
 
 def check(got, wanted, wide=None, name="torch.mul", args=(), **widths):
@@ -80,7 +80,7 @@ def test_only_tolerances_of_the_user_decide_instead_of_the_rule():
         comparison.check(x + 5e-3, x, "x", "cpu", call)
 
 
-# ---- copies of samples
+# Copies of samples
 
 
 @pytest.mark.parametrize("where", ["cpu", "cuda"])
@@ -105,7 +105,7 @@ def test_copies_of_conjugates_are_not_mixed_up(device):
         assert [copy[0, 0].item() for copy in copies] == [complex(i, -1) for i in range(20)]
 
 
-# ---- an entry that is wrong on the device in one way
+# An entry that is wrong on the device in one way
 
 
 class FakeOp:

@@ -58,7 +58,7 @@ def read(tmp_path):
     return write_and_read
 
 
-# ---- the file
+# The file
 
 
 def test_rows_hold_for_names_patterns_and_dtypes(read):
@@ -132,7 +132,7 @@ def test_unknown_entries_are_an_error_in_the_torch_of_the_file_else_a_note(read)
     assert read(GOOD).check_entries(known, "2.13.0") == []
 
 
-# ---- the choice of pairs
+# The choice of pairs
 
 
 def pairs_of(read, *words):
@@ -192,7 +192,7 @@ def test_wrong_words_are_refused(read, words, message):
     assert message in str(caught.value)
 
 
-# ---- verdicts
+# Verdicts
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_the_guards(read):
     assert report.Summary([ran], file, {"float32": False}).problems == []
 
 
-# ---- reports
+# Reports
 
 
 def test_junit_is_valid_and_counts_right(read, tmp_path):
@@ -324,7 +324,7 @@ def test_notes_stay_in_their_slots(tmp_path):
     notes.close()
 
 
-# ---- whole runs
+# Whole runs
 
 
 FAULTS = {
@@ -358,7 +358,7 @@ def test_a_broken_operator_turns_its_pair_red_in_every_kind_of_dtype(python, tmp
     check_junit(tmp_path / "out.xml")
 
 
-# ---- crashes, hangs, resumption: the whole command over a worker without torch
+# Crashes, hangs, resumption: the whole command over a worker without torch
 
 
 STUB = """
@@ -394,7 +394,7 @@ def run(monkeypatch, tmp_path, capsys):
     (tmp_path / "expect.toml").write_text('[device]\ndtypes = ["float32", "float16", "bool"]\n')
 
     def call(*words):
-        status = command.main(["--expect", "expect.toml", "--jobs", "1", "--timeout", "1", *words])
+        status = command.main(["--expect", "expect.toml", "--jobs", "1", "--timeout", "5", *words])
         output = capsys.readouterr()
         return status, output.out, output.err
 
@@ -405,7 +405,7 @@ def test_a_crash_and_a_hang_cost_one_pair_each(run, tmp_path):
     status, out, _ = run("--ops", "add,crash,hang,sub", "--json", "out.json", "--junit", "out.xml")
     assert status == 1
     assert "WRONG crash [float32]: crash: the process was killed by SIGSEGV (sample 3)" in out
-    assert "WRONG hang [float32]: timeout: no end after 1 s (--timeout) (sample 3)" in out
+    assert "WRONG hang [float32]: timeout: no end after 5 s (--timeout) (sample 3)" in out
     data = json.loads((tmp_path / "out.json").read_text())
     verdicts = {(row["entry"], row["dtype"]): row["verdict"] for row in data["results"]}
     assert [pair for pair, verdict in verdicts.items() if verdict == "pass"] == [

@@ -20,7 +20,7 @@ def names(table):
     return {row["operator"] for row in table}
 
 
-# ---- forced fallback
+# Forced fallback
 
 
 def test_a_listed_operator_runs_on_the_cpu_and_back_in_c_afterwards():
@@ -79,7 +79,7 @@ def test_a_bad_pattern_is_an_error_and_changes_nothing():
 @pytest.mark.parametrize(
     ("option", "pattern", "words"),
     [
-        ("autocompare", "sofmax", "'sofmax' matches no operator; the nearest are _softmax"),
+        ("autocompare", "sofmax", "'sofmax' matches no operator; the nearest are softmax"),
         ("force_fallback", "aten::native_layer_nrm", "matches no operator; the nearest are native_layer_norm"),
         ("autocompare", "add.outt", "the nearest are add.out"),
         ("autocompare", "view", r"matches aten::view\S*, which the controls do not see"),
@@ -146,7 +146,7 @@ def test_a_bad_pattern_in_the_environment_stops_the_import(python):
     assert "option 'autocompare': '*' is no regular expression" in answer.stderr
 
 
-# ---- comparison
+# Comparison
 
 
 def blocks(text):
@@ -225,7 +225,7 @@ def test_random_operators_are_left_alone(said):
     assert text == "autocompare: aten::uniform_: not compared, it draws random numbers\n"
 
 
-# ---- lines
+# Lines
 
 
 def test_levels_of_lines(said):
@@ -246,7 +246,7 @@ def test_levels_of_lines(said):
         assert text or level == -1
 
 
-# ---- waiting, threads, composition
+# Waiting, threads, composition
 
 
 def test_synchronous_mode_waits_for_every_operator():

@@ -11,7 +11,9 @@ print((x.cpu().exp() - x.exp().cpu()).abs().max().item() > 1e-3)
 
 
 def run(python, code, **environment):
-    return python("import ditorch" + code, DITORCH_DIOPI_LIB="faulty", DITORCH_BANNER="0", **environment).stdout.split()
+    return python(
+        "import torch, ditorch" + code, DITORCH_DIOPI_LIB="faulty", DITORCH_BANNER="0", **environment
+    ).stdout.split()
 
 
 def test_without_rules_everything_is_right(python):
@@ -38,9 +40,9 @@ except RuntimeError as error:
 def test_a_bad_rule_or_library_is_told_at_the_first_call(python):
     code = "\nimport torch\ntorch.rand(3, device='cuda').softmax(0)"
     options = {"DITORCH_DIOPI_LIB": "faulty", "DITORCH_BANNER": "0", "check": False}
-    answer = python("import ditorch" + code, DITORCH_FAULTY="burn:diopiSoftmax", **options)
+    answer = python("import torch, ditorch" + code, DITORCH_FAULTY="burn:diopiSoftmax", **options)
     assert answer.returncode == 1 and "unknown kind 'burn'; valid: value, precision" in answer.stderr
-    answer = python("import ditorch" + code, DITORCH_FAULTY_LIB="faulty", **options)
+    answer = python("import torch, ditorch" + code, DITORCH_FAULTY_LIB="faulty", **options)
     assert answer.returncode == 1 and "would wrap itself" in answer.stderr
 
 

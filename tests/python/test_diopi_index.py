@@ -105,7 +105,7 @@ def close(out, reference, terms=1):
     torch.testing.assert_close(out, reference.to(out.dtype), rtol=bound, atol=bound, equal_nan=True)
 
 
-# ---- embedding
+# Embedding
 
 
 @pytest.mark.parametrize("dtype", [*MOVED, torch.int64, torch.int8])
@@ -227,7 +227,7 @@ def test_embedding_errors():
     refuse("holds 7", "diopiEmbeddingRenorm_", weight, torch.tensor([7]), 1.0, 2.0)
 
 
-# ---- cat, stack, split, meshgrid
+# Cat, stack, split, meshgrid
 
 
 @pytest.mark.parametrize("dtype", MOVED)
@@ -290,7 +290,7 @@ def test_cat_errors():
     refuse("2 dimensions; valid: 0 and 1", "diopiMeshGrid", [place((2, 3), a.dtype)] * 2, [a, a], 2)
 
 
-# ---- gather and scatter
+# Gather and scatter
 
 
 @pytest.mark.parametrize("dtype", [*MOVED, torch.int16])
@@ -378,7 +378,7 @@ def test_gather_scatter_errors():
     refuse("'value' is NULL", "diopiScatterInpScalar", x, 1, None, index, "")
 
 
-# ---- index, index_put, index_select, index_fill
+# Index, index_put, index_select, index_fill
 
 
 def index_cases():
@@ -540,7 +540,7 @@ def test_index_errors():
     refuse("must be one number", "diopiIndexFillInp", x, 0, a.clamp(max=1), draw((2,)))
 
 
-# ---- select and slice
+# Select and slice
 
 
 @pytest.mark.parametrize("dtype", MOVED)
@@ -584,7 +584,7 @@ def test_select_errors():
     refuse("'src' has shape", "diopiSelectScatter", place((3, 4), x.dtype), x, draw((3,)), 0, 0)
 
 
-# ---- masks
+# Masks
 
 
 @pytest.mark.parametrize("dtype", [*MOVED, torch.int16])
@@ -683,7 +683,7 @@ def test_mask_errors():
     refuse("do not broadcast", "diopiMaskedSelect", diopi.Required(), x, mask[:2])
 
 
-# ---- shapes and layouts
+# Shapes and layouts
 
 
 @pytest.mark.parametrize("dtype", MOVED)

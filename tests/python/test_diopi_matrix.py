@@ -70,7 +70,7 @@ def refuse(function, *arguments, out, code=1, text=""):
     assert torch.equal(out, before), f"{function} wrote although it refused"
 
 
-# ---- matrix products
+# Matrix products
 
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS, torch.complex64, torch.complex128], ids=str)
@@ -222,7 +222,7 @@ def test_products_refuse():
     refuse("diopiLinearBackward", draw((2, 4)), None, None, out, a, b.t(), out=out, text="'grad_input'")
 
 
-# ---- convolution
+# Convolution
 
 CONVOLUTIONS = [
     # in channels, out channels, groups, kernel, stride, padding, dilation, spatial, batch
@@ -362,7 +362,7 @@ def test_convolution_edges():
     refuse("diopiConvolution2d", out, x, w, c, None, (1, 1), (1, 1), 1, out=out, text="'stride' has 0 entries")
 
 
-# ---- pooling
+# Pooling
 
 MAX = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 MEAN = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
@@ -527,7 +527,7 @@ def test_pool_edges():
     refuse("diopiAdaptiveAvgPool2d", out, x, [-1, 2], out=out, text="'output_size' has the entry -1")
 
 
-# ---- attention
+# Attention
 
 
 def attend(q, k, v, scale, causal, left=-1, right=-1, slopes=None, keep=None):
@@ -816,7 +816,7 @@ def test_multi_head_attention():
     refuse("diopiMultiHeadAttention", *arguments, out=out, code=diopi.FORCE_FALLBACK, text="return_debug_mask")
 
 
-# ---- images
+# Images
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

@@ -134,7 +134,7 @@ def integers(high, *sizes, dtype=torch.int64):
     return torch.randint(0, high, sizes, generator=torch.Generator().manual_seed(SEED + sum(sizes)), dtype=dtype)
 
 
-# ---- convolution
+# Convolution
 
 CONVOLUTIONS = [
     # input, weight, bias, stride, padding, dilation, transposed, output padding, groups
@@ -181,7 +181,7 @@ def test_convolution_backward_makes_only_what_is_wanted(library):
             run(library, aten.convolution_backward.default, "diopiConvolution2dBackward", arguments, only=mask)
 
 
-# ---- normalization
+# Normalization
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -273,7 +273,7 @@ def test_batch_norm_without_running_statistics(library):
     run(library, aten._native_batch_norm_legit.no_stats, "diopiBatchNorm", (x, None, None, True, 0.1, 1e-5))
 
 
-# ---- pooling
+# Pooling
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -313,7 +313,7 @@ def test_adaptive_pool(library, layout, sizes):
     run(library, aten.adaptive_max_pool2d_backward.default, function + "Backward", (grad, x, indices))
 
 
-# ---- losses
+# Losses
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -357,7 +357,7 @@ def test_nll_loss(library, dtype, reduction, images, weighted):
     run(library, backward.default, "diopiNLLLossV2Backward", arguments)
 
 
-# ---- attention
+# Attention
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
@@ -396,7 +396,7 @@ def test_attention_that_the_library_does_not_take_is_composed(library, case, dty
         torch.testing.assert_close(a.cpu(), b, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
 
 
-# ---- indexing
+# Indexing
 
 INDEX_DTYPES = [torch.float32, torch.float16, torch.int64, torch.bool, torch.uint8]
 
@@ -514,7 +514,7 @@ def test_an_index_out_of_range_is_an_error_and_writes_nothing(library):
             torch.testing.assert_close(mine.cpu(), x, rtol=0, atol=0)
 
 
-# ---- shape
+# Shape
 
 
 @pytest.mark.parametrize("dtype", INDEX_DTYPES)
@@ -539,7 +539,7 @@ def test_shapes(library, dtype, layout):
         run(library, aten.triu_.default, "diopiTriuInp", (x.clone(), diagonal))
 
 
-# ---- random numbers
+# Random numbers
 
 
 def draw(call, seed=11):
@@ -594,7 +594,7 @@ def test_a_generator_advances_by_what_is_drawn(library):
     assert torch.equal(a, torch.empty(7, device="cuda").normal_(generator=generator).cpu())
 
 
-# ---- what C leaves to others
+# What C leaves to others
 
 
 def test_a_missing_function_runs_in_its_composite_form(library):

@@ -141,7 +141,7 @@ def note(words):
     return notes.calls
 
 
-# ---- calls made from the schemas alone
+# Calls made from the schemas alone
 
 LAYOUTS = {
     "row-major": lambda t: t,
@@ -369,7 +369,7 @@ def main(families):
 def results():
     from conftest import run_python
 
-    return json.loads(run_python(__file__, "direct", *FAMILIES, timeout=300).stdout.splitlines()[-1])
+    return json.loads(run_python(__file__, "direct", *FAMILIES, timeout=900).stdout.splitlines()[-1])
 
 
 @pytest.mark.parametrize("family", ["direct", *FAMILIES])
@@ -387,7 +387,7 @@ def test_every_operator_ran_in_c(results):
     assert len(served) >= 380
 
 
-# ---- calls that neither the samples nor the schemas make
+# Calls that neither the samples nor the schemas make
 
 
 def run_both(function, *args):
@@ -457,7 +457,7 @@ def test_integer_division_by_zero():
         assert isinstance(wanted, RuntimeError) and isinstance(mine, RuntimeError) and str(mine) == str(wanted)
 
 
-# ---- lists
+# Lists
 
 
 def make_list(dtype=torch.float32):

@@ -16,7 +16,7 @@ from twice import draw, layouts, twice
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 aten = torch.ops.aten
 
-# ---- upsampling
+# Upsampling
 
 MODES = (
     ("nearest", 1),
@@ -100,7 +100,7 @@ def test_grid_sample_half(dtype):
     torch.testing.assert_close(mine, F.grid_sample(x.float(), grid.float(), align_corners=False).to(dtype))
 
 
-# ---- windows and borders
+# Windows and borders
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -133,7 +133,7 @@ def test_borders(mode):
     twice(lambda x: F.pad(x, (1, 1), mode="replicate"), draw((2, 3, 4), torch.int64), in_c=False)
 
 
-# ---- unique
+# Unique
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64, torch.bool, torch.bfloat16, torch.uint8])
@@ -151,7 +151,7 @@ def test_unique(dtype):
     twice(lambda x: aten._unique(x, True, True), x)
 
 
-# ---- operators composed of others
+# Operators composed of others
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32])
@@ -190,7 +190,7 @@ def test_dropout_backward(dtype):
     twice(lambda g, m: aten.native_dropout_backward(g, m, 1.7), draw((), dtype), torch.tensor(True))
 
 
-# ---- losses
+# Losses
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
@@ -228,7 +228,7 @@ def test_losses(reduction):
     )
 
 
-# ---- the pieces of SyncBatchNorm
+# The pieces of SyncBatchNorm
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -278,7 +278,7 @@ def test_synchronised_batch_norm(dtype, last):
     assert torch.batch_norm_backward_reduce(grads[0], halves[0], m, s, None, True, False, False)[2] is None
 
 
-# ---- fused optimizers
+# Fused optimizers
 
 OPTIMIZERS = {
     "Adam": [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "maximize": True}, {"amsgrad": True}],
@@ -315,6 +315,52 @@ def test_fused_optimizers(name, dtype, lr):
         assert not list(ditorch.fallbacks())
         for a, b in zip(mine, wanted, strict=True):
             torch.testing.assert_close(a.detach().cpu(), b.detach())
+
+
+# Parts of tensors
+
+PARTS = {
+    "select_copy": lambda x: aten.select_copy.int(x, -1, -2),
+    "slice_copy": lambda x: aten.slice_copy.Tensor(x, 1, -3, 2**62, 2),
+    "slice_copy whole": lambda x: aten.slice_copy.Tensor(x, 0),
+    "slice_copy empty": lambda x: aten.slice_copy.Tensor(x, 0, 2, 1),
+    "transpose_copy": lambda x: aten.transpose_copy.int(x, 0, -1),
+    "permute_copy": lambda x: aten.permute_copy(x, [2, -3, 1]),
+    "expand_copy": lambda x: aten.expand_copy(x[:, :1], [2, -1, 5, -1]),
+    "unfold_copy": lambda x: aten.unfold_copy(x, 1, 3, 2),
+    "select_backward": lambda x: aten.select_backward(x, [4, 7, *x.shape[1:]], 1, -1) if len(x) == 4 else x * 1,
+    "slice_backward": lambda x: aten.slice_backward(x, [x.shape[0], 20, x.shape[2]], 1, 2, 9 + 2**40, 3)[:, :2],
+    "select_scatter": lambda x: aten.select_scatter(x, x[0] + x[0], 0, -1),
+    "slice_scatter": lambda x: aten.slice_scatter(x, x[:, 1:4] + x[:, 1:4], 1, 0, 5, 2),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("dtype", [*FLOATS, torch.int64, torch.bool, torch.complex64])
+def test_parts(name, dtype):
+    if dtype is torch.bool and name.endswith("scatter"):
+        return
+    x = draw((4, 6, 8), dtype)
+    for y in (x, x.transpose(0, 2).contiguous().transpose(0, 2), x[:, :, ::2]):
+        if name == "slice_backward":
+            y = y[:, :6]
+        twice(PARTS[name], y)
+
+
+def test_parts_that_are_not_there():
+    """PyTorch words the errors."""
+    x = torch.ones(3, 4, device="cuda")
+    for call, words in (
+        (lambda: aten.select_copy.int(x, 1, 4), "index 4"),
+        (lambda: aten.select_backward(x, [3, 4, 2], 2, 5), "out of range"),
+        (lambda: aten.slice_copy.Tensor(x, 0, 0, 2, 0), "step must be positive"),
+        (lambda: aten.permute_copy(x, [0, 0]), "duplicate dims|repeated dim"),
+        (lambda: aten.expand_copy(x, [3, 5]), "must match the existing size"),
+        (lambda: aten.unfold_copy(x, 1, 9, 1), "maximum size"),
+        (lambda: aten.select_scatter(x, x, 0, 1), "expected src to have a size equal"),
+    ):
+        with pytest.raises((RuntimeError, IndexError), match=words):
+            call()
 
 
 def test_no_row_takes_the_derivative_away():

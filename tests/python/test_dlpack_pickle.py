@@ -20,7 +20,7 @@ def test_dlpack_capsules():
     x = torch.arange(4, device="cuda")
     capsule = torch.utils.dlpack.to_dlpack(x)
     y = torch.utils.dlpack.from_dlpack(capsule)
-    assert y.data_ptr() == x.data_ptr()  # a capsule of host memory says so: the other side sees a CPU tensor
+    assert y.data_ptr() == x.data_ptr() and y.device == x.device
     del x
     assert y.tolist() == [0, 1, 2, 3]
     with pytest.raises((RuntimeError, ValueError)):

@@ -1,10 +1,20 @@
 """`python -m ditorch doctor`."""
 
+import functools
 import json
+
+import pytest
+from conftest import run_python
+
+
+@pytest.fixture
+def python():
+    """What it tells does not depend on who imported torch; the first test starts it as a user does."""
+    return functools.partial(run_python, warm=True)
 
 
 def test_report(python):
-    text = python("-m", "ditorch", "doctor", DITORCH_BANNER="0", DITORCH_HOST_DEVICES="2").stdout
+    text = python("-m", "ditorch", "doctor", DITORCH_BANNER="0", DITORCH_HOST_DEVICES="2", warm=False).stdout
     for word in (
         "torch:",
         "backend: host",

@@ -5,8 +5,6 @@ import collections
 import dataclasses
 import gc
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 import weakref
@@ -15,6 +13,7 @@ import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import HERE, run_python
 from ditorch import _C
 
 DEVICE = "cuda"
@@ -56,7 +55,7 @@ def x():
     return torch.arange(12.0, device=DEVICE).reshape(3, 4)
 
 
-# ---- names
+# Names
 
 
 @pytest.mark.parametrize(
@@ -113,7 +112,7 @@ def test_i13_function_without_module_has_a_name(x):
     assert all(isinstance(name, str) for name in probe.names)
 
 
-# ---- which calls
+# Which calls
 
 
 def test_cpu_calls_are_not_shown():
@@ -241,7 +240,7 @@ def test_counts_add_up(x):
     assert counts["applied"] == 1 and counts["cpu"] == 1 and counts["name"] == 2 and counts["seen"] == 4
 
 
-# ---- arguments
+# Arguments
 
 
 Pair = collections.namedtuple("Pair", "first second")
@@ -316,7 +315,7 @@ def test_i11_i12_return_types_and_namedtuples_keep_their_type(x):
         assert torch.equal(values, x) and indices.shape == x.shape
 
 
-# ---- the program is not changed
+# The program is not changed
 
 
 def test_i1_exceptions_pass_and_do_not_stick(x):
@@ -357,7 +356,7 @@ def test_i4_one_thread_in_a_tool_does_not_silence_another(x):
             names.append((threading.current_thread().name, event["name"]))
             if threading.current_thread().name == "slow":
                 inside.set()
-                leave.wait(30)
+                leave.wait(600)
 
     tool = _C.Tool("observe", {})
     tool.set_console(console)
@@ -372,7 +371,7 @@ def test_i4_one_thread_in_a_tool_does_not_silence_another(x):
 
     thread = threading.Thread(target=slow, name="slow")
     thread.start()
-    assert inside.wait(30)
+    assert inside.wait(600)
     x * 2
     leave.set()
     thread.join()
@@ -499,7 +498,7 @@ def test_bitwise_equal_training():
     assert train(None) == train(probe) and len(probe.events) > 500
 
 
-# ---- levels
+# Levels
 
 
 def test_aten_level_sees_composites_and_the_backward_pass(x):
@@ -523,18 +522,11 @@ def test_functorch(x):
     assert "torch.Tensor.mul" in probe.names
 
 
-# ---- processes, threads
+# Processes, threads
 
 
-def run(code, **environment):
-    here = os.path.dirname(os.path.abspath(__file__))
-    package = os.path.dirname(os.path.dirname(os.path.abspath(_C.__file__)))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([package, here]), "OMP_NUM_THREADS": "1", **environment}
-    answer = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=300, env=environment
-    )
-    assert answer.returncode == 0, answer.stdout + answer.stderr
-    return answer.stdout
+def run(code):
+    return run_python(code, cwd=HERE).stdout
 
 
 def test_forked_children_are_off_by_default():
@@ -604,7 +596,7 @@ def test_many_threads_hammer(x):
     assert not errors and len(ids) == 4 * 200 * 2 and len(set(ids)) == len(ids)
 
 
-# ---- cost of memory
+# Cost of memory
 
 sanitized = pytest.mark.skipif(
     "libasan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer keeps freed memory"
@@ -617,7 +609,7 @@ def rss():
 
 
 @sanitized
-def test_a_million_hooked_calls_do_not_grow():
+def test_many_hooked_calls_do_not_grow():
     run("""
     import os, torch, ditorch
     from ditorch import _C
@@ -632,11 +624,11 @@ def test_a_million_hooked_calls_do_not_grow():
             x.add_(0)
     work(20_000)
     before = rss()
-    work(1_000_000)
+    work(250_000)
     grown = rss() - before
     tool.stop()
-    assert tool.counts()["applied"] == 1_020_000
-    assert grown <= 20 << 20, grown
+    assert tool.counts()["applied"] == 270_000
+    assert grown <= 5 << 20, grown  # 20 bytes per call
     """)
 
 
@@ -656,7 +648,7 @@ def test_tools_do_not_leak_objects(x):
     assert len(gc.get_objects()) - objects < 50 and rss() - memory < 4 << 20
 
 
-# ---- bad input
+# Bad input
 
 
 def test_unknown_kind_and_bad_settings():

@@ -94,7 +94,7 @@ def composite(function):
     return entry
 
 
-# ---- random graphs against replay
+# Random graphs against replay
 
 MHA = {
     "embed_dim_to_check": 4,
@@ -293,7 +293,7 @@ def test_random_graph_is_not_changed(seed, place):
     assert len(recorder.ends) > 10
 
 
-# ---- one event per call
+# One event per call
 
 
 @pytest.mark.parametrize(
@@ -494,7 +494,7 @@ def test_trap_hooks_keep_identity_and_in_place():
     assert x.grad.tolist() == [4, 2, 2]
 
 
-# ---- in place, views, bases
+# In place, views, bases
 
 
 def test_in_place_on_view_tells_the_base(place):
@@ -575,7 +575,7 @@ def test_outputs_of_one_node_as_inputs_of_one_call():
     assert_same(event["grad_inputs"][1], -b)
 
 
-# ---- kinds of runs
+# Kinds of runs
 
 
 def test_incomplete_run_is_told_at_its_end():
@@ -771,7 +771,7 @@ def test_custom_function_as_producer_and_inside_a_call():
     assert_same(event["grad_inputs"][1], a)
 
 
-# ---- threads
+# Threads
 
 
 def test_backward_in_another_thread():
@@ -796,7 +796,7 @@ def test_nodes_of_other_threads_are_not_ours():
 
 def test_two_runs_of_one_graph_at_once():
     class Slow(torch.autograd.Function):
-        barrier = threading.Barrier(2, timeout=20)
+        barrier = threading.Barrier(2, timeout=600)
 
         @staticmethod
         def forward(ctx, a):
@@ -847,7 +847,7 @@ def test_graph_over_two_devices():
     assert_same(recorder.one("sub")["grad_inputs"][1], torch.full_like(x, -1.0))
 
 
-# ---- company
+# Company
 
 
 def test_function_transforms_are_not_disturbed():
@@ -961,7 +961,7 @@ def test_graph_alive_at_exit(python):
     assert answer.returncode == 0 and "Error" not in answer.stderr and "Traceback" not in answer.stderr
 
 
-# ---- nothing is left behind
+# Nothing is left behind
 
 
 def test_a14_graph_that_never_runs_is_released_without_gc():
@@ -1043,7 +1043,7 @@ def test_thousand_repetitions_stay_flat(place):
         assert resident() - memory < 4 << 20
 
 
-# ---- installation
+# Installation
 
 
 def test_patches_are_taken_back():

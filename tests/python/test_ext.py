@@ -53,12 +53,12 @@ def run(code, env=None, before=""):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("DITORCH_", "PYTORCH_", "CUDA_"))}
     environment.update(OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **(env or {}))
     command = [sys.executable, "-c", before + PRELUDE + textwrap.dedent(code)]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment)
     assert result.returncode == 0, result.stdout + result.stderr
     return result
 
 
-# ---- vendor and devices
+# Vendor and devices
 
 
 def test_before_init():
@@ -145,7 +145,7 @@ def test_use_after_fork_is_refused():
     """)
 
 
-# ---- streams
+# Streams
 
 
 def test_streams():
@@ -190,7 +190,7 @@ def test_callbacks_pending_at_exit_do_no_harm():
         """)
 
 
-# ---- device memory
+# Device memory
 
 TORCH_STATS = {
     "num_alloc_retries", "num_ooms", "max_split_size", "num_sync_all_streams", "num_device_alloc", "num_device_free",
@@ -354,7 +354,7 @@ def test_allocator_in_threads():
     """)
 
 
-# ---- pinned memory
+# Pinned memory
 
 
 def test_host_memory():
@@ -379,7 +379,7 @@ def test_host_memory():
     """)
 
 
-# ---- options, ledger, faults
+# Options, ledger, faults
 
 
 def test_options(tmp_path):
@@ -454,7 +454,7 @@ def test_operators_ledger_and_faults():
     """)
 
 
-# ---- leaks: every function of the module has a row here, or the test fails
+# leaks: every function of the module has a row here, or the test fails
 
 LEAKS = """
 import ctypes, mmap
@@ -520,6 +520,7 @@ CALLS = {
     "memory_free": (lambda: _C.memory_free(0), [lambda: _C.memory_free("x")]),
     "memory_find": (pair(lambda: _C.memory_find(block), lambda: _C.memory_find(1)), [lambda: _C.memory_find(None)]),
     "host_stats": (_C.host_stats, []),
+    "host_times": (_C.host_times, []),
     "host_reset_peak": (_C.host_reset_peak, []),
     "host_empty_cache": (_C.host_empty_cache, []),
     "host_is_pinned": (lambda: _C.host_is_pinned(address), [lambda: _C.host_is_pinned("x")]),
@@ -581,6 +582,8 @@ CALLS = {
     "metrics_text": (_C.metrics_text, []),
     "operator_find": (lambda: (_C.operator_find("torch.svd"), _C.operator_find("x")), [lambda: _C.operator_find(3)]),
     "operator_list": ((20, _C.operator_list), []),
+    "operator_parts": (lambda: (_C.operator_parts("torch.softmax"), _C.operator_parts("x")),
+        [lambda: _C.operator_parts(3)]),
     "exempt_set": (pair(lambda: _C.exempt_set({"some.package": 3}), lambda: _C.exempt_set({})),
         [lambda: _C.exempt_set(3), lambda: _C.exempt_set({"x": "y"})]),
     "exempt_count": (pair(lambda: _C.exempt_count(True), lambda: _C.exempt_count(False)), []),

@@ -1,5 +1,7 @@
 """Child processes: fork before and after use, spawn, forkserver, DataLoader workers."""
 
+import os
+
 import pytest
 
 PROGRAM = """
@@ -19,7 +21,7 @@ if __name__ == "__main__":
     queue = context.Queue()
     process = context.Process(target=child, args=(queue,))
     process.start()
-    answer = queue.get(timeout=60)
+    answer = queue.get(timeout=600)
     process.join()
     print(answer, process.exitcode)
     print(torch.ones(3).cuda().sum().item())
@@ -96,3 +98,24 @@ def test_environment_is_never_written(python, script):
         """
     )
     assert answer.stdout.strip() == "same"
+
+
+def test_a_spawned_child_finds_what_the_program_put_on_its_path(python, tmp_path):
+    import ditorch
+
+    home = os.path.dirname(os.path.dirname(os.path.abspath(ditorch.__file__)))
+    (tmp_path / "program.py").write_text(
+        f"""
+import sys
+sys.path.append({home!r})
+import multiprocessing, torch, ditorch
+
+def work(_):
+    return torch.ones(3, device="cuda").sum().item()
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.map(work, [0]))
+"""
+    )
+    assert python(str(tmp_path / "program.py"), PYTHONPATH=None).stdout.splitlines()[-1] == "[3.0]"

@@ -14,6 +14,7 @@ import ditorch
 import numpy as np
 import pytest
 import torch
+from conftest import open_memory
 from ditorch import _C, helper_torch
 
 FLOAT8 = ["float8_e5m2", "float8_e4m3fn", "float8_e5m2fnuz", "float8_e4m3fnuz", "float8_e8m0fnu"]
@@ -41,7 +42,7 @@ CUDA_GAP = find_cuda_gap()
 needs_cuda = pytest.mark.skipif(CUDA_GAP is not None, reason=f"no real CUDA device: {CUDA_GAP}")
 
 
-# ---- cases
+# Cases
 
 
 def make_values(rng: np.random.Generator, dtype: torch.dtype, count: int) -> torch.Tensor:
@@ -121,7 +122,7 @@ def move(tensor: torch.Tensor, device: str) -> torch.Tensor:
     return flat.to(device).as_strided(tensor.shape, tensor.stride(), 0)
 
 
-# ---- an independent reference in long double
+# An independent reference in long double
 
 
 def read_parts(tensor: torch.Tensor) -> tuple[np.ndarray, np.ndarray]:
@@ -222,7 +223,7 @@ def try_all(check, first: int, count: int) -> None:
             raise AssertionError(f"seed {seed}: {t.dtype} {tuple(t.shape)} strides {t.stride()}: {error}") from error
 
 
-# ---- random tensors
+# Random tensors
 
 
 def test_host_agrees_with_the_reference() -> None:
@@ -262,6 +263,7 @@ def test_pieces_are_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     try_all(check, 4000, 40)
 
 
+@open_memory
 def test_embedded_device_and_cpu_agree(device: torch.device) -> None:
     if CUDA_GAP is None:
         pytest.skip("'cuda' is a real device here")
@@ -288,7 +290,7 @@ def test_side_stream_is_waited_for(device: torch.device) -> None:
     torch.cuda.synchronize()
 
 
-# ---- special tensors
+# Special tensors
 
 
 def check_everywhere(tensor: torch.Tensor) -> dict:
@@ -363,7 +365,7 @@ def test_large_tensor_takes_several_blocks() -> None:
     check_everywhere(x.half()[:, 1:])
 
 
-# ---- what C cannot read by itself
+# What C cannot read by itself
 
 
 def test_conj_and_neg_bits() -> None:
@@ -429,7 +431,7 @@ def test_plain_tensors() -> None:
 def test_what_python_has_not_handed_down_is_said(python) -> None:
     python(
         """
-        import ditorch, torch
+        import torch, ditorch
         from ditorch import _C
         x = torch.ones(3)
         assert _C.tensor_stats(x, helper="torch")["mean"] == 1
@@ -464,7 +466,7 @@ def test_bad_arguments() -> None:
         _C.tensor_batch("sum", [x])
 
 
-# ---- hash, detail, batches, events, copies
+# Hash, detail, batches, events, copies
 
 
 def test_hash_is_pinned_and_sees_every_bit() -> None:
@@ -500,6 +502,7 @@ def test_batches() -> None:
     assert _C.tensor_batch("hash", []) == []
 
 
+@open_memory
 def test_events_and_copies(device: torch.device) -> None:
     x = torch.arange(10_000.0, device="cuda")
     assert _C.helper_time(x, lambda: x.sum()) >= 0
@@ -558,7 +561,7 @@ def test_names() -> None:
         _C.helper_why_not("tpu")
 
 
-# ---- real CUDA devices
+# Real CUDA devices
 
 
 @needs_cuda

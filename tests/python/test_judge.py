@@ -39,7 +39,7 @@ def judge_function(function, value, *inputs, name="torch.mul", index=0, what="ou
     return judge.judge(name, value, first, Runs(run), **options)
 
 
-# ---- requests
+# Requests
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -122,7 +122,7 @@ def test_runs_are_made_once_and_failures_are_texts():
     assert asked == ["native", "other", "jitter", "jitter", "wide"] and runs.count == 5
 
 
-# ---- verdicts
+# Verdicts
 
 
 @pytest.mark.parametrize("layout", [name for name in LAYOUTS if name != "empty"])
@@ -187,8 +187,30 @@ def test_indices_of_equal_values_may_differ(dim):
     assert judge_function(sort, other.flip(dim), x, **options).is_wrong
     assert judge_function(sort, torch.zeros_like(other), x, **options).is_wrong, "they must be distinct"
     assert judge_function(sort, other + 3, x, **options).is_wrong
-    found = judge_function(sort, x.flip(dim), x, name="torch.sort", what="grad", args=(x, dim))
-    assert found.verdict == "unknown" and "equal" in found.reason
+
+
+def test_equal_values_may_exchange_their_gradients():
+    x, given = torch.tensor([[2.0, 1.0, 2.0, 3.0]]), torch.tensor([[0.5, 0.25, 4.0, 8.0]])
+    options = {"what": "grad", "args": (x, 1)}
+
+    def verdict(name, gradient, **more):
+        return judge_function(lambda _: given, torch.tensor([gradient]), x, name=name, **{**options, **more}).verdict
+
+    assert verdict("torch.sort", [4.0, 0.25, 0.5, 8.0]) == "right"
+    assert verdict("torch.sort", [0.25, 0.5, 4.0, 8.0]) == "wrong", "values that differ"
+    assert verdict("torch.sort", [4.5, 0.25, 0.0, 8.0]) == "wrong", "each place of a sort is chosen once"
+    assert verdict("torch.cummax", [4.5, 0.25, 0.0, 8.0]) == "unknown", "one place may be chosen twice"
+    assert verdict("torch.topk", [0.25, 0.5, 8.0, 4.0], args=(x, 4, 1, True, False)) == "right", "in any order"
+    assert verdict("torch.topk", [0.25, 0.5, 8.0, 4.5], args=(x, 4, 1, True, False)) == "wrong"
+    assert verdict("torch.topk", [0.25, 0.5, 8.0, 4.0], args=(x, 4, 1)) == "wrong"
+
+
+def test_integers_that_were_sorted_are_no_places():
+    x = torch.tensor([1, 0, 1, 5])
+    options = {"name": "torch.sort", "args": (x,)}
+    sort = lambda x: tuple(torch.sort(x))  # noqa: E731
+    assert judge_function(sort, torch.tensor([2, 1, 1, 5]), x, index=0, **options).is_wrong
+    assert judge_function(sort, torch.tensor([1, 2, 0, 3]), x, index=1, **options).verdict == "right"
 
 
 def test_a_scatter_with_repeated_indices_keeps_any_of_its_values():

@@ -209,7 +209,7 @@ def test_feature_numbers_are_those_of_float32():
     }
 
 
-# ---- the time table
+# The time table
 
 
 def time_console(tmp_path, monkeypatch, **options):

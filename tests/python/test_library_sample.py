@@ -60,7 +60,7 @@ def reference(tmp_path_factory):
             environment = {name: text for name, text in os.environ.items() if not name.startswith("DITORCH_")}
             environment.pop("PYTHONPATH", None)
             words = [sys.executable, "-W", "ignore", "-m", "programs", module, str(folder), *SAMPLE[module]]
-            answer = subprocess.run(words, capture_output=True, text=True, cwd=LIBRARIES, env=environment, timeout=300)
+            answer = subprocess.run(words, capture_output=True, text=True, cwd=LIBRARIES, env=environment, timeout=900)
             assert answer.returncode == 0, answer.stderr[-4000:]
             known[module] = json.loads(answer.stdout.strip().splitlines()[-1])
         return known[module]
@@ -125,7 +125,7 @@ def test_page_lists_every_feature() -> None:
     assert listed - declared == set(), "in docs/libraries.md, but no test declares it"
 
 
-# ---- what Qwen-MoE asks of the device: histc of integers, which CUDA has and the CPU has not
+# What Qwen-MoE asks of the device: histc of integers, which CUDA has and the CPU has not
 
 
 def count_bins(values: list[int], bins: int, low: int, high: int) -> list[int]:

@@ -5,6 +5,7 @@ import ctypes
 import ditorch  # noqa: F401
 import pytest
 import torch
+from conftest import open_memory
 from ditorch import _C, memory_check
 
 # Kernels in C, CPU fallbacks, batch norm's hidden writes, views, streams, pinned copies, attention, autograd.
@@ -22,7 +23,7 @@ def train():
     for step in range(3):
         x = torch.randn(4, 1, 8, 8).pin_memory().cuda(non_blocking=True)
         with torch.cuda.stream(side):
-            side.wait_stream(torch.cuda.current_stream())
+            side.wait_stream(torch.cuda.default_stream())
             z = x.sin().sum()
         torch.cuda.current_stream().wait_stream(side)
         loss = torch.nn.functional.cross_entropy(model(x), torch.tensor([0, 1, 2, 3], device="cuda")) + z
@@ -69,6 +70,7 @@ assert state["inserts"] > 100
     assert "dipu memory checker" not in result.stderr
 
 
+@open_memory
 def test_stray_access_is_reported_and_let_through(python):
     result = python(
         """
@@ -110,6 +112,7 @@ def test_dipu_11_default_allocator_leaks_are_seen_at_exit(python):
     assert "dipu memory checker: there may be memory leak. current block num = 21" in result.stderr
 
 
+@open_memory
 def test_watch_finds_what_is_left_damaged_and_freed_twice(capfd):
     before = memory_check.state()
     with memory_check.watch(backtrace=True, guard=1024) as found:

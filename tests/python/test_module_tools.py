@@ -128,7 +128,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ---- the program does not notice
+# The program does not notice
 
 
 @pytest.mark.parametrize("place", ["cpu", "cuda"])
@@ -279,7 +279,7 @@ def test_nothing_of_a_step_is_held(folder):
         assert not tool._partial and not tool._leaf_handles
 
 
-# ---- what is saved
+# What is saved
 
 
 @pytest.mark.parametrize("kind", [LeNet, Lstm])
@@ -556,7 +556,7 @@ def test_max_bytes_ends_the_writing_and_says_so(folder, capsys):
     assert size < 40_000
 
 
-# ---- folders
+# Folders
 
 
 def test_m6_rank_is_optional_and_nothing_is_written_into_the_package(folder, monkeypatch):

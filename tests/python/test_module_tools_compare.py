@@ -59,7 +59,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ---- the table
+# The table
 
 
 def test_the_table_is_that_of_the_original(folder, capsys):
@@ -146,7 +146,7 @@ def test_csv_and_json(folder):
     assert {row["what"] for row in bad} >= {"forward", "input", "weights"} and all(row["err"] for row in bad)
 
 
-# ---- verdicts
+# Verdicts
 
 
 def pair(folder, expected, real, **options):
@@ -224,7 +224,7 @@ def test_the_verdict_in_c_and_in_torch_is_the_same(monkeypatch):
     assert True in native and False in native
 
 
-# ---- by the rule
+# By the rule
 
 
 def run_side(folder, benchmark, place, dtype, fault=""):
@@ -321,7 +321,7 @@ def test_metrics_of_odd_values():
     json.dumps(m.to_dict(), allow_nan=False)
 
 
-# ---- who is wrong
+# Who is wrong
 
 
 CASES = [
@@ -467,7 +467,7 @@ def test_a_layer_that_raised_is_an_error(folder):
     assert result.first == ["first difference: Net output, step 0: real raised RuntimeError: device lost"]
 
 
-# ---- folders of all kinds
+# Folders of all kinds
 
 
 def test_the_original_s_folder_against_ours(folder):
@@ -566,7 +566,7 @@ def test_steps_text():
             naming.parse_steps(text)
 
 
-# ---- the command line
+# The command line
 
 
 def test_m7_importing_does_nothing_and_folders_are_arguments(folder, python):

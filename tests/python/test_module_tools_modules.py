@@ -19,7 +19,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ---- modules of all kinds
+# Modules of all kinds
 
 
 def test_shared_modules_have_their_first_name(folder):
@@ -188,7 +188,7 @@ def test_data_parallel_and_two_processes(folder, python):
         assert torch.equal(grads["gradients"]["weight"], torch.full((2, 2), 0.5))  # reduced
 
 
-# ---- fixed input
+# Fixed input
 
 
 def test_m5_fixed_input_replaces_values_and_keeps_the_graph(folder):

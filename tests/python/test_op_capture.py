@@ -52,7 +52,7 @@ def equal(a, b):
     assert torch.equal(a.detach(), b.detach().cpu()) or bool(torch.isnan(b).any())
 
 
-# ---- layout
+# Layout
 
 
 def test_golden_paths(capture):
@@ -117,7 +117,7 @@ def test_one_container_for_many_starts(capture, tmp_path):
     assert len([n for n in os.listdir(tmp_path / "r") if n.endswith(".dpack")]) == 1
 
 
-# ---- what is saved
+# What is saved
 
 
 def test_an_in_place_operator_keeps_its_inputs_as_they_were(capture):
@@ -215,7 +215,7 @@ def test_both_levels(capture, level):
             load(case, what)
 
 
-# ---- the snapshot
+# The snapshot
 
 
 def test_snapshot_taken_by_reference_storage_reused_before_async_write(capture):
@@ -286,7 +286,7 @@ def test_work_queued_on_a_stream_is_waited_for(capture):
     assert torch.equal(-a, b) and bool(a.isfinite().all())
 
 
-# ---- backward
+# Backward
 
 
 def test_gradients_are_those_of_autograd(capture):
@@ -387,7 +387,7 @@ def test_recompute_runs_ops_twice_under_the_same_name(capture):
     assert len(tanh) == 2 and len({case.path for case in tanh}) == 2
 
 
-# ---- the program is not disturbed
+# The program is not disturbed
 
 
 def test_losses_are_the_same_with_and_without(tmp_path):

@@ -1,90 +1,36 @@
 """OpCapture in processes of its own: crashes, full disks, caps, forks, the console and the log."""
 
 import glob
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 import textwrap
 
-import ditorch
+import ditorch  # noqa: F401
 import pytest
 import torch
 from captured import list_parts, load
-from conftest import child_environment, run_python
+from conftest import run_python
 from ditorch.export import read
 from op_tools.reader import find_cases, load_case
 
 HEAD = """
+import os, sys
+import torch, ditorch
+from op_tools import OpCapture
 x = torch.arange(6.0, device="cuda", requires_grad=True)
 """
 
-SERVER = """
-import json, os, sys
-import torch, ditorch, op_tools.capture, op_tools.legacy.console
-from op_tools import OpCapture
-torch.set_num_threads(1)
-print("ready", flush=True)
-for line in sys.stdin:
-    order = json.loads(line)
-    child = os.fork()
-    if child == 0:
-        break
-    print(os.waitpid(child, 0)[1], flush=True)
-else:
-    os._exit(0)
-os.chdir(order["folder"])
-os.environ.update(order["environment"])
-for number, name in ((1, "stdout"), (2, "stderr")):
-    os.dup2(os.open(name + ".txt", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), number)
-exec(compile(order["program"], "program", "exec"))
-"""
-
-
-class Answer:
-    def __init__(self, folder, status):
-        self.returncode = os.waitstatus_to_exitcode(status)
-        self.stdout, self.stderr = ((folder / f"{name}.txt").read_text() for name in ("stdout", "stderr"))
-
-
-@pytest.fixture(scope="module")
-def server():
-    """A process that has torch loaded and forks a child per program: starting one takes seconds, forking does not. None
-    on real CUDA, which does not survive a fork."""
-    if ditorch.backend != "host":
-        yield None
-        return
-    process = subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", SERVER],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=child_environment(),
-    )
-    assert process.stdout.readline() == "ready\n"
-    yield process
-    process.stdin.close()
-    process.wait(60)
-
 
 @pytest.fixture
-def python(server, tmp_path):
+def python(tmp_path):
     """python(program, check=True, **environment): run it in a process of its own, in an empty folder."""
 
     def run(program, check=True, folder=None, **environment):
-        folder = folder or tmp_path
-        environment = {name: str(value) for name, value in environment.items()}
-        if server is None:
-            text = "import os, sys, torch, ditorch\nfrom op_tools import OpCapture\n" + HEAD + textwrap.dedent(program)
-            return run_python(text, check=check, cwd=folder, **environment)
-        order = {"program": HEAD + textwrap.dedent(program), "folder": str(folder), "environment": environment}
-        server.stdin.write(json.dumps(order) + "\n")
-        server.stdin.flush()
-        answer = Answer(folder, int(server.stdout.readline()))
-        assert not check or answer.returncode == 0, answer.stderr[-4000:]
-        return answer
+        text = (
+            "import os, sys\nimport torch, ditorch\nfrom op_tools import OpCapture\n" + HEAD + textwrap.dedent(program)
+        )
+        return run_python(text, check=check, cwd=folder or tmp_path, **environment)
 
     return run
 

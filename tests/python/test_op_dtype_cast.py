@@ -54,7 +54,7 @@ def row_of(tool, name):
     return next(row for row in tool.describe()["ops"] if row["name"] == name)
 
 
-# ---- the reference's own tests
+# The reference's own tests
 
 
 def test_op_dtype_cast_linear_gradients_keep_their_dtype():
@@ -96,7 +96,7 @@ def test_op_dtype_cast_start_stop_repeatedly():
         assert row_of(tool, "torch.Tensor.add")["calls"] == 1
 
 
-# ---- K1: in place and out=
+# K1: in place and out=
 
 
 IN_PLACE = {
@@ -257,7 +257,7 @@ def test_k1_arguments_that_share_memory_are_not_separated():
     assert row_of(tool, "torch._foreach_add_")["left"] == {"view": 1}
 
 
-# ---- K2: places
+# K2: places
 
 
 def test_k2_nothing_moves():
@@ -275,7 +275,7 @@ def test_k2_nothing_moves():
     assert index.device.type == "cpu" and not x.any()
 
 
-# ---- K3: result dtypes
+# K3: result dtypes
 
 
 def test_k3_result_dtype_is_the_promotion_of_the_originals():
@@ -329,7 +329,7 @@ def test_k3_outputs_that_are_wide_anyway_stay():
         assert (x.double() + x).dtype == torch.float64
 
 
-# ---- K4, K5: maps
+# K4, K5: maps
 
 
 def test_k4_maps_of_single_operators_come_first(monkeypatch):
@@ -408,7 +408,7 @@ def test_maps_may_be_dictionaries():
     assert row_of(tool, "torch.Tensor.exp")["config"] == "torch.float16->torch.float32"
 
 
-# ---- what is cast, and what the program gets
+# What is cast, and what the program gets
 
 
 def test_i11_return_types_survive():
@@ -648,7 +648,7 @@ def test_beside_an_observing_tool():
     assert (call["args.0"]["dtype"], call["out"]["dtype"]) == ("float16", "float16")
 
 
-# ---- what is told
+# What is told
 
 
 def test_ledger_log_and_summary(capsys):

@@ -159,7 +159,7 @@ def test_old_names_work(monkeypatch):
     assert value("disable_list").text == "torch.Tensor.add"
 
 
-# ---- changes while a tool is on
+# Changes while a tool is on
 
 
 def test_change_of_environ_takes_effect_at_the_next_call(monkeypatch):

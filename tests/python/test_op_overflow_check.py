@@ -5,14 +5,17 @@ Every test runs twice: with host memory read at once, and through the slots and 
 
 import gc
 import os
+import re
 import sys
 import threading
 import weakref
+from pathlib import Path
 
 import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import open_memory
 from ditorch import _C
 from op_tools import OpOverflowCheck
 
@@ -63,7 +66,7 @@ def train(model, steps=1, tool=None):
     return losses
 
 
-# ---- injected faults
+# Injected faults
 
 
 @pytest.mark.parametrize("operator, name", [("gelu", "gelu"), ("_softmax", "softmax"), ("pow", "square")])
@@ -125,7 +128,7 @@ def test_after_the_fault_is_gone_so_is_the_finding(check):
     assert tool.findings() == []
 
 
-# ---- who made it
+# Who made it
 
 
 def test_producer_propagator_and_repeats(check, capsys):
@@ -205,7 +208,7 @@ def test_where_trick_names_the_division_and_its_backward(check):
     assert ("where", "backward") not in named(tool) and ("where", "forward") not in named(tool)
 
 
-# ---- what is intended
+# What is intended
 
 
 @pytest.mark.parametrize(
@@ -274,7 +277,7 @@ def test_bad_allow_list_is_refused_at_start(check):
     assert not tool.is_active
 
 
-# ---- defects of the original
+# Defects of the original
 
 
 def test_o1_empty_single_double_and_complex(check):
@@ -441,7 +444,7 @@ def test_numbers_on_the_cpu_among_device_tensors(check):
     assert [name for name, _ in named(tool) if name == "div"] == ["div"]
 
 
-# ---- every dtype, layout and place
+# Every dtype, layout and place
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64])
@@ -551,7 +554,7 @@ def test_devices_without_a_helper_are_read_by_torch():
     assert get_stats(torch.tensor([2.0]))["norm"] == 2.0
 
 
-# ---- mixed precision
+# Mixed precision
 
 
 def test_gradient_scaler_makes_overflow_expected(check, capsys):
@@ -584,7 +587,7 @@ def test_without_a_scaler_the_same_overflow_is_told(check):
     assert any(kind == "backward" for _, kind in named(tool))
 
 
-# ---- stop, save, limits
+# Stop, save, limits
 
 
 def test_stop_raises_where_it_happens(check):
@@ -640,7 +643,7 @@ def test_records_of_findings(check):
     assert os.path.basename(__file__) in record["location"]
 
 
-# ---- life
+# Life
 
 
 def test_exceptions_in_the_middle(check):
@@ -681,6 +684,7 @@ def test_nothing_is_kept_alive(check):
     assert died() is None
 
 
+@open_memory
 def test_the_slots_run_over_without_loss():
     tensors = [torch.ones(2, device="cuda") for _ in range(200)]
     with Deferred() as tool:
@@ -719,3 +723,72 @@ def test_inference_mode_and_no_grad(check):
         x = torch.ones(3, device="cuda")
         x.sub_(1).log_()
     assert [name for name, _ in named(tool)] == ["log_"]
+
+
+# Tensors so large that a device reads flags first and statistics on demand
+
+LARGE = 1 << 21
+
+
+def test_large_tensors_have_their_numbers(check):
+    x = torch.rand(LARGE, device="cuda") + 1
+    x[12345], x[77] = -1, 0
+    with check() as tool:
+        torch.log(x).mul_(2)
+    finding = next(found for found in tool.findings() if found["name"] == "torch.log")
+    assert (finding["verdict"], finding["nan"], finding["inf"]) == ("producer", 1, 1)
+    (given,), (made,) = finding["in"], finding["out"]
+    assert given["values"] == "finite" and given["min"] == -1 and given["max"] == pytest.approx(x.max().item())
+    assert made["nan"] == 1 and made["max"] == pytest.approx(x.max().log().item())
+
+
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_large_inputs_that_are_bad_make_no_producer(check, bad):
+    x = torch.rand(LARGE, device="cuda")
+    x[5] = bad
+    with check() as tool:
+        torch.sin(x.clone())
+    assert not [name for name, _ in named(tool) if name == "sin"] or bad == INF
+    y, w = torch.rand(LARGE, device="cuda"), torch.rand(LARGE, device="cuda", requires_grad=True)
+    with check() as tool:
+        (y * w).sum().backward()
+        with torch.no_grad():
+            w.add_(y)
+    assert not tool.findings() and tool.describe()["unchecked"] == 0
+
+
+def test_a_large_masked_nan_is_passed_on_by_the_backward(check):
+    x = torch.rand(LARGE, device="cuda")
+    x[9] = NAN
+    x.requires_grad_()
+    with check() as tool:
+        torch.where(x.detach() > 0, x, 0.0).mul(2).sqrt().sum().backward()  # the gradient of sqrt at 0 is infinite
+    assert named(tool) == [("sqrt", "backward")]
+
+
+def list_carriers():
+    source = Path(__file__).parents[2] / "python" / "ext" / "tools" / "overflow" / "effect.c"
+    return re.findall(r'"(\w+)"', source.read_text().partition("passes_all[] = {")[2].partition("}")[0])
+
+
+CARRIERS = {
+    "layer_norm": lambda x, y: F.layer_norm(x, (8,), y[0]),
+    "linear": lambda x, y: F.linear(x, y, y[0]),
+    "rms_norm": lambda x, y: F.rms_norm(x, (8,), y[0]),
+    "cat": lambda x, y: torch.cat([x, y]),
+    "stack": lambda x, y: torch.stack([x, y]),
+    "bmm": lambda x, y: torch.bmm(x[None], y[None]),
+    **{word: lambda x, y, word=word: getattr(torch, word)(x, y) for word in ("add", "matmul", "mm", "mul", "sub")},
+    **{word: lambda x, y, word=word: getattr(x + y, word)() for word in ("bfloat16", "clone", "contiguous")},
+    **{word: lambda x, y, word=word: getattr(x + y, word)() for word in ("double", "float", "half", "neg")},
+}
+
+
+@pytest.mark.parametrize("word", list_carriers())
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+def test_operators_that_carry_every_bad_value_on(word, bad):
+    for place in range(2):
+        for other in (0.0, 1.0, -2.0):
+            x, y = torch.full((8, 8), other), torch.full((8, 8), other)
+            (y if place else x)[0, 3] = bad
+            assert not CARRIERS[word](x, y).isfinite().all(), (place, other)

@@ -42,7 +42,7 @@ def run(ref, **options):
     return runner
 
 
-# ---- library use
+# Library use
 
 
 def test_attributes_of_the_original(capture, capsys):
@@ -141,7 +141,7 @@ def test_timer_and_checker_of_the_original_print_their_tables(capture, capsys):
     assert checker.tool.ok
 
 
-# ---- arguments are fresh, gradients aligned
+# Arguments are fresh, gradients aligned
 
 
 def test_r4_in_place_operators_see_the_captured_values_in_every_run(capture):
@@ -274,7 +274,7 @@ def test_a_training_step_gives_the_captured_results(capture, layout, device):
     assert backwards >= 6
 
 
-# ---- placement
+# Placement
 
 
 def same_geometry(mine, wanted):
@@ -436,7 +436,7 @@ def test_tools_that_are_on_do_not_see_the_runner_itself(capture):
     assert tool.counts()["applied"] == 1
 
 
-# ---- state
+# State
 
 
 def test_autocast_is_applied():
@@ -484,7 +484,7 @@ def test_determinism_and_grad_mode_are_applied_and_taken_back():
     assert not torch.are_deterministic_algorithms_enabled() and torch.is_grad_enabled()
 
 
-# ---- names
+# Names
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ def parameters(*shape):
     return torch.randn(shape, generator=generator).cuda().requires_grad_()
 
 
-# ---- what is counted
+# What is counted
 
 
 def test_counts_signatures_and_directions():
@@ -105,7 +105,7 @@ def test_backward_can_be_left_out(backward):
     assert any(row["kind"] == "backward" for row in tool.rows()) is backward
 
 
-# ---- the slow operator is named
+# The slow operator is named
 
 
 def test_slow_fault_is_at_the_top_and_gone_without_it():
@@ -145,7 +145,7 @@ def test_orders(order):
         tool.rows("color")
 
 
-# ---- defects of the original
+# Defects of the original
 
 
 def test_t1_every_round_counts_once():
@@ -326,7 +326,7 @@ def test_two_tools_share_the_calls():
     assert forward == observe.counts()["applied"] == tool.counts()["applied"] > 0
 
 
-# ---- modes
+# Modes
 
 
 def test_sync_measures_the_host():
@@ -393,7 +393,7 @@ def test_level_aten():
     assert any(row["name"].startswith("aten::") for row in tool.rows())
 
 
-# ---- start, stop, step, errors
+# Start, stop, step, errors
 
 
 def test_a_new_start_begins_anew():
@@ -475,7 +475,7 @@ def test_losses_are_bitwise_the_same():
     assert train(contextlib.nullcontext()) == train(OpTimeMeasure())
 
 
-# ---- files
+# Files
 
 
 def test_trace_is_a_chrome_trace(tmp_path):

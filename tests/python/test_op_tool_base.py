@@ -43,7 +43,7 @@ def applied(observe):
     return observe.counts()["applied"]
 
 
-# ---- start and stop
+# Start and stop
 
 
 def test_start_stop_end_and_with_on_one_object(x):
@@ -188,7 +188,7 @@ def test_failing_operator_reaches_the_program(x):
     assert [("error" in call) for call in calls if call["name"] == "torch.Tensor.add"] == [True, False]
 
 
-# ---- steps
+# Steps
 
 
 def test_step_counts_an_iteration_once_for_several_tools(x):
@@ -209,7 +209,7 @@ def test_step_counts_an_iteration_once_for_several_tools(x):
     assert sorted({call["step"] - start for call in second.calls()}) == [0, 1, 2]
 
 
-# ---- what is said and written
+# What is said and written
 
 
 def test_summary_and_configuration_on_the_console(x, capsys):
@@ -347,7 +347,7 @@ def test_trap_log_of_an_earlier_process_with_this_pid(x):
         assert file.read() == b"of another run"
 
 
-# ---- views of OpObserve
+# Views of OpObserve
 
 
 def run_view(capsys, view, **options):
@@ -431,10 +431,10 @@ def test_nothing_grows(x, monkeypatch):
 
     run(30)
     before = run(30)
-    assert run(300) - before < 30
+    assert run(100) - before < 10
 
 
-# ---- threads, processes, compiled code
+# Threads, processes, compiled code
 
 
 def test_threads_only_on_request():

@@ -129,7 +129,7 @@ def test_observe_around_another_tool(inner):
     assert outer.counts()["applied"] == nested.counts()["applied"] > 2
 
 
-# ---- test_op_tools: LeNet and more under each tool
+# test_op_tools: LeNet and more under each tool
 
 
 class LeNet(nn.Module):
@@ -163,7 +163,7 @@ def test_lenet_training(tool):
     assert watched.counts()["applied"] > 30
 
 
-# ---- test_tool_with_special_op
+# test_tool_with_special_op
 
 
 def test_untyped_storage_is_survived_by_time_measure():

@@ -24,7 +24,7 @@ from op_tools.utils import (
     traverse_container,
 )
 
-# ---- the original's test_current_location
+# The original's test_current_location
 
 
 def innermost_function():
@@ -86,7 +86,7 @@ def test_print_stack_variable(monkeypatch, capsys):
         current_location()
 
 
-# ---- the original's test_get_function_from_string
+# The original's test_get_function_from_string
 
 FUNCTIONS = """torch.add torch.sub torch.mul torch.div torch.exp torch.cat torch.stack torch.einsum torch.matmul
 torch.sort torch.Tensor.add torch.Tensor.add_ torch.Tensor.sub torch.Tensor.mul torch.Tensor.div torch.Tensor.sort
@@ -128,7 +128,7 @@ def test_n7_packages_that_are_not_imported_yet(tmp_path, python):
     python(program, cwd=str(tmp_path), PYTHONSAFEPATH=None)
 
 
-# ---- the original's test_is_cpu_op
+# The original's test_is_cpu_op
 
 
 def test_is_cpu_op(device):
@@ -165,7 +165,7 @@ def test_i9_tensors_without_memory(device):
     assert is_inf_or_nan(meta) is False and is_inf_or_nan(fake) is False
 
 
-# ---- the original's test_is_inf_or_nan
+# The original's test_is_inf_or_nan
 
 
 def test_is_inf_or_nan(device):
@@ -193,7 +193,7 @@ def test_is_inf_or_nan_of_every_kind():
     assert is_inf_or_nan({"k": math.nan}) == {"k": True}
 
 
-# ---- the original's test_opname_match
+# The original's test_opname_match
 
 NAMES = """torch.add torch.sub torch.mul torch.div torch.nn.functional.linear torch.nn.functional.relu torch.Tensor.add
 torch.Tensor.add_ torch.Tensor.sub torch.Tensor.sub_ torch.Tensor.mul torch.Tensor.mul_ torch.Tensor.div
@@ -294,7 +294,7 @@ def test_a16_empty_and_bad_dtype_maps():
             get_dtype_cast_dict_form_str(bad)
 
 
-# ---- containers
+# Containers
 
 Pair = collections.namedtuple("Pair", "left right")
 
@@ -379,7 +379,7 @@ def test_to_device(device):
     assert integers.dtype == torch.int64 and not integers.requires_grad
 
 
-# ---- options
+# Options
 
 
 def test_i15_options_never_write_the_environment(monkeypatch, capsys):
@@ -403,7 +403,7 @@ def test_i15_options_never_write_the_environment(monkeypatch, capsys):
     assert capsys.readouterr().out == ""
 
 
-# ---- imports
+# Imports
 
 
 def test_i21_import_touches_no_device(python):

@@ -43,7 +43,7 @@ def check_far(a, b, **options):
     return result
 
 
-# ---- the original's test_compare_result
+# The original's test_compare_result
 
 
 def test_same_tensor(device):
@@ -213,7 +213,7 @@ def test_compare_device():
     check_close(a, b, ignore_index=2)
 
 
-# ---- rows
+# Rows
 
 
 def test_row_format():
@@ -279,7 +279,7 @@ def test_against_float64(dtype, device):
         assert result["max_relative_diff"] == pytest.approx(relative, rel=1e-9), message
 
 
-# ---- defects of the original
+# Defects of the original
 
 
 def test_a1_tolerance_of_the_operator_not_of_the_label(monkeypatch):
@@ -356,7 +356,7 @@ def test_sparse_tensors():
     check_far(x, (2 * x).coalesce())
 
 
-# ---- the original's test_get_error_tolerance
+# The original's test_get_error_tolerance
 
 
 BUILT_IN = {torch.float16: 1e-4, torch.bfloat16: 1e-3, torch.float32: 1e-5, torch.float64: 1e-8}

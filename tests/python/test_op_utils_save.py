@@ -16,7 +16,7 @@ from op_tools.save_op_args import load, save_op_args, serialize_args_to_dict
 Pair = collections.namedtuple("Pair", "left right")
 COLUMNS = ["device", "dtype", "numel", "shape", "stride", "requires_grad", "layout", "data_ptr"]
 
-# ---- serialisation
+# Serialisation
 
 
 def test_tensor_mapping(device):
@@ -64,7 +64,7 @@ def test_tensors_without_memory():
         assert list(row) == COLUMNS and isinstance(row["data_ptr"], int)
 
 
-# ---- files
+# Files
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_load(folder, capsys):
     assert item["args"][1] == (slice(1, None), Ellipsis)
 
 
-# ---- the original's test_pretty_print
+# The original's test_pretty_print
 
 
 def test_pretty_print(device):
@@ -170,7 +170,7 @@ def test_rows():
         dict_data_list_to_table([1])
 
 
-# ---- the original's ditorch/test/individual/test_utils
+# The original's ditorch/test/individual/test_utils
 
 
 def test_is_to_fp32_tensor(capsys, device):

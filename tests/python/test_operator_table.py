@@ -178,7 +178,7 @@ def test_rounding_operators_are_not_exact():
     assert _C.operator_find("torch.round")["unless"] == "decimals"
 
 
-# ---- names
+# Names
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_other_types_are_refused():
         _C.operator_find(3)
 
 
-# ---- the generator
+# The generator
 
 
 @pytest.fixture
@@ -236,24 +236,24 @@ def test_the_generated_file_is_current(folder):
     ("old", "new", "message"),
     [
         (
-            "\nclone\t\tpointwise exact\n",
+            "\nclone\t\tpointwise exact carries\n",
             "\nclone\t\tpointwize exact\n",
             "unknown trait 'pointwize'; the nearest valid one is 'pointwise'",
         ),
         (
-            "\nargmax\t\texact ties\tdim=1\n",
+            "\nargmax\t\texact ties\tdim=1 places=0\n",
             "\nargmax\t\texact ties\tdin=1\n",
             "unknown key 'din'; the nearest valid one is 'dim'",
         ),
         (
-            "\nargmax\t\texact ties\tdim=1\n",
+            "\nargmax\t\texact ties\tdim=1 places=0\n",
             "\nargmax\t\texact ties\tdim=x\n",
-            "dim: 'x' is neither a place nor 'plane'",
+            "dim: 'x' is neither a place nor one of first, plane, volume",
         ),
         ("\nabs\tabsolute\t", "\nabs\tabsolute acos\t", "'acos' stands in line"),
         ("\nabs\tabsolute\t", "\nzabs\tabsolute\t", "rows are sorted by name"),
-        ("\nclone\t\tpointwise exact\n", "\nclone\t\tmixes exact\n", "exact and mixes exclude each other"),
-        ("\nclone\t\tpointwise exact\n", "\nclone\t\t\n", "no traits"),
+        ("\nclone\t\tpointwise exact carries\n", "\nclone\t\tmixes exact\n", "exact and mixes exclude each other"),
+        ("\nclone\t\tpointwise exact carries\n", "\nclone\t\t\n", "no traits"),
         ("loose=0,1\t", "", "loose without loose="),
         ("draw=alpha", "draw=alfa", "'alfa' is no value; the nearest valid one is 'alpha'"),
     ],
@@ -270,7 +270,7 @@ def test_mistakes_are_named(folder, old, new, message):
 
 def test_a_changed_row_makes_the_file_stale(folder):
     table = folder / "standard/operators.tsv"
-    table.write_text(table.read_text().replace("\nclone\t\tpointwise exact\n", "\nclone\t\texact\n"))
+    table.write_text(table.read_text().replace("\nclone\t\tpointwise exact carries\n", "\nclone\t\texact\n"))
     result = generate(folder, "--check")
     assert result.returncode == 1
     assert "operators.inc is not current" in result.stderr

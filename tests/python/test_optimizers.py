@@ -131,3 +131,17 @@ def test_averaged_models(close):
         average.update_parameters(layer)
         answers.append(average.module.weight)
     close(*answers)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)], ids=str)
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.AdamW, torch.optim.SGD])
+def test_a_fused_step_reads_its_rate_from_the_cpu(kind, shape):
+    results = []
+    for device in ("cpu", "cuda"):
+        weight = torch.nn.Parameter(torch.arange(6.0, device=device))
+        optimizer = kind([weight], lr=torch.full(shape, 0.25), fused=True)
+        for _ in range(2):
+            weight.square().sum().backward()
+            optimizer.step()
+        results.append(weight.detach().cpu())
+    torch.testing.assert_close(*results)

@@ -49,7 +49,7 @@ JUNK = "uninitialised memory"
 LEVELS = pytest.mark.parametrize("level", ["torch", "aten"])
 
 
-# ---- no findings
+# No findings
 
 
 @LEVELS
@@ -158,7 +158,7 @@ def test_every_way_to_write(check, write):
     assert tool.findings() == []
 
 
-# ---- findings
+# Findings
 
 
 @LEVELS
@@ -259,7 +259,7 @@ def test_interleaved_views_are_not_the_same_memory(check):
     assert found(tool) == [("log", "inputs finite")]
 
 
-# ---- life of the memory
+# Life of the memory
 
 
 def test_freed_memory_is_followed_no_longer(check):
@@ -411,7 +411,7 @@ def test_a_buffer_with_many_holes_becomes_uncertain_and_nothing_breaks(check):
     assert found(tool) == [("add", JUNK)]
 
 
-# ---- against a model, element by element
+# Against a model, element by element
 
 
 def make_view(base, rng):
@@ -481,7 +481,7 @@ def test_a_storage_that_gave_its_memory_back(check):
     assert found(tool) == [("add", "source not watched")]
 
 
-# ---- backward
+# Backward
 
 
 class Doubled(torch.autograd.Function):
@@ -533,7 +533,7 @@ def test_a_gradient_that_nobody_wrote(check):
     assert JUNK in [reason for _, reason in found(tool)]
 
 
-# ---- options
+# Options
 
 
 def test_stop_and_text(check):

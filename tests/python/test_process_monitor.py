@@ -53,7 +53,7 @@ class Monitor:
     def run(self, pid, *arguments, status=0, **changes):
         command = [sys.executable, SCRIPT, "--pid", str(pid), "--interval", "0.05", *arguments]
         environment = self.environment() | changes
-        answer = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=60)
+        answer = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=600)
         assert answer.returncode == status, answer.stdout + answer.stderr
         assert "Traceback" not in answer.stderr, answer.stderr
         return answer
@@ -132,7 +132,7 @@ def test_p2_no_torch(python):
     python("import sys, op_tools.process_monitor\n" + "assert not {'torch', 'psutil', 'ditorch'} & set(sys.modules)\n")
 
 
-# ---- ends
+# Ends
 
 
 def test_p1_clean_end_with_the_process(monitor, sleeper):
@@ -140,7 +140,7 @@ def test_p1_clean_end_with_the_process(monitor, sleeper):
     while SAVED not in running.stdout.readline():
         assert running.poll() is None
     sleeper.stdin.close()  # its input ends, and so does it; nobody waits for it yet
-    output = running.communicate(timeout=60)[0]
+    output = running.communicate(timeout=600)[0]
     assert running.returncode == 0 and f"process {sleeper.pid} has ended" in output
     assert len(monitor.rows()[2]) == output.count("runningtime(Seconds)") + 2
 
@@ -152,7 +152,7 @@ def test_p1_clean_end_by_signal(monitor, sleeper, number):
     while shown < 3:
         shown += "runningtime" in running.stdout.readline()
     running.send_signal(number)
-    rest = running.communicate(timeout=60)[0]
+    rest = running.communicate(timeout=600)[0]
     assert running.returncode == 0
     assert len(monitor.rows()[2]) == 3 + rest.count("runningtime")
 
@@ -191,7 +191,7 @@ def test_a_number_that_belongs_to_another_process(sleeper):
     assert sampler.sample() is None
 
 
-# ---- processes
+# Processes
 
 
 def test_p3_children_are_followed(monitor):
@@ -248,7 +248,7 @@ def test_cpu_share_is_of_the_time_between_samples(sleeper):
     assert 45 < shares[0] <= 50 and 22 < shares[1] <= 25
 
 
-# ---- vendors
+# Vendors
 
 
 def npu_table(*processes):

@@ -41,7 +41,7 @@ def by_key(run, **options):
     return {event.key: event for event in run.key_averages(**options) if not event.is_user_annotation}
 
 
-# ---- device time
+# Device time
 
 
 def test_columns_are_named_cuda(x):
@@ -84,14 +84,14 @@ def test_slow_operator_shows_its_time(x, fault):
         x + x
     rows = by_key(run)
     assert rows["fault::mm"].device_time_total >= 40_000 and rows["aten::mm"].device_time_total >= 40_000
-    assert rows["aten::add"].device_time_total < 40_000
+    assert "fault::add" not in rows
 
 
 def test_work_on_a_side_stream_has_its_own_time(x):
     side, big, gate = torch.cuda.Stream(), torch.randn(300, 300, device="cuda"), threading.Event()
     side.wait_stream(torch.cuda.current_stream())
     with profile(activities=BOTH) as run:
-        ditorch._C.stream_launch_host(0, side.stream_id, lambda: gate.wait(30))
+        ditorch._C.stream_launch_host(0, side.stream_id, lambda: gate.wait(600))
         with torch.cuda.stream(side):
             for _ in range(3):
                 big @ big
@@ -171,6 +171,14 @@ def test_collection_can_be_switched_off_for_a_while(x, capfd):
     assert not [key for key in by_key(run) if key.startswith("ditorch::")]
 
 
+def test_waiting_for_collectives_is_not_in_the_trace(x, monkeypatch):
+    monkeypatch.setattr("ditorch.distributed._used", True)
+    with profile(activities=BOTH) as run:
+        x @ x
+        torch.cuda.synchronize()
+    assert not [key for key in by_key(run) if key.startswith("ditorch::")]
+
+
 def test_an_operator_that_raises_is_not_a_kernel(x, fault):
     fault("error:mm")
     with profile(activities=BOTH) as run:
@@ -192,7 +200,7 @@ def test_results_are_the_same_under_a_profiler(x):
     assert torch.equal(mine, wanted)
 
 
-# ---- backward, threads, many records
+# Backward, threads, many records
 
 
 def test_backward_thread_is_included(x):
@@ -269,7 +277,7 @@ def test_trap_profiler_stop_on_the_error_path_hides_the_real_error(x):
     assert "dit::mm" in by_key(run)
 
 
-# ---- the older interface
+# The older interface
 
 
 def test_autograd_profiler_with_a_device(x):
@@ -300,7 +308,7 @@ def test_low_level_profile_object(x):
     assert "dit::mm" in {event.key for event in run.key_averages()}
 
 
-# ---- options
+# Options
 
 
 def test_shapes(x):
@@ -430,7 +438,7 @@ def test_tensorboard_handler(x, tmp_path):
     assert any(event.get("cat") == "kernel" for event in content["traceEvents"])
 
 
-# ---- NVTX
+# NVTX
 
 
 def test_nvtx_ranges_are_in_the_trace(x, tmp_path):
@@ -481,13 +489,13 @@ def test_nvtx_range_of_another_thread_across_traces(x):
     def work():
         torch.cuda.nvtx.range_push("elsewhere")
         pushed.set()
-        ended.wait(10)
+        ended.wait(600)
         depths.append(torch.cuda.nvtx.range_pop())
 
     thread = threading.Thread(target=work)
     with profile(activities=BOTH):
         thread.start()
-        pushed.wait(10)
+        pushed.wait(600)
     with profile(activities=BOTH) as run:
         ended.set()
         thread.join()
@@ -505,7 +513,7 @@ def test_emit_nvtx_is_in_the_trace_of_another_thread(x):
     started, done = threading.Event(), threading.Event()
 
     def work():
-        started.wait(10)
+        started.wait(600)
         with torch.autograd.profiler.emit_nvtx():
             x @ x
         done.set()
@@ -514,7 +522,7 @@ def test_emit_nvtx_is_in_the_trace_of_another_thread(x):
     thread.start()
     with profile(activities=BOTH) as run:
         started.set()
-        done.wait(10)
+        done.wait(600)
     thread.join()
     assert any(event.name.startswith("aten::mm, ") for event in run.events()), [e.name for e in run.events()]
 

@@ -50,6 +50,10 @@ def outcome(function):
 
 
 def same(mine, wanted, **tolerance):
+    lacks = isinstance(wanted, tuple) and wanted[0] is NotImplementedError and "'ComplexHalf'" in wanted[1]
+    if lacks and isinstance(mine, torch.Tensor):  # complex32 works as on CUDA where the CPU has no kernel
+        assert mine.is_cuda and mine.dtype is torch.complex32
+        return
     if isinstance(wanted, tuple) and isinstance(wanted[0], type):
         assert mine == wanted, f"{mine} instead of {wanted}"
         return
@@ -127,7 +131,7 @@ def test_integer_division_by_zero_is_an_error_not_a_crash():
         assert outcome(lambda: torch.div(x.cuda(), 0 * x.cuda(), rounding_mode=mode)) == wanted
 
 
-# ---- overlap
+# Overlap
 
 
 def test_overlapping_writes_are_refused_with_the_cpu_wording():
@@ -157,7 +161,7 @@ def test_exact_overlap_is_allowed():
     same(torch.div(y, 2, out=y), torch.div(x, 2, out=x))
 
 
-# ---- memory formats and strides
+# Memory formats and strides
 
 LAYOUTS = {
     "contiguous": lambda x: x,
@@ -215,7 +219,7 @@ def test_moves_keep_strides_and_memory_format():
         assert torch.equal(view.cuda().cpu(), view)
 
 
-# ---- out=
+# Out=
 
 
 def test_out_is_resized_with_the_same_warning():
@@ -239,7 +243,7 @@ def test_out_of_another_dtype():
         same(got, wanted)
 
 
-# ---- matrix products
+# Matrix products
 
 MATRIX_DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.complex64]
 
@@ -291,7 +295,7 @@ def test_wrong_shapes_have_the_cpu_wording():
         assert outcome(lambda: function("cuda")) == wanted
 
 
-# ---- reductions, cat, copy, fill
+# Reductions, cat, copy, fill
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

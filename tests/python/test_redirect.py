@@ -255,7 +255,7 @@ def outcomes(tmp_path_factory):
             path = tmp_path_factory.mktemp("expressions") / "list.json"
             path.write_text(json.dumps(list(EXPRESSIONS)))
             answer = run_python(
-                PRELUDE + EVALUATE, str(path), DITORCH_ALIAS=mode, DITORCH_SHOW_DEVICE_AS_CUDA=show, timeout=300
+                PRELUDE + EVALUATE, str(path), DITORCH_ALIAS=mode, DITORCH_SHOW_DEVICE_AS_CUDA=show, timeout=900
             )
             _outcomes[mode, show] = json.loads(answer.stdout.splitlines()[-1])
         return _outcomes[mode, show]
@@ -286,7 +286,7 @@ def test_most_calls_reach_the_device(outcomes):
     assert all("sparse" in text or "nn.Parameter" in text or "kaiser" in text for text in refused), refused
 
 
-# ---- completeness
+# Completeness
 
 
 EXEMPT = {
@@ -332,7 +332,7 @@ def test_every_declared_device_function_is_redirected():
     assert not missing, f"functions that take a device and are not redirected: {sorted(missing)}"
 
 
-# ---- taking it back, failing, falling back
+# Taking it back, failing, falling back
 
 UNDO = """
 import ctypes, pickle, torch
@@ -442,7 +442,7 @@ def test_bad_arguments_are_refused():
         """)
 
 
-# ---- docs/modes.md
+# docs/modes.md
 
 VALUES = {
     "DITORCH_BACKEND": ["auto", "cuda", "host", "none"],
@@ -504,7 +504,7 @@ def observed(tmp_path_factory):
         for row in COMBINATIONS
     ]
     path.write_text(json.dumps(rows))
-    answer = run_python(OBSERVE, str(path), DITORCH_BACKEND="none", timeout=300)
+    answer = run_python(OBSERVE, str(path), DITORCH_BACKEND="none", timeout=900)
     return json.loads(answer.stdout.splitlines()[-1])
 
 

@@ -15,7 +15,7 @@ def device_still_works():
     assert (torch.ones(3, device="cuda") + 1).tolist() == [2, 2, 2]
 
 
-# ---- mixed devices
+# Mixed devices
 
 MIXED = {
     "add": lambda c, d: c + d,
@@ -58,7 +58,7 @@ def test_numpy_of_a_device_tensor():
         torch.ones(2, device="cuda").numpy()
 
 
-# ---- ordinals
+# Ordinals
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_ordinal_out_of_range(use):
     assert torch.cuda.current_device() == 0
 
 
-# ---- memory
+# Memory
 
 
 def test_out_of_memory_names_the_numbers(python):
@@ -154,7 +154,7 @@ def test_absurd_sizes():
         torch.empty(-1, device="cuda")
 
 
-# ---- layouts and dtypes: they work, or one clear error says what is not supported
+# Layouts and dtypes: they work, or one clear error says what is not supported
 
 EXOTIC = {
     "sparse_coo": lambda: torch.eye(3).to_sparse().cuda(),
@@ -200,7 +200,7 @@ def test_exotic_tensors_work_or_say_so(name):
         assert result.device.type == "cuda"
 
 
-# ---- fork
+# Fork
 
 
 def test_use_after_fork_is_refused_clearly(python):

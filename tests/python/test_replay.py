@@ -131,7 +131,7 @@ def start(*words, environment=None):
     )
 
 
-# ---- the three verdicts
+# The three verdicts
 
 
 @pytest.mark.parametrize("layout", ["files", "packed"])
@@ -278,7 +278,7 @@ def test_two_devices_side_by_side(captured, tmp_path, monkeypatch, capsys):
     assert rows[-1] == "2 cases on cuda:0, cuda:1: 2 right"
 
 
-# ---- judging
+# Judging
 
 
 def test_two_operator_libraries_side_by_side(captured, tmp_path):
@@ -286,7 +286,7 @@ def test_two_operator_libraries_side_by_side(captured, tmp_path):
     words = [captured["files"], "--op", "*linear", "--accuracy", "--jobs", "1", "--json", "-"]
     words += ["--library", "host", "--library", "faulty"]
     answer = start(*words, environment=child_environment(DITORCH_FAULTY="value:diopi*,scale=0.5"))
-    output, _ = answer.communicate(timeout=120)
+    output, _ = answer.communicate(timeout=600)
     (case,) = json.loads(output)["cases"]
     verdicts = {name: {row["verdict"] for row in rows["accuracy"]} for name, rows in case["results"].items()}
     assert answer.returncode == 1 and verdicts["cuda@host"] == {"pass"} and verdicts["cuda@faulty"] == {"wrong"}
@@ -401,7 +401,7 @@ def test_memory_and_times_of_known_work(monkeypatch):
     assert torch.equal(in_place.result.cpu(), x + 1), "every run had fresh values"
 
 
-# ---- broken cases
+# Broken cases
 
 
 def test_r1_broken_cases_are_rows_and_the_batch_goes_on(captured, case_folder, tmp_path, capsys):
@@ -452,7 +452,7 @@ def test_crashes_hangs_and_faults_cost_their_own_row(case_folder, victims, tmp_p
     assert result["summary"] == {"cases": 4, "pass": 1, "wrong": 1, "skip": 0, "error": 2, "allowed": 0}
 
 
-# ---- resume
+# Resume
 
 
 def read_log(victims):
@@ -471,7 +471,7 @@ def test_a_killed_batch_goes_on_where_it_was(case_folder, victims, tmp_path, mon
     words += ["--resume", state]
     environment = get_environment(victims)
     process = start(*words, environment=environment)
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 600
     while not state.exists() or state.read_bytes().count(b"\n") < 4:
         assert process.poll() is None and time.monotonic() < limit
         time.sleep(0.02)
@@ -551,7 +551,7 @@ def test_damaged_lines_of_a_state_are_passed_over(tmp_path):
         batch_state.State(path, {"a": 1})
 
 
-# ---- choice of cases
+# Choice of cases
 
 
 def test_choice_by_operator_id_and_number(captured, capsys):
@@ -615,7 +615,7 @@ def test_every_older_layout_is_replayed(tmp_path):
     assert noted == {"compared", "mismatch"}
 
 
-# ---- export
+# Export
 
 
 def test_export_writes_a_folder_that_runs_with_torch_alone(captured, case_folder, tmp_path, capsys):
@@ -624,7 +624,7 @@ def test_export_writes_a_folder_that_runs_with_torch_alone(captured, case_folder
     out = capsys.readouterr().out
     assert f"python {tmp_path / 'one' / 'repro.py'}" in out
     words = ["-E", str(tmp_path / "one" / "repro.py"), "--device", "cpu"]
-    assert subprocess.run([sys.executable, *words], cwd=tmp_path, timeout=120, capture_output=True).returncode == 0
+    assert subprocess.run([sys.executable, *words], cwd=tmp_path, timeout=600, capture_output=True).returncode == 0
     case_folder(1, "torch.exp", torch.ones(2))
     case_folder(2, "torch.exp", torch.ones(3))
     case_folder(3, "torch.no_such_operator", torch.ones(2))
@@ -633,7 +633,7 @@ def test_export_writes_a_folder_that_runs_with_torch_alone(captured, case_folder
     assert "torch.no_such_operator" in capsys.readouterr().err
 
 
-# ---- use
+# Use
 
 
 @pytest.mark.parametrize(
@@ -707,7 +707,7 @@ def test_json_goes_to_files_and_pipes(captured, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["format"] == "ditorch-replay"
 
 
-# ---- reports
+# Reports
 
 
 def test_json_has_everything_and_is_strict(captured, tmp_path):

@@ -18,6 +18,7 @@ import numpy
 import pytest
 import torch
 from ditorch.judge import Request
+from ditorch.other_ways import run_other_way
 from op_tools.reader import Case, find_cases, load_case
 from op_tools.reader.tagged import Described
 from op_tools.repro import ReproError, moves, rule, template, write_repro
@@ -75,7 +76,7 @@ def run_script(folder, *words, code="", extra=()):
         command,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         cwd=folder,
         env={**environment, "OMP_NUM_THREADS": "1", **dict(extra)},
     )
@@ -274,7 +275,7 @@ def test_in_float64_the_geometry_stays():
     assert a.stride() == (3, 1) and a.untyped_storage()._cdata == b.untyped_storage()._cdata
 
 
-# ---- the verdict
+# The verdict
 
 
 def judge_alone(name, got, native, wide, inputs=()):
@@ -288,6 +289,8 @@ def judge_alone(name, got, native, wide, inputs=()):
         "seed": 0,
         "dim": None,
         "place": None,
+        "unsorted": False,
+        "inexact": False,
         "input_roundoff": 0.0,
     }
     case = types.SimpleNamespace(rule=ditorch._C.judge_constants(), row=row, inputs=list(inputs), **facts)
@@ -452,6 +455,17 @@ def test_the_numbers_and_the_row_are_those_of_the_judge(tmp_path):
     assert "distinct" in code["ROW"]["traits"]
 
 
+def test_running_sums_have_their_other_way(tmp_path):
+    """A sum of equal numbers that a device keeps in float32 is far off the CPU's, and right."""
+    x = torch.full((1, 3000), 0.1)
+    case = make_case("torch.cumsum", x, 1)
+    case.output.copy_(run_other_way("cumsum", (x, 1), None))
+    assert write_repro(case, tmp_path, device="cpu")["verdict"] == "PASS"
+    text = (tmp_path / "repro.py").read_text()
+    assert "def run_other_way(" in text and "run_instead" not in text and "ditorch" not in text
+    assert run_script(tmp_path, "--captured").returncode == 0
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.complex64], ids=str)
 def test_inputs_are_moved_as_the_judge_moves_them(dtype):
     """Bit for bit, in any layout."""
@@ -469,7 +483,7 @@ def test_inputs_are_moved_as_the_judge_moves_them(dtype):
     assert run.make_numbers(args, kwargs, 2.0**-24) == request.change_arguments(args, kwargs)
 
 
-# ---- state
+# State
 
 
 def test_random_numbers_autocast_and_determinism_are_kept(tmp_path):
@@ -524,7 +538,7 @@ def test_a_call_without_grad_mode(tmp_path):
     assert status == 0 and "PASS  tensor 0 after the call" in out
 
 
-# ---- what cannot be
+# What cannot be
 
 
 @pytest.mark.parametrize(
@@ -607,7 +621,7 @@ def test_nothing_captured(tmp_path):
     assert status == 2 and "no captured results" in err
 
 
-# ---- from captures
+# From captures
 
 
 def test_every_fixture_exports(tmp_path):

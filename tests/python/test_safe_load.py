@@ -74,7 +74,7 @@ def same(a, b):
         assert a == b
 
 
-# ---- what is read
+# What is read
 
 
 def make_attributed():
@@ -219,7 +219,7 @@ def test_vendors_names_need_no_vendor(tmp_path):
     assert torch_file.load(tmp_path / "x.pth").tolist() == [[2, 3]] and "torch_mlu" not in sys.modules
 
 
-# ---- files by hand
+# Files by hand
 
 
 def text(value):
@@ -274,7 +274,7 @@ def refused(tmp_path, monkeypatch):
     return check
 
 
-# ---- hostile streams
+# Hostile streams
 
 
 class Evil:
@@ -419,7 +419,7 @@ def test_constructors_check_what_they_are_given(refused, call, words):
     assert words in refused(b"\x80\x02" + call + b".")
 
 
-# ---- sizes
+# Sizes
 
 
 def test_integers_of_a_million_digits(refused):
@@ -500,7 +500,7 @@ def test_limits_are_options(tmp_path):
         torch_file.load(path, Limits(bytes=4000))
 
 
-# ---- tensors outside their memory
+# Tensors outside their memory
 
 STORAGE = {"0": bytes(32)}
 
@@ -651,7 +651,7 @@ def test_quantized_tensors_larger_than_their_storage(refused):
     assert "the axis of a quantized tensor is 9" in refused(quantized([8], [1], channel), data)
 
 
-# ---- archives
+# Archives
 
 
 def patch_central(path, name, offset, form, value):
@@ -820,7 +820,7 @@ def test_archives_with_64_bit_numbers(tmp_path):
     assert "64-bit end" in read_error(path)
 
 
-# ---- other files
+# Other files
 
 
 @pytest.mark.parametrize(
@@ -903,7 +903,7 @@ def test_numbers_are_exact(tmp_path):
     assert math.copysign(1, torch_file.load(path)[2]) == -1
 
 
-# ---- fuzzing
+# Fuzzing
 
 
 def test_the_corpus_and_a_few_hundred_mutations(tmp_path):
@@ -911,7 +911,7 @@ def test_the_corpus_and_a_few_hundred_mutations(tmp_path):
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), OMP_NUM_THREADS="1")
     command = [sys.executable, FUZZ, "--seed", "5", "--count", "200", "--seconds", "100", "--no-truncation"]
     answer = subprocess.run(
-        [*command, "--keep", tmp_path], capture_output=True, text=True, env=environment, timeout=170
+        [*command, "--keep", tmp_path], capture_output=True, text=True, env=environment, timeout=600
     )
     assert answer.returncode == 0, answer.stdout + answer.stderr
     assert "inputs 0 to 200" in answer.stdout and os.listdir(tmp_path) == []

@@ -1,15 +1,14 @@
-"""Complete training programs written for CUDA: their losses on the device follow plain PyTorch on the CPU.
+"""Complete training programs written for CUDA: their losses on the device follow plain PyTorch on the CPU, and their
+operators run in the operator library.
 
 Noise and initial weights are drawn on the CPU in both runs. Tolerances: 1e-4 relative for fp32; the mixed-precision
 program is compared with the same program in fp32, at the accuracy of fp16. Programs with chaotic dynamics (GAN, Adam
 with tiny second moments) get more.
 """
 
-import concurrent.futures
+import itertools
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -30,6 +29,37 @@ TOLERANCES = {
     "data_parallel": (1e-4, 1e-6),
 }
 ALSO_WITH_PYTHON_ALIAS = ["gpt_amp", "checkpoint_resume", "multi_stream", "resnet_cnn"]
+ALLOWED = {}
+"""{program: operators that still run on the CPU}. It may only shrink."""
+
+PROGRAM = """
+import contextlib, io, json, os, runpy, sys
+import torch
+if {device!r} == "cuda":
+    import ditorch
+    torch.ones(1, device="cuda")
+for name in {names!r}:
+    path = os.path.join({scripts!r}, name + ".py")
+    sys.argv = [path, "--device", {device!r}]
+    report, text = {{"name": name}}, io.StringIO()
+    if {device!r} == "cuda":
+        ditorch.reset_counters()
+    with contextlib.redirect_stdout(text):
+        runpy.run_path(path, run_name="__main__")
+    if {device!r} == "cuda":
+        for kind, rows in (("operators", ditorch.operators()), ("fallbacks", ditorch.fallbacks())):
+            report[kind] = {{row["operator"]: row["calls"] for row in rows}}
+    print(json.dumps({{**report, "text": text.getvalue()}}))
+assert {device!r} == "cuda" or "ditorch" not in sys.modules
+"""
+
+
+def launch(names, device, **environment):
+    """{program: report}, all of them in one child process: what it printed, and its operators in C and on the CPU."""
+    program = PROGRAM.format(names=list(names), device=device, scripts=SCRIPTS)
+    answer = run_python(program, timeout=1800, **environment)
+    rows = [json.loads(line) for line in answer.stdout.splitlines() if line.startswith("{")]
+    return {row["name"]: row for row in rows}
 
 
 def losses(text):
@@ -38,26 +68,24 @@ def losses(text):
 
 @pytest.fixture(scope="module")
 def on_cpu():
-    """Losses of plain PyTorch, once per program, all in one child process that never loads ditorch."""
-    code = f"""
-import contextlib, io, json, os, runpy, sys, warnings
-warnings.simplefilter("ignore")
-results = {{}}
-for name in {list(TOLERANCES)!r}:
-    sys.argv = [name, "--device", "cpu"]
-    text = io.StringIO()
-    with contextlib.redirect_stdout(text):
-        runpy.run_path(os.path.join({SCRIPTS!r}, name + ".py"), run_name="__main__")
-    results[name] = text.getvalue()
-assert "ditorch" not in sys.modules
-print(json.dumps(results))
-"""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("DITORCH")}
-    answer = subprocess.run(
-        [sys.executable, "-c", code], env={**environment, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True
-    )
-    assert answer.returncode == 0, answer.stderr
-    return {name: losses(text) for name, text in json.loads(answer.stdout.splitlines()[-1]).items()}
+    """Losses of plain PyTorch, once per program; this child process never loads ditorch."""
+    return {name: losses(report["text"]) for name, report in launch(TOLERANCES, "cpu").items()}
+
+
+@pytest.fixture(scope="module")
+def on_device(request):
+    """{(program, alias): report} for every pair that the collected tests ask for: a child process per alias, and one
+    for the program that needs two devices."""
+    items = [item for item in request.session.items if item.path.name == os.path.basename(__file__)]
+    params = [item.callspec.params for item in items if hasattr(item, "callspec")]
+    pairs, reports = {(p["name"], p.get("alias", "binary")) for p in params if "name" in p}, {}
+    for alias, devices in itertools.product(("binary", "python"), (1, 2)):
+        names = [name for name in TOLERANCES if (name, alias) in pairs and (name == "data_parallel") == (devices == 2)]
+        if names:
+            environment = {"DITORCH_BACKEND": "host", "DITORCH_ALIAS": alias, "DITORCH_HOST_DEVICES": devices}
+            found = launch(names, "cuda", **environment)
+            reports.update({(name, alias): report for name, report in found.items()})
+    return reports
 
 
 def test_every_program_is_listed_and_never_mentions_us():
@@ -69,29 +97,8 @@ def test_every_program_is_listed_and_never_mentions_us():
             assert "ditorch" not in file.read().lower()
 
 
-def launch(name, alias, **environment):
-    if name == "data_parallel":
-        environment["DITORCH_HOST_DEVICES"] = 2
-    path = os.path.join(SCRIPTS, name + ".py")
-    return run_python("-m", "ditorch", path, "--device", "cuda", DITORCH_ALIAS=alias, check=False, **environment)
-
-
-@pytest.fixture(scope="module")
-def on_device(request):
-    """{(program, alias): child process} for every pair that the collected tests ask for; two at a time."""
-    wanted = [
-        item.callspec.params
-        for item in request.session.items
-        if item.function.__name__.startswith("test_losses_follow")
-    ]
-    pairs = [(p["name"], p["alias"]) for p in wanted]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        return dict(zip(pairs, pool.map(lambda pair: launch(*pair), pairs), strict=False))
-
-
-def compare(name, answer, wanted):
-    assert answer.returncode == 0, answer.stdout[-2000:] + answer.stderr[-4000:]
-    mine = losses(answer.stdout)
+def compare(name, text, wanted):
+    mine = losses(text)
     assert list(mine) == list(wanted) and len(wanted) >= 5
     rtol, atol = TOLERANCES[name]
     for step in wanted:
@@ -109,10 +116,29 @@ PAIRS = [(name, "binary") for name in TOLERANCES] + [
 
 @pytest.mark.parametrize("name,alias", PAIRS)
 def test_losses_follow_the_cpu(name, alias, on_device, on_cpu):
-    compare(name, on_device[name, alias], on_cpu[name])
+    compare(name, on_device[name, alias]["text"], on_cpu[name])
 
 
-def test_a_broken_operator_changes_the_losses(on_cpu):
-    """The comparison can fail: a wrong value in one operator is noticed."""
+@pytest.mark.parametrize("name", ["gpt_amp", *(pytest.param(n, marks=pytest.mark.full) for n in list(TOLERANCES)[1:])])
+def test_as_a_command(name, on_cpu):
+    """A program as a user starts it, in a process of its own."""
+    settings = {"DITORCH_HOST_DEVICES": 2} if name == "data_parallel" else {}
+    answer = run_python("-m", "ditorch", os.path.join(SCRIPTS, name + ".py"), "--device", "cuda", **settings)
+    compare(name, answer.stdout, on_cpu[name])
+
+
+@pytest.mark.parametrize("name", [name for name in TOLERANCES if name != "data_parallel"])
+def test_nothing_falls_back(name, on_device):
+    """The programs train and evaluate in C alone, but for what is allowed here."""
+    report = on_device[name, "binary"]
+    assert set(report["fallbacks"]) == ALLOWED.get(name, set()), "take out what no longer falls back"
+    assert sum(report["operators"].values()) > 100 and len(report["operators"]) > 10
+
+
+def test_a_broken_operator_changes_the_losses_and_a_fallback_is_noticed(on_cpu):
+    """The comparisons can fail."""
+    broken = {"DITORCH_FAULT": "value:aten::native_layer_norm*,scale=0.1", "DITORCH_FORCE_FALLBACK": "gelu"}
+    report = launch(["vit"], "cuda", DITORCH_BACKEND="host", **broken)["vit"]
     with pytest.raises(AssertionError, match="vit, step"):
-        compare("vit", launch("vit", "binary", DITORCH_FAULT="value:aten::native_layer_norm*,scale=0.1"), on_cpu["vit"])
+        compare("vit", report["text"], on_cpu["vit"])
+    assert set(report["fallbacks"]) == {"aten::gelu"}

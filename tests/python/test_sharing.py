@@ -272,19 +272,19 @@ def main(method):
     process.start()
     there.close()
     requests.put((a[1:], b[:, 1]))
-    print(answers.get(timeout=60))
+    print(answers.get(timeout=600))
     requests.put((a, b.t()))
-    print(answers.get(timeout=60))
+    print(answers.get(timeout=600))
     requests.put(None)
     own = here.recv()
     own += 100
     here.send("go on")
-    print(answers.get(timeout=60), own.device)
+    print(answers.get(timeout=600), own.device)
     print(x.tolist(), a.tolist(), b.sum().item())
     here.send("end")
-    process.join(60)
+    process.join(600)
     try:
-        answers.get(timeout=60)
+        answers.get(timeout=600)
     except RuntimeError as error:
         print("ended" if "has ended" in str(error) else error)
     print(process.exitcode)
@@ -343,7 +343,7 @@ def test_a_forked_child_is_refused_in_torchs_words(python):
         process = context.Process(target=child, args=(queue, answers))
         process.start()
         queue.put(x)
-        print(answers.get(timeout=60))
+        print(answers.get(timeout=600))
         process.join()
         print(x.sum().item(), process.exitcode)
         """

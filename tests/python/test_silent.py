@@ -8,7 +8,7 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-# ---- parameters keep their identity
+# Parameters keep their identity
 
 
 class Tied(nn.Module):
@@ -80,7 +80,7 @@ def test_gradients_move_with_the_module():
     assert model.weight.grad.is_cuda
 
 
-# ---- any device argument means a device result
+# Any device argument means a device result
 
 EXPRESSIONS = {
     "1 - x": lambda x, c: 1 - x,
@@ -122,7 +122,7 @@ def test_results_stay_on_the_device(name, close):
     close(EXPRESSIONS[name](x.cuda(), condition.cuda()), wanted)
 
 
-# ---- statistics that schemas do not declare
+# Statistics that schemas do not declare
 
 
 @pytest.mark.parametrize("momentum", [0.1, None])
@@ -169,7 +169,7 @@ def test_embedding_renorm_mutates_the_weight(close):
     close(weight_d, weight)
 
 
-# ---- seeds
+# Seeds
 
 DRAWS = {
     "rand": lambda: torch.rand(50, device="cuda"),

@@ -10,7 +10,7 @@ PROGRAM = os.path.join(TORCH_TESTS, "tool_differential.py")
 
 
 def run(python, *arguments):
-    return python(PROGRAM, *arguments, check=False, timeout=170, cwd=TORCH_TESTS)
+    return python(PROGRAM, *arguments, check=False, timeout=600, cwd=TORCH_TESTS)
 
 
 def test_a_sample_under_the_tools(python, tmp_path):

@@ -221,9 +221,8 @@ def test_nothing_flows_without_grad_mode():
 
 
 def test_sparse_and_subclasses():
-    s = torch.eye(3, device="cuda").to_sparse() if _has_sparse() else None
-    if s is not None:
-        check(s, twin(s))
+    s = torch.eye(3, device="cuda").to_sparse()
+    check(s, twin(s))
 
     class Mine(torch.Tensor):
         pass
@@ -234,14 +233,6 @@ def test_sparse_and_subclasses():
     assert type(copy) is Mine and copy.unit == "metre"
     check(m, copy)
     assert type(twin(m[:, ::2])) is Mine
-
-
-def _has_sparse():
-    try:
-        torch.eye(3, device="cuda").to_sparse()
-    except (RuntimeError, NotImplementedError):
-        return False
-    return True
 
 
 def test_tensors_without_values_are_refused():
@@ -256,7 +247,7 @@ def test_tensors_without_values_are_refused():
         twin(fake)
 
 
-# ---- arguments
+# Arguments
 
 
 class Pair(typing.NamedTuple):

@@ -36,7 +36,7 @@ def results(tmp_path, monkeypatch):
     return tmp_path
 
 
-# ---- models: each returns a function that makes one step and gives the loss
+# models: each returns a function that makes one step and gives the loss
 
 
 def gpt():
@@ -137,7 +137,7 @@ MODELS = {
 _bare = {}
 
 
-def train(name, tool=None, steps=20):
+def train(name, tool=None, steps=10):
     torch.manual_seed(7)
     step = MODELS[name]()
     losses = []
@@ -171,7 +171,7 @@ def test_losses_are_bitwise_equal_under_all_tools_at_once():
     step = MODELS["gpt"]()
     for tool in tools:
         tool.start()
-    losses = [step().item() for _ in range(20)]
+    losses = [step().item() for _ in range(10)]
     for tool in tools:
         tool.stop()
     assert losses == bare("gpt")
@@ -269,7 +269,7 @@ def rss():
 
 @pytest.mark.skipif("libasan" in os.environ.get("LD_PRELOAD", ""), reason="AddressSanitizer keeps freed memory")
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_thousand_uses_leak_nothing(tool):
+def test_many_uses_leak_nothing(tool):
     x = torch.ones(8, 8, device=DEVICE, requires_grad=True)
 
     def once():
@@ -282,14 +282,14 @@ def test_a_thousand_uses_leak_nothing(tool):
         once()
     gc.collect()
     objects, memory = len(gc.get_objects()), rss()
-    for _ in range(1000):
+    for _ in range(250):
         once()
     gc.collect()
-    assert len(gc.get_objects()) - objects < 200
-    assert rss() - memory < 24 << 20
+    assert len(gc.get_objects()) - objects < 50
+    assert rss() - memory < 6 << 20
 
 
-# ---- processes
+# Processes
 
 
 def environment(**more):
@@ -319,7 +319,7 @@ def test_ctrl_c_ends_the_program_and_keeps_the_results(results):
     time.sleep(0.5)
     child.send_signal(signal.SIGINT)
     try:
-        out, err = child.communicate(timeout=60)
+        out, err = child.communicate(timeout=600)
     finally:
         child.kill()
     assert "KeyboardInterrupt" in err and child.returncode in (-signal.SIGINT, 130, 1)
@@ -355,7 +355,7 @@ def test_two_processes_by_torchrun(results):
     )
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
                "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script)]  # fmt: skip
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment())
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment())
     assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
     logs = sorted(str(path) for path in results.rglob("*.dlog"))
     assert len(logs) == 2 and "-r0-" in logs[0] and "-r1-" in logs[1]
@@ -385,7 +385,7 @@ def test_dataloader_workers_are_left_alone(results):
         """)
     )
     answer = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=300, env=environment()
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=900, env=environment()
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     assert "total 84.0" in answer.stdout

@@ -37,7 +37,7 @@ def test_importing_looks_up_next_to_nothing(python):
 def test_a_missing_name_is_named_with_the_torch_that_lacks_it(python):
     python(
         """
-        import ditorch, torch
+        import torch, ditorch
         from op_tools import OpObserve
         kept = torch._C.DisableTorchFunction
         del torch._C.DisableTorchFunction
@@ -59,7 +59,7 @@ def test_a_missing_name_is_named_with_the_torch_that_lacks_it(python):
 def test_what_must_be_a_class_is_checked(python):
     python(
         """
-        import ditorch, torch
+        import torch, ditorch
         from op_tools import OpObserve
         torch.nn.Parameter = 3
         try:
@@ -75,7 +75,7 @@ def test_what_must_be_a_class_is_checked(python):
 def test_optional_names_may_be_missing(python):
     python(
         """
-        import ditorch, torch
+        import torch, ditorch
         from op_tools import OpAutoCompare, OpTimeMeasure
         del torch.nn.Buffer, torch._C._is_any_autocast_enabled, torch._C._len_torch_dispatch_stack, torch.Event
         del torch._C._dispatch_keys
@@ -91,7 +91,7 @@ def test_optional_names_may_be_missing(python):
 def test_threads_that_load_at_once(python):
     python(
         """
-        import threading, ditorch, torch
+        import threading, torch, ditorch
         from ditorch import _C
         failed = []
         gate = threading.Barrier(8)

@@ -76,7 +76,7 @@ def test_asked_for_vendors_that_do_not_work(tmp_path):
     )
     npu, musa, tpu, last = answer.stdout.splitlines()
     assert "RuntimeError DITORCH_BACKEND=npu" in npu and "import torch_npu raised BrokenDriverError: libfake_npu" in npu
-    assert "libfake_musa.so.1" in musa and "valid: auto, cuda, npu, mlu, biren, dipu, musa, host, none" in musa
+    assert "libfake_musa.so.1" in musa and "valid: auto, cuda, nvidia, npu, mlu, biren, dipu, musa, host, none" in musa
     assert all(word in tpu for word in ("tpu", "auto", "npu", "mlu", "biren", "dipu", "musa", "host", "none"))
     assert last == "cuda:0"
 
@@ -95,7 +95,7 @@ def test_host_after_a_vendor_took_the_device_type():
     assert "'npu' in this process" in answer.stdout and "TORCH_DEVICE_BACKEND_AUTOLOAD=0" in answer.stdout
 
 
-# ---- half-installed stacks, without child processes
+# Half-installed stacks, without child processes
 
 
 def make_package(monkeypatch, **names):
@@ -160,7 +160,7 @@ def test_rows_and_options_agree():
     assert tuple(option["choices"]) == choice.VALID
 
 
-# ---- the vendor's own shim
+# The vendor's own shim
 
 
 def test_vendor_shim_instead_of_ours():

@@ -54,7 +54,7 @@ def start(program, size, **environment):
         )
     answers = []
     try:
-        answers = [process.communicate(timeout=120) for process in processes]
+        answers = [process.communicate(timeout=600) for process in processes]
     finally:
         for process in processes:
             process.kill()

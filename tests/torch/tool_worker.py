@@ -150,7 +150,7 @@ class Entry:
             self.check_inplace(sample, f"in place, sample {index}")
             self.check_out(sample, f"out=, sample {index}")
 
-    # ---- one call, bare and under the tool
+    # One call, bare and under the tool
 
     def arguments(self, sample, wide=False):
         """Fresh tensors on the device; `wide`: in the dtypes that the tool computes in."""
@@ -293,7 +293,7 @@ class Entry:
                 self.check(sample, self.op, f"{what}, {kind}", count="out",
                            extra=lambda kind=kind: {"out": base.out_like(reference, kind, self.device)})  # fmt: skip
 
-    # ---- comparison
+    # Comparison
 
     def compare_facts_of(self, got, wanted, what, dense_only=False):
         """Everything but values. `dense_only`: strides only where the bare ones leave no gaps and repeat nothing; a

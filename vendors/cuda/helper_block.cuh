@@ -30,7 +30,17 @@ DEVICE void fetch_words(void *target, const void *source, int words) {
   }
 }
 
-// ---- scaled sums
+#if defined(__CUDACC__)
+DEVICE void atomic_raise(uint64_t *target, uint64_t value) {
+  atomicMax((unsigned long long *)target, (unsigned long long)value);
+}
+
+DEVICE void atomic_increase(uint64_t *target, uint64_t value) {
+  atomicAdd((unsigned long long *)target, (unsigned long long)value);
+}
+#endif
+
+// Scaled sums
 
 #define BIN_LOW 0
 #define BIN_PLAIN 1

@@ -2,7 +2,7 @@
 #ifndef DIT_CUDA_HELPER_CUDA_H
 #define DIT_CUDA_HELPER_CUDA_H
 
-#include "helper_driver.h"
+#include "driver.h"
 #include "helper_kernels.h"
 
 struct cuda_slots {
@@ -11,7 +11,7 @@ struct cuda_slots {
   driver_pointer memory;
 };
 
-// ---- helper_event.c
+// helper_event.c
 
 enum dit_status cuda_event_create(int device, void **event, struct dit_error *err);
 void cuda_event_destroy(void *event);
@@ -20,7 +20,7 @@ enum dit_status cuda_event_query(void *event, bool *passed, struct dit_error *er
 enum dit_status cuda_event_wait(void *event, struct dit_error *err);
 enum dit_status cuda_event_get_elapsed(void *start, void *end, double *milliseconds, struct dit_error *err);
 
-// ---- helper_memory.c
+// helper_memory.c
 
 enum dit_status cuda_slots_create(int device, size_t size, size_t count, void **slots, struct dit_error *err);
 void cuda_slots_destroy(void *slots);
@@ -34,7 +34,7 @@ enum dit_status cuda_copy_to_host(void *host, const void *device, size_t size, v
 DIT_NODISCARD enum dit_status cuda_memory_allocate(size_t size, void *stream, driver_pointer *memory,
                                                    struct dit_error *err);
 
-// ---- helper_module.c
+// helper_module.c
 
 enum cuda_kernel {
   CUDA_NONFINITE,
@@ -44,6 +44,9 @@ enum cuda_kernel {
   CUDA_COMPARE,
   CUDA_HASH,
   CUDA_HASH_STRIDED,
+  CUDA_NEAR,
+  CUDA_CHECKSUM,
+  CUDA_CHECKSUM_STRIDED,
   CUDA_KERNELS,
 };
 /// Was the library built with kernels?
@@ -56,7 +59,7 @@ DIT_NODISCARD enum dit_status cuda_module_get(int device, enum cuda_kernel kerne
 DIT_NODISCARD enum dit_status cuda_scratch_get(int device, void *stream, struct kernel_scratch **scratch,
                                                struct dit_error *err);
 
-// ---- helper_plan.c: views to launch parameters; no CUDA in it
+// helper_plan.c: views to launch parameters; no CUDA in it
 
 enum plan_order {
   PLAN_ANY,        ///< dimensions sorted by stride
@@ -89,7 +92,10 @@ bool plan_add(struct kernel_tensor *tensor, const struct dit_tensor_view *view, 
 void plan_compare(struct kernel_compare *task, const struct dit_tensor_view *a, const struct dit_tensor_view *b,
                   const struct dit_compare_options *options);
 
-// ---- helper_launch.c
+/// Add a pair to a launch; `out` and `scratch` are the caller's. False when the pool of dimensions is full.
+bool plan_add_pair(struct kernel_near *task, int index, const struct dit_near_pair *pair, int *used);
+
+// helper_launch.c
 
 enum dit_status cuda_nonfinite(const struct dit_tensor_view *views, int count, void *stream, void *slots, size_t first,
                                struct dit_error *err);
@@ -98,6 +104,14 @@ enum dit_status cuda_stats(const struct dit_tensor_view *views, int count, void 
 enum dit_status cuda_compare(const struct dit_tensor_view *a, const struct dit_tensor_view *b,
                              const struct dit_compare_options *options, void *stream, void *slots, size_t first,
                              struct dit_error *err);
+enum dit_status cuda_watch(const struct dit_tensor_view *views, int count, int marking, uint64_t mark, void *stream,
+                           void *slots, size_t first, struct dit_error *err);
+enum dit_status cuda_stats_if(const struct dit_tensor_view *views, int count, uint64_t mark, void *stream, void *slots,
+                              size_t first, struct dit_error *err);
+enum dit_status cuda_near(const struct dit_near_pair *pairs, int count, void *stream, void *slots, size_t first,
+                          struct dit_error *err);
+enum dit_status cuda_checksum(const struct dit_tensor_view *views, int count, void *stream, void *slots, size_t first,
+                              struct dit_error *err);
 enum dit_status cuda_hash(const struct dit_tensor_view *views, int count, void *stream, void *slots, size_t first,
                           struct dit_error *err);
 

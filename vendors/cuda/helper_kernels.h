@@ -22,6 +22,7 @@
 #endif
 #define HELPER_BLOCKS 512           ///< of one tensor, at most: the cut does not depend on the device
 #define HELPER_POOL_DIMS 200        ///< dimensions of all strided tensors of one launch together
+#define HELPER_PAIR_DIMS 128        ///< the same of pairs
 #define HELPER_CHUNK 1024           ///< elements of a block of the hash (src/numerics/walk.h: WALK_CHUNK)
 #define HELPER_HASH_SLOTS 64        ///< WALK_SLOTS
 #define HELPER_HASH_SLOT_MIN 32768  ///< WALK_SLOT_MIN
@@ -47,6 +48,9 @@ struct kernel_batch {
   struct kernel_tensor tensor[DIT_HELPER_BATCH];
   void *out;
   struct kernel_scratch *scratch;
+  uint64_t mark;       ///< flags: left where one is set; statistics: only where it was left; 0: nothing of that
+  uint32_t has_stats;  ///< flags: slots are statistics
+  uint32_t marking;    ///< flags: the first slot that leaves the mark
 };
 
 struct kernel_batch_strided {
@@ -85,6 +89,23 @@ struct kernel_compare {
   struct kernel_scratch *scratch;
 };
 
+/// One pair of tensors. Dimensions are in the pool, innermost first; none: both packed in the same order.
+struct kernel_near_pair {
+  const char *a, *b;
+  int64_t numel;
+  double relative;
+  uint32_t blocks;
+  uint16_t ndim, first_dim;
+  int16_t dtype_a, dtype_b;
+};
+
+struct kernel_near {
+  struct kernel_near_pair pair[DIT_HELPER_BATCH];
+  struct dit_near_result *out;
+  struct kernel_scratch *scratch;
+  struct kernel_pair_dim dims[HELPER_PAIR_DIMS];
+};
+
 /// What one block found out about its part of a tensor. Moments are of the finite values, in units of `bin` (see
 /// helper_kernels.cu).
 struct stats_partial {
@@ -108,11 +129,14 @@ struct kernel_scratch {
   uint32_t ticket[DIT_HELPER_BATCH];  ///< blocks of the tensor that are done
   uint32_t flags[DIT_HELPER_BATCH];
   struct hash_state states[DIT_HELPER_BATCH][HELPER_HASH_SLOTS];
+  uint64_t marks[DIT_HELPER_MARKS];    ///< the last of each remainder
+  uint64_t near[DIT_HELPER_BATCH][4];  ///< bits of excess, largest, difference; mismatches. Zero between kernels
+  struct hash_state sums[DIT_HELPER_BATCH][HELPER_BLOCKS];
   struct compare_partial pairs[HELPER_BLOCKS];
   struct stats_partial partials[DIT_HELPER_BATCH][HELPER_BLOCKS];
 };
 
-// ---- the hash of src/numerics/hash.c
+// The hash of src/numerics/hash.c
 
 #define HASH_K0 UINT64_C(0x6A09E667F3BCC909)
 #define HASH_K1 UINT64_C(0xBB67AE8584CAA73B)

@@ -22,7 +22,7 @@ enum dit_status cuda_memory_allocate(size_t size, void *stream, driver_pointer *
   return DIT_OK;
 }
 
-// ---- slots
+// Slots
 
 enum dit_status cuda_slots_create(int device, size_t size, size_t count, void **slots, struct dit_error *err) {
   struct context_guard guard;
@@ -91,7 +91,7 @@ enum dit_status cuda_slots_read(void *handle, size_t first, size_t count, void *
   return status;
 }
 
-// ---- staging
+// Staging
 
 /// Pinned memory kept unused for the next capture: pinning costs about 0.2 ms per MiB.
 #define STAGING_KEPT ((size_t)512 << 20)

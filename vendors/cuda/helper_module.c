@@ -11,7 +11,7 @@
 
 static const char *const names[CUDA_KERNELS] = {
     "helper_nonfinite", "helper_nonfinite_strided", "helper_stats", "helper_stats_strided", "helper_compare",
-    "helper_hash",      "helper_hash_strided",
+    "helper_hash",      "helper_hash_strided",      "helper_near",  "helper_checksum",      "helper_checksum_strided",
 };
 
 #if defined(DIT_CUDA_FATBIN)
@@ -39,7 +39,7 @@ bool cuda_module_is_built(void) {
   return image_ptx != NULL;
 }
 
-// ---- kernels
+// Kernels
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(void *) functions[DRIVER_MAX_DEVICES][CUDA_KERNELS];
@@ -94,7 +94,7 @@ enum dit_status cuda_module_get(int device, enum cuda_kernel kernel, void **func
   return status == DIT_OK ? DIT_OK : dit_error_set(err, status, "%s", failure->message);
 }
 
-// ---- scratch
+// Scratch
 
 struct stream_scratch {
   struct stream_scratch *next;

@@ -53,14 +53,51 @@ DEVICE uint32_t flags_get(uint64_t bits, const struct special_rule *rule) {
   return (value >= rule->nan ? DIT_NONFINITE_NAN : 0U) | (value == rule->inf ? DIT_NONFINITE_INF : 0U);
 }
 
+/// A number is not finite when the 16 or 32 highest bits of it but the sign are at least `limit`: adding what is
+/// missing from there to the sign bit sets it. Four words of 32 bits are looked at together, each with its own mask.
+struct word_rule {
+  uint32_t mask[2], add[2], sign[2];  ///< of even and odd words
+};
+
+DEVICE struct word_rule word_rule_get(int dtype) {
+  struct word_rule rule;
+  uint32_t mask = 0x7FFFFFFF, add = 0x00800000, sign = 0x80000000;
+  if (dtype == DIT_DTYPE_BF16 || dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_C32) {
+    mask = 0x7FFF7FFF;
+    add = dtype == DIT_DTYPE_BF16 ? 0x00800080 : 0x04000400;
+    sign = 0x80008000;
+  } else if (dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_C128) {
+    add = 0x00100000;
+  }
+  bool halves = dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_C128;  // the low half of a double says nothing
+  rule.mask[0] = halves ? 0 : mask;
+  rule.add[0] = halves ? 0 : add;
+  rule.sign[0] = halves ? 0 : sign;
+  rule.mask[1] = mask;
+  rule.add[1] = add;
+  rule.sign[1] = sign;
+  return rule;
+}
+
+DEVICE bool vector_is_bad(struct bits128 bits, const struct word_rule *rule) {
+  uint32_t even = (((uint32_t)bits.low & rule->mask[0]) + rule->add[0]) |
+                  (((uint32_t)bits.high & rule->mask[0]) + rule->add[0]);
+  uint32_t odd = (((uint32_t)(bits.low >> 32) & rule->mask[1]) + rule->add[1]) |
+                 (((uint32_t)(bits.high >> 32) & rule->mask[1]) + rule->add[1]);
+  return ((even & rule->sign[0]) | (odd & rule->sign[1])) != 0;
+}
+
 DEVICE uint32_t flags_of_flat(const struct kernel_tensor *tensor, const struct special_rule *rule, int width) {
   // A complex element is two real numbers.
   struct cursor cursor = cursor_make(tensor, width, is_aligned(tensor));
+  struct word_rule words = word_rule_get(tensor->dtype);
   uint32_t flags = 0;
   FOR_STEPS(cursor, tensor, {
     if (count > 1 || VECTOR / width == 1) {
-      UNROLL for (int i = 0; i < VECTOR / width; i++) {
-        flags |= flags_get(take_element(loaded, i, width).low, rule);
+      if (width == 1 || vector_is_bad(loaded, &words)) {
+        UNROLL for (int i = 0; i < VECTOR / width; i++) {
+          flags |= flags_get(take_element(loaded, i, width).low, rule);
+        }
       }
     } else {
       flags |= flags_get(loaded.low, rule);
@@ -83,6 +120,22 @@ DEVICE uint32_t flags_of_strided(const struct kernel_tensor *tensor, const struc
   return flags;
 }
 
+DEVICE void flags_write(const struct kernel_batch *batch, const struct kernel_tensor *tensor, unsigned flags) {
+  if (flags && batch->mark && tensor->slot >= batch->marking) {
+    batch->scratch->marks[batch->mark % DIT_HELPER_MARKS] = batch->mark;
+  }
+  if (!batch->has_stats) {
+    *((uint8_t *)batch->out + tensor->slot) = (uint8_t)flags;
+    return;
+  }
+  struct dit_tensor_stats result;
+  memset(&result, 0, sizeof(result));
+  result.numel = tensor->numel;
+  result.nan = (flags & DIT_NONFINITE_NAN) != 0;
+  result.pos_inf = (flags & DIT_NONFINITE_INF) != 0;
+  ((struct dit_tensor_stats *)batch->out)[tensor->slot] = result;
+}
+
 /// Combine the flags of all threads of all blocks of a tensor and write the slot.
 DEVICE void flags_finish(const struct kernel_batch *batch, int index, uint32_t mine) {
   const struct kernel_tensor *tensor = &batch->tensor[index];
@@ -98,9 +151,8 @@ DEVICE void flags_finish(const struct kernel_batch *batch, int index, uint32_t m
   if (threadIdx.x != 0) {
     return;
   }
-  uint8_t *out = (uint8_t *)batch->out + tensor->slot;
   if (tensor->blocks == 1) {
-    *out = (uint8_t)any;
+    flags_write(batch, tensor, any);
     return;
   }
   if (any) {
@@ -109,7 +161,7 @@ DEVICE void flags_finish(const struct kernel_batch *batch, int index, uint32_t m
   __threadfence();
   if (atomicAdd(&batch->scratch->ticket[index], 1U) == tensor->blocks - 1) {
     __threadfence();
-    *out = (uint8_t)atomicExch(&batch->scratch->flags[index], 0U);
+    flags_write(batch, tensor, atomicExch(&batch->scratch->flags[index], 0U));
     batch->scratch->ticket[index] = 0;
   }
 }

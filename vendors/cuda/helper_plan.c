@@ -175,6 +175,30 @@ bool plan_add(struct kernel_tensor *tensor, const struct dit_tensor_view *view, 
   return true;
 }
 
+bool plan_add_pair(struct kernel_near *task, int index, const struct dit_near_pair *pair, int *used) {
+  const struct dit_tensor_view *a = &pair->a, *b = &pair->b;
+  struct plan plan;
+  plan_init(&plan, a, b, PLAN_ANY);
+  if (plan.ndim > HELPER_PAIR_DIMS - *used) {
+    return false;
+  }
+  task->pair[index] = (struct kernel_near_pair){
+      .a = a->data,
+      .b = b->data,
+      .numel = a->numel,
+      .relative = pair->relative,
+      .blocks = plan_get_blocks(a->numel, b->dtype),
+      .ndim = (uint16_t)plan.ndim,
+      .first_dim = (uint16_t)*used,
+      .dtype_a = a->dtype,
+      .dtype_b = b->dtype,
+  };
+  for (int dim = 0; dim < plan.ndim; dim++) {
+    task->dims[(*used)++] = (struct kernel_pair_dim){plan.sizes[dim], {plan.strides[0][dim], plan.strides[1][dim]}};
+  }
+  return true;
+}
+
 void plan_compare(struct kernel_compare *task, const struct dit_tensor_view *a, const struct dit_tensor_view *b,
                   const struct dit_compare_options *options) {
   const struct dit_tensor_view *views[2] = {a, b};

@@ -337,10 +337,15 @@ DEVICE uint64_t base_get(const struct kernel_tensor *tensor) {
   return dtype_is_int64(tensor->dtype) && tensor->numel > 0 ? load_element(tensor->data, 8).low : 0;
 }
 
+/// Is there anything to be said?
+DEVICE bool batch_is_wanted(const struct kernel_batch *batch) {
+  return !batch->mark || batch->scratch->marks[batch->mark % DIT_HELPER_MARKS] == batch->mark;
+}
+
 KERNEL helper_stats(PARAMETER struct kernel_batch batch) {
   int index = (int)blockIdx.y;
   const struct kernel_tensor *tensor = &batch.tensor[index];
-  if (blockIdx.x >= tensor->blocks) {
+  if (blockIdx.x >= tensor->blocks || !batch_is_wanted(&batch)) {
     return;
   }
   struct stats_state state;
@@ -353,7 +358,7 @@ KERNEL helper_stats(PARAMETER struct kernel_batch batch) {
 KERNEL helper_stats_strided(PARAMETER struct kernel_batch_strided strided) {
   int index = (int)blockIdx.y;
   const struct kernel_tensor *tensor = &strided.batch.tensor[index];
-  if (blockIdx.x >= tensor->blocks) {
+  if (blockIdx.x >= tensor->blocks || !batch_is_wanted(&strided.batch)) {
     return;
   }
   struct stats_state state;

@@ -35,6 +35,10 @@ static void load(void) {
     table.stats = cuda_stats;
     table.compare = cuda_compare;
     table.hash = cuda_hash;
+    table.watch = cuda_watch;
+    table.stats_if = cuda_stats_if;
+    table.near = cuda_near;
+    table.checksum = cuda_checksum;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dit/gate.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 
@@ -26,6 +27,7 @@ static _Atomic uint64_t injected;
 static struct dit_diopi_library *behind;
 static char problem[1100];  ///< why there is no library behind, or which rule is wrong
 static _Thread_local char last_error[1200];
+static _Thread_local diopiExtFailure_t last_failure;
 
 enum dit_status dit_faulty_configure(const char *text, struct dit_error *err) {
   struct dit_fault_rule parsed[MAX_RULES];
@@ -81,13 +83,20 @@ const char *diopiExtGetLastErrorString(void) {
   return last_error;
 }
 
+diopiExtFailure_t diopiExtGetLastFailure(void) {
+  return last_failure;
+}
+
 const char *diopiGetLastErrorString(void) {
   return last_error;
 }
 
 diopiError_t diopiExtGetSupport(const char *function, diopiExtSupport_t *support) {
   pthread_once(&once, start);
-  return behind && behind->ext_get_support ? behind->ext_get_support(function, support) : diopiNoImplement;
+  if (!behind) {
+    return diopiErrorOccurred;  // every call says why
+  }
+  return behind->ext_get_support ? behind->ext_get_support(function, support) : diopiNoImplement;
 }
 
 diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t *arguments, int64_t length,
@@ -103,12 +112,13 @@ diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t
   return code;
 }
 
-// ---- one call
+// One call
 
 static diopiError_t forward(int function, const union dit_diopi_value *values) {
   diopiError_t code = dit_diopi_invoke(&behind->functions, function, values);
   if (code != diopiSuccess) {
     snprintf(last_error, sizeof last_error, "%s", dit_diopi_library_get_error(behind));
+    last_failure = dit_diopi_library_get_failure(behind);
   }
   return code;
 }
@@ -148,6 +158,7 @@ static bool act_before(const struct dit_fault_rule *rule, int function) {
       return false;
     case FAULTY_ERROR:
       atomic_fetch_add(&injected, 1);
+      last_failure = diopiExtFailureOther;
       snprintf(last_error, sizeof last_error, "injected fault: %s failed",
                dit_diopi_get_functions(NULL)[function].name);
       return true;
@@ -187,6 +198,7 @@ static diopiError_t call_broken(int function, const union dit_diopi_value *value
 diopiError_t faulty_call(int function, const union dit_diopi_value *values) {
   pthread_once(&once, start);
   if (!behind || problem[0]) {
+    last_failure = diopiExtFailureOther;
     snprintf(last_error, sizeof last_error, "%s", problem);
     return diopiErrorOccurred;
   }

@@ -28,7 +28,7 @@ void faulty_collect(int function, const union dit_diopi_value *values, bool afte
   }
 }
 
-// ---- before the call
+// Before the call
 
 /// A handle like `from` with another view, in the place of parameter `index` or of its list's first tensor. The list is
 /// the caller's, whose length is not known here: it is changed for the time of the call.
@@ -165,7 +165,7 @@ bool faulty_alter(const struct dit_fault_rule *rule, int function, const struct 
   }
 }
 
-// ---- after the call
+// After the call
 
 /// Results that the library made during the call have nothing to go back to; they get bytes that nobody wrote.
 static bool restore_outputs(const struct faulty_tensors *tensors, struct faulty_state *state) {

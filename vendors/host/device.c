@@ -15,12 +15,12 @@ static enum dit_status host_init(struct dit_error *err) {
   int count;
   DIT_RETURN_IF_NOT_OK(host_count(&count, err));
   host_memory_init();
-  host_stream_init(host_option_get("launch_blocking", 0) != 0);
+  dit_host_stream_init(host_option_get("launch_blocking", 0) != 0);
   return DIT_OK;
 }
 
 static void host_finalize(void) {
-  host_stream_finalize();
+  dit_host_stream_finalize();
 }
 
 // What torch.version.cuda answers too: libraries parse it and refuse None.
@@ -131,6 +131,10 @@ static const struct dit_device_vtable vtable = {
     .memory_import = host_memory_import,
     .memory_close = host_memory_close,
 };
+
+const struct dit_device_vtable *dit_host_get_device(void) {
+  return &vtable;
+}
 
 DIT_API const struct dit_device_vtable *dit_vendor_get_device(void);
 

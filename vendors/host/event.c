@@ -143,7 +143,7 @@ static enum dit_status record_queued(struct host_event *event, void *stream, str
   if (!mark) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no host memory to record an event");
   }
-  enum dit_status status = host_stream_push(stream, run_record, &mark, sizeof mark, err);
+  enum dit_status status = host_stream_push(stream, HOST_TASK_QUICK, run_record, &mark, sizeof mark, err);
   if (status != DIT_OK) {
     mark_release(mark);
     mark_release(mark);
@@ -196,7 +196,7 @@ enum dit_status host_stream_wait_event(int device, void *stream, void *handle, s
     mark_wait(mark);
     mark_release(mark);
   } else {
-    status = host_stream_push(stream, run_wait, &mark, sizeof mark, err);
+    status = host_stream_push(stream, HOST_TASK_BLOCKING, run_wait, &mark, sizeof mark, err);
     if (status != DIT_OK) {
       mark_release(mark);
     }

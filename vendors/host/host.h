@@ -18,6 +18,10 @@ DIT_API DIT_NODISCARD enum dit_status dit_host_stream_enqueue(void *stream, void
                                                               const void *arguments, size_t size,
                                                               struct dit_error *err);
 
+/// For queued work that failed, in the worker that runs it: the first text of a stream is kept, and its next wait fails
+/// with it.
+DIT_API void dit_host_stream_fail(const char *text);
+
 /// Wait until everything queued on the stream is done; the default stream never has anything queued.
 DIT_API DIT_NODISCARD enum dit_status dit_host_stream_wait(void *stream, struct dit_error *err);
 

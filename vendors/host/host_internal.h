@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 #include "dit/device.h"
-#include "host.h"
+#include "lend.h"
 
-// ---- properties.c: options and the machine
+// properties.c: options and the machine
 
 enum dit_status host_count(int *count, struct dit_error *err);
 enum dit_status host_get_properties(int device, struct dit_device_properties *out, struct dit_error *err);
@@ -23,7 +23,7 @@ uint64_t host_memory_available(void);
 /// An option's value by name; `fallback` when the option does not exist.
 int64_t host_option_get(const char *name, int64_t fallback);
 
-// ---- memory.c
+// memory.c
 
 /// Read the limit. Blocks that are still live stay valid and stay counted.
 void host_memory_init(void);
@@ -38,7 +38,7 @@ enum dit_status host_pinned_free(void *ptr, struct dit_error *err);
 /// The device's live block that contains `ptr`; `mapped`: it consists of whole pages of its own.
 bool host_memory_find(int device, const void *ptr, void **base, size_t *size, bool *mapped);
 
-// ---- share.c: blocks that other processes can map
+// share.c: blocks that other processes can map
 
 enum dit_status host_memory_export(int device, const void *ptr, struct dit_memory_handle *handle, void **base,
                                    struct dit_error *err);
@@ -48,18 +48,15 @@ enum dit_status host_memory_close(int device, void *base, size_t size, struct di
 /// The block at `base` is about to be unmapped.
 void host_share_forget(const void *base);
 
-// ---- status.c; memory.c's lock is held
+// status.c; memory.c's lock is held
 
 void host_status_init(uint64_t limit);
 void host_status_set_used(int device, uint64_t bytes);
 
-// ---- stream.c
+// stream.c
 
 struct host_stream;
 
-void host_stream_init(bool launch_blocking);
-/// Drain and destroy every stream that is left.
-void host_stream_finalize(void);
 enum dit_status host_stream_create(int device, int priority, void **stream, struct dit_error *err);
 enum dit_status host_stream_destroy(int device, void *stream, struct dit_error *err);
 enum dit_status host_stream_synchronize(int device, void *stream, struct dit_error *err);
@@ -68,11 +65,16 @@ enum dit_status host_stream_get_priority_range(int device, int *least, int *grea
 enum dit_status host_stream_launch_host(int device, void *stream, void (*function)(void *), void *argument,
                                         struct dit_error *err);
 enum dit_status host_synchronize(int device, struct dit_error *err);
+enum host_task_kind {
+  HOST_TASK_KERNEL,    ///< left out when the stream's owner says so
+  HOST_TASK_QUICK,     ///< waits for nothing
+  HOST_TASK_BLOCKING,  ///< may wait for anything: runs in the worker alone
+};
 /// Queue without the wait that CUDA_LAUNCH_BLOCKING asks for: events and host functions.
-enum dit_status host_stream_push(struct host_stream *stream, void (*run)(void *arguments), const void *arguments,
-                                 size_t size, struct dit_error *err);
+enum dit_status host_stream_push(struct host_stream *stream, enum host_task_kind kind, void (*run)(void *arguments),
+                                 const void *arguments, size_t size, struct dit_error *err);
 
-// ---- event.c
+// event.c
 
 enum dit_status host_event_create(int device, unsigned flags, void **event, struct dit_error *err);
 void host_event_destroy(int device, void *event);

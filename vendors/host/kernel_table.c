@@ -1,5 +1,6 @@
 /// The kernels of the embedded accelerator that its operator library has no functions for, as one table.
 #include "engine/kernels.h"
+#include "lend.h"
 
 static const struct dit_kernel_vtable kernels = {
     .abi_version = DIT_KERNEL_ABI_VERSION,
@@ -10,7 +11,13 @@ static const struct dit_kernel_vtable kernels = {
     .gru_cell = kernel_gru_cell,
     .gru_cell_backward = kernel_gru_cell_backward,
     .histogram = kernel_histogram,
+    .fold = kernel_fold,
+    .bitwise_xor = kernel_bitwise_xor,
 };
+
+const struct dit_kernel_vtable *dit_host_get_kernels(void) {
+  return &kernels;
+}
 
 DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);
 

@@ -66,7 +66,7 @@ enum dit_status host_get_memory(int device, struct dit_device_memory *out, struc
   return DIT_OK;
 }
 
-// ---- the table, with the lock held
+// The table, with the lock held
 
 static size_t hash_address(const void *address, size_t count) {
   uint64_t key = (uint64_t)(uintptr_t)address >> 6;
@@ -127,7 +127,7 @@ static struct block *table_remove(const void *address, int device) {
   return block;
 }
 
-// ---- pages
+// Pages
 
 // `size` is a multiple of the page size.
 static void *map_pages(size_t size) {
@@ -175,7 +175,7 @@ static void give_pages(void *address, size_t size) {
   }
 }
 
-// ---- blocks
+// Blocks
 
 static void add_used(int device, uint64_t bytes) {
   used[device] += bytes;

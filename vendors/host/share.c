@@ -43,7 +43,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shared_block *shared_blocks;
 static _Atomic size_t shared_count;
 
-// ---- the write barrier
+// The write barrier
 
 struct piece {
   _Atomic uintptr_t first, end;
@@ -127,7 +127,7 @@ static struct piece *begin_piece(const char *first, size_t size) {
   return piece;
 }
 
-// ---- moving a block into its file, with the lock held
+// Moving a block into its file, with the lock held
 
 static bool is_zero(const char *page, size_t size) {
   return page[0] == 0 && memcmp(page, page + 1, size - 1) == 0;
@@ -231,7 +231,7 @@ static enum dit_status share_block(void *base, size_t size, struct dit_memory_ha
   return DIT_OK;
 }
 
-// ---- slots of the vtable
+// Slots of the vtable
 
 enum dit_status host_memory_export(int device, const void *ptr, struct dit_memory_handle *handle, void **base,
                                    struct dit_error *err) {

@@ -1,5 +1,9 @@
 /// Streams of the embedded accelerator: a FIFO queue with one worker thread each.
 ///
+/// Whoever waits for a stream helps: it takes the next task while the worker has not come for it, so that a wait for
+/// little work costs no change of threads. One task of a stream runs at a time. Host functions, which may wait for
+/// anything, and waits for events stay with the worker.
+///
 /// The default stream (handle NULL) has no object: its work runs inline in the caller. Other streams behave as CUDA's
 /// non-blocking streams: no implicit order between them and the default stream. A worker starts with the first task and
 /// ends with the stream. A priority is recorded and has no effect on scheduling: the operating system shares the
@@ -21,6 +25,7 @@
 
 struct host_task {
   struct host_task *next;
+  enum host_task_kind kind;
   void (*run)(void *arguments);
   _Alignas(max_align_t) unsigned char arguments[];
 };
@@ -33,9 +38,12 @@ struct host_stream {
   uint64_t queued, finished;
   int waiters;
   bool started, stop;
+  bool running;       // a task is, in the worker or in somebody who waits
+  char failure[256];  // of queued work, until a wait has reported it
   pthread_t thread;
   int device;
   int priority;
+  const struct dit_host_stream_owner *owner;  // NULL: none
   // guarded by streams_lock
   struct host_stream *next;
   uint64_t id;  // ascending in list order
@@ -46,32 +54,53 @@ static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct host_stream *streams_head, *streams_tail;
 static uint64_t last_stream_id;
 static atomic_bool launch_blocking;
-static _Thread_local struct host_stream *worker_stream;  // set in a worker thread
+static _Thread_local struct host_stream *worker_stream;  // whose task this thread runs
 
-void host_stream_init(bool blocking) {
+void dit_host_stream_init(bool blocking) {
   atomic_store(&launch_blocking, blocking);
+}
+
+void dit_host_stream_set_owner(void *handle, const struct dit_host_stream_owner *owner) {
+  struct host_stream *stream = handle;
+  stream->owner = owner;
+}
+
+static enum dit_status check_owner(const struct host_stream *stream, struct dit_error *err) {
+  const struct dit_host_stream_owner *owner = stream->owner;
+  return DIT_LIKELY(!owner) ? DIT_OK : owner->check(owner->context, err);
+}
+
+// The first task, in the calling thread. With the stream's lock held, which is given up meanwhile.
+static void run_head(struct host_stream *stream) {
+  struct host_task *task = stream->head;
+  struct host_stream *before = worker_stream;
+  stream->head = task->next;
+  stream->running = true;
+  pthread_mutex_unlock(&stream->lock);
+  worker_stream = stream;
+  if (task->kind != HOST_TASK_KERNEL || check_owner(stream, NULL) == DIT_OK) {
+    dit_memory_access_begin();
+    task->run(task->arguments);
+    dit_memory_access_end();
+  }
+  worker_stream = before;
+  dit_free(task);
+  pthread_mutex_lock(&stream->lock);
+  stream->running = false;
+  stream->finished++;
 }
 
 static void *worker_main(void *context) {
   struct host_stream *stream = context;
-  worker_stream = stream;
   pthread_mutex_lock(&stream->lock);
   for (;;) {
-    while (!stream->head && !stream->stop) {
+    while (stream->running || (!stream->head && !stream->stop)) {
       pthread_cond_wait(&stream->work, &stream->lock);
     }
-    struct host_task *task = stream->head;
-    if (!task) {
+    if (!stream->head) {
       break;
     }
-    stream->head = task->next;
-    pthread_mutex_unlock(&stream->lock);
-    dit_memory_access_begin();
-    task->run(task->arguments);
-    dit_memory_access_end();
-    dit_free(task);
-    pthread_mutex_lock(&stream->lock);
-    stream->finished++;
+    run_head(stream);
     if (stream->waiters > 0) {
       pthread_cond_broadcast(&stream->progress);
     }
@@ -101,14 +130,15 @@ static enum dit_status start_worker(struct host_stream *stream, struct dit_error
 }
 
 // Queue a task; `ticket` is the count that `finished` reaches when it is done.
-static enum dit_status push(struct host_stream *stream, void (*run)(void *), const void *arguments, size_t size,
-                            uint64_t *ticket, struct dit_error *err) {
+static enum dit_status push(struct host_stream *stream, enum host_task_kind kind, void (*run)(void *),
+                            const void *arguments, size_t size, uint64_t *ticket, struct dit_error *err) {
   struct host_task *task = size <= SIZE_MAX - sizeof *task ? dit_malloc(sizeof *task + size) : NULL;
   if (!task) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no host memory for a task of %zu bytes on a stream of device %d", size,
                          stream->device);
   }
   task->next = NULL;
+  task->kind = kind;
   task->run = run;
   if (size > 0) {
     memcpy(task->arguments, arguments, size);
@@ -136,22 +166,32 @@ static enum dit_status push(struct host_stream *stream, void (*run)(void *), con
 static void wait_for(struct host_stream *stream, uint64_t ticket) {
   stream->waiters++;
   while (stream->finished < ticket) {
-    pthread_cond_wait(&stream->progress, &stream->lock);
+    if (stream->running || stream->head->kind == HOST_TASK_BLOCKING) {
+      pthread_cond_wait(&stream->progress, &stream->lock);
+      continue;
+    }
+    run_head(stream);
+    if (stream->waiters > 1) {
+      pthread_cond_broadcast(&stream->progress);
+    }
+    if (stream->head || stream->stop) {
+      pthread_cond_signal(&stream->work);  // the worker may have found a task running
+    }
   }
   stream->waiters--;
 }
 
-enum dit_status host_stream_push(struct host_stream *stream, void (*run)(void *), const void *arguments, size_t size,
-                                 struct dit_error *err) {
+enum dit_status host_stream_push(struct host_stream *stream, enum host_task_kind kind, void (*run)(void *),
+                                 const void *arguments, size_t size, struct dit_error *err) {
   uint64_t ticket;
-  return push(stream, run, arguments, size, &ticket, err);
+  return push(stream, kind, run, arguments, size, &ticket, err);
 }
 
 enum dit_status dit_host_stream_enqueue(void *handle, void (*run)(void *), const void *arguments, size_t size,
                                         struct dit_error *err) {
   struct host_stream *stream = handle;
   uint64_t ticket;
-  DIT_RETURN_IF_NOT_OK(push(stream, run, arguments, size, &ticket, err));
+  DIT_RETURN_IF_NOT_OK(push(stream, HOST_TASK_KERNEL, run, arguments, size, &ticket, err));
   // A worker that launches on its own stream (from a host function) cannot wait for itself.
   if (DIT_UNLIKELY(atomic_load_explicit(&launch_blocking, memory_order_relaxed)) && worker_stream != stream) {
     pthread_mutex_lock(&stream->lock);
@@ -261,7 +301,7 @@ enum dit_status host_stream_destroy(int device, void *handle, struct dit_error *
   return DIT_OK;
 }
 
-void host_stream_finalize(void) {
+void dit_host_stream_finalize(void) {
   for (;;) {
     pthread_mutex_lock(&streams_lock);
     struct host_stream *stream = streams_head;
@@ -282,8 +322,30 @@ enum dit_status host_stream_synchronize(int device, void *handle, struct dit_err
   DIT_RETURN_IF_NOT_OK(check_not_own_worker(stream, "synchronize with", err));
   pthread_mutex_lock(&stream->lock);
   wait_for(stream, stream->queued);
+  enum dit_status status = DIT_OK;
+  if (DIT_UNLIKELY(stream->failure[0])) {
+    status = dit_error_set(err, DIT_ERR_DEVICE, "an operator that was queued on a stream of device %d failed: %s",
+                           stream->device, stream->failure);
+    stream->failure[0] = 0;
+  }
   pthread_mutex_unlock(&stream->lock);
-  return DIT_OK;
+  return status == DIT_OK ? check_owner(stream, err) : status;
+}
+
+void dit_host_stream_fail(const char *text) {
+  struct host_stream *stream = worker_stream;
+  if (!stream) {
+    return;
+  }
+  if (stream->owner) {
+    stream->owner->fail(stream->owner->context, text);
+    return;
+  }
+  pthread_mutex_lock(&stream->lock);
+  if (!stream->failure[0]) {
+    snprintf(stream->failure, sizeof stream->failure, "%s", text);
+  }
+  pthread_mutex_unlock(&stream->lock);
 }
 
 enum dit_status dit_host_stream_wait(void *stream, struct dit_error *err) {
@@ -340,7 +402,7 @@ enum dit_status host_stream_launch_host(int device, void *stream, void (*functio
     return DIT_OK;
   }
   struct host_call call = {function, argument};
-  return host_stream_push(stream, run_host_call, &call, sizeof call, err);
+  return host_stream_push(stream, HOST_TASK_BLOCKING, run_host_call, &call, sizeof call, err);
 }
 
 // The stream of `device` with the smallest id in (after, limit], retained; NULL when there is none.
@@ -364,9 +426,10 @@ enum dit_status host_synchronize(int device, struct dit_error *err) {
   uint64_t after = 0;
   enum dit_status status = DIT_OK;
   struct host_stream *stream;
-  while (status == DIT_OK && (stream = next_stream(device, after, limit)) != NULL) {
+  while ((stream = next_stream(device, after, limit)) != NULL) {  // all of them, also after one that failed
     after = stream->id;
-    status = host_stream_synchronize(device, stream, err);
+    const enum dit_status found = host_stream_synchronize(device, stream, status == DIT_OK ? err : NULL);
+    status = status == DIT_OK ? found : status;
     release_stream(stream);
   }
   return status;

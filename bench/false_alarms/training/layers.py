@@ -52,7 +52,7 @@ def written_rms_norm(wrap):
     return layer, lambda: wrap(norm)(data).square().sum()
 
 
-# ---- embeddings
+# Embeddings
 
 
 @network
@@ -85,7 +85,7 @@ def embedding_bag_max(wrap):
     return make_bag(wrap, "max")
 
 
-# ---- experts
+# Experts
 
 
 class Experts(nn.Module):
@@ -134,7 +134,7 @@ def experts_scatter_add(wrap):
     return make_experts(wrap, add)
 
 
-# ---- convolutions and recurrent layers
+# Convolutions and recurrent layers
 
 
 @network
@@ -174,7 +174,7 @@ def gru(wrap):
     return make_recurrent(wrap, nn.GRU(16, 20))
 
 
-# ---- the shape of the step
+# The shape of the step
 
 
 @network
@@ -205,7 +205,7 @@ def in_place(wrap):
     return model, lambda: wrap(change)(data).float().square().mean()
 
 
-# ---- autocast keeps the cast of a leaf: calls that share one share its gradient
+# Autocast keeps the cast of a leaf: calls that share one share its gradient
 
 
 @network

@@ -93,7 +93,7 @@ def cross_entropy_pixels(wrap):
     return layer, lambda: F.cross_entropy(wrap(layer)(data), labels)
 
 
-# ---- the others
+# The others
 
 
 def make_regression(wrap, loss, **options):

@@ -82,7 +82,7 @@ def list_scenarios():
     return found
 
 
-# ---- one scenario
+# One scenario
 
 
 def make_wrap(kind):
@@ -135,7 +135,7 @@ def make_call(function, dtype):
     return run
 
 
-# ---- all of them
+# All of them
 
 
 def run_scenario(scenario, options):

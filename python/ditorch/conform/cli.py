@@ -109,7 +109,7 @@ def _choose(options: argparse.Namespace) -> list[Any]:
     return chosen.choose(expand.list_cases(schema.read_all()))
 
 
-# ---- run
+# Run
 
 
 def _show_progress(done: int, total: int, what: str = "cases") -> None:
@@ -202,7 +202,7 @@ def _run(options: argparse.Namespace) -> int:
     return 1 if totals["cases"]["fail"] or (missing and options.require) else 0
 
 
-# ---- list, show, pack, device
+# List, show, pack, device
 
 
 def _list(options: argparse.Namespace) -> int:

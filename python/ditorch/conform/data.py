@@ -183,7 +183,7 @@ def make_values(kind: str, shape: list[int], dtype: str, text: str, column: Any,
     return flat.to(DTYPES[dtype]).reshape(shape)
 
 
-# ---- layouts
+# Layouts
 
 
 def _place(tensor: torch.Tensor, strides: list[int], offset: int, slack: int) -> torch.Tensor:

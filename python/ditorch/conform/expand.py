@@ -127,7 +127,7 @@ def list_cases(entries: list[Entry]) -> list[CaseId]:
     return found
 
 
-# ---- making one
+# Making one
 
 
 class ExpansionError(ValueError):

@@ -14,7 +14,7 @@ import torch.cuda.nccl
 
 from .. import _C
 from ..patches import Patches
-from . import comm, legacy_types, memory, neutral, refused, state, streams, tensor
+from . import comm, legacy_types, memory, neutral, refused, state, streams, tensor, trace
 
 
 def install(patches: Patches) -> None:
@@ -53,6 +53,8 @@ def _install_module(patches: Patches) -> None:
     nvtx = neutral.Nvtx()
     patches.set(torch._C, "_cudart", runtime)
     patches.set(torch._C, "_nvtx", nvtx)
+    activate = trace.make_activate(torch._C._activate_gpu_trace, natives["_cuda_synchronize"])
+    patches.set(torch._C, "_activate_gpu_trace", activate)
     patches.set(cuda, "_cudart", runtime)
     patches.set(cuda.nvtx, "_nvtx", nvtx)
     patches.set(cuda, "_CudaDeviceProperties", natives["_CudaDeviceProperties"])

@@ -65,9 +65,7 @@ def scatter(tensor: Tensor, devices: Sequence[int], chunk_sizes=None, dim: int =
     for position, (chunk, index) in enumerate(zip(chunks, devices, strict=False)):
         stream = streams[position] if streams else None
         with torch.cuda.stream(stream):
-            results.append(
-                chunk.to(_device(index), non_blocking=True, memory_format=torch.contiguous_format, copy=False)
-            )
+            results.append(chunk.to(_device(index), non_blocking=True))
     return results
 
 

@@ -1,4 +1,4 @@
-"""torch.cuda.FloatTensor and its family, Tensor.type() and set_default_tensor_type.
+"""torch.cuda.FloatTensor, torch.cuda.sparse.FloatTensor and their families, Tensor.type(), set_default_tensor_type.
 
 PyTorch's own objects for these names are bound in C to the CUDA dispatch key. The classes here behave like them on
 the device: they construct, answer isinstance and issubclass, carry dtype/is_cuda/is_sparse, and are accepted wherever
@@ -59,22 +59,44 @@ class CudaTensorType(type):
             isinstance(instance, torch.Tensor)
             and instance.dtype is cls.dtype
             and instance.is_cuda
-            and instance.layout is torch.strided
+            and instance.layout is cls.layout
         )
 
     def __repr__(cls) -> str:
-        return f"<class 'torch.cuda.{cls.__name__}'>"
+        return f"<class '{cls}'>"
 
     def __str__(cls) -> str:
-        return f"torch.cuda.{cls.__name__}"
+        return f"{cls.__module__}.{cls.__name__}"
+
+
+class CudaSparseTensorType(CudaTensorType):
+    """The same for sparse COO tensors: made from indices, values and sizes, or from sizes alone."""
+
+    is_sparse = True
+    layout = torch.sparse_coo
+
+    def __call__(cls, *args, device=None):
+        device = torch.device("cuda" if device is None else device)
+        if device.type != torch.device("cuda").type:
+            raise RuntimeError(
+                f"legacy constructor expects device type: cuda but device type: {device.type} was passed"
+            )
+        if args and isinstance(args[0], torch.Tensor):
+            return torch.sparse_coo_tensor(*args, dtype=cls.dtype, device=device)
+        size = args[0] if len(args) == 1 and not isinstance(args[0], int) else args
+        return torch.sparse_coo_tensor(tuple(size) or (0,), dtype=cls.dtype, device=device)
 
 
 def make_types() -> dict[str, CudaTensorType]:
-    """Name -> class, e.g. "FloatTensor"."""
-    return {
-        f"{kind}Tensor": CudaTensorType(f"{kind}Tensor", (), {"dtype": dtype, "__module__": "torch.cuda"})
-        for kind, dtype in _KINDS.items()
-    }
+    """Name behind "torch.cuda." -> class: "FloatTensor", "sparse.FloatTensor"."""
+    types = {}
+    for kind, dtype in _KINDS.items():
+        name = f"{kind}Tensor"
+        types[name] = CudaTensorType(name, (), {"dtype": dtype, "__module__": "torch.cuda"})
+        if kind != "Bool":  # PyTorch has none
+            values = {"dtype": dtype, "__module__": "torch.cuda.sparse"}
+            types[f"sparse.{name}"] = CudaSparseTensorType(name, (), values)
+    return types
 
 
 def _find(dtype, types: dict[str, CudaTensorType]) -> CudaTensorType | None:
@@ -89,9 +111,10 @@ def _find(dtype, types: dict[str, CudaTensorType]) -> CudaTensorType | None:
 def install(patches: Patches) -> None:
     """Replace the types and the three functions that take or answer them."""
     types = make_types()
-    for name, kind in types.items():
-        if hasattr(torch.cuda, name):
-            patches.set(torch.cuda, name, kind)
+    for path, kind in types.items():
+        owner, name = (torch.cuda.sparse if kind.is_sparse else torch.cuda), path.removeprefix("sparse.")
+        if hasattr(owner, name):
+            patches.set(owner, name, kind)
         torch._tensor_classes.add(kind)
         patches.defer(lambda kind=kind: torch._tensor_classes.discard(kind))
     native_type, real = torch.Tensor.type, f"torch.{torch._C._get_privateuse1_backend_name()}."

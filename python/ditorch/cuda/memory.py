@@ -7,6 +7,7 @@ true numbers.
 from __future__ import annotations
 
 import os
+import re
 import types
 
 import torch
@@ -41,9 +42,58 @@ def memory_snapshot(mempool_id=None) -> dict:
     }
 
 
+_SETTINGS: dict[str, tuple[str, object]] = {
+    "max_split_size": ("max_split_size_mb", -1),
+    "garbage_collection_threshold": ("garbage_collection_threshold", 0.0),
+    "expandable_segments": ("expandable_segments", False),
+    "pinned_num_register_threads": ("pinned_num_register_threads", 1),
+    "release_lock_on_cudamalloc": ("release_lock_on_cudamalloc", False),
+    "pinned_use_cuda_host_register": ("pinned_use_cuda_host_register", False),
+    "graph_capture_record_stream_reuse": ("graph_capture_record_stream_reuse", False),
+}
+"""Name in a snapshot: key of the configuration, value when it is not set."""
+_NO_LIMIT = (1 << 64) - 1
+
+
+def _read_setting(given: dict[str, str], key: str, default: object) -> object:
+    text = given.get(key)
+    if text is None:
+        return default
+    if isinstance(default, bool):
+        return text == "True"
+    return float(text) if isinstance(default, float) else int(text)
+
+
 def allocator_settings() -> dict[str, object]:
-    """The accepted text of PYTORCH_CUDA_ALLOC_CONF, under the key torch uses for it."""
-    return {"PYTORCH_CUDA_ALLOC_CONF": _C.memory_get_configuration()}
+    """PYTORCH_CUDA_ALLOC_CONF as it was accepted, and what it says, under the keys of torch's snapshots."""
+    text = _C.memory_get_configuration()
+    given = dict(entry.split(":", 1) for entry in re.sub(r"\[[^]]*\]|\s", "", text).split(",") if ":" in entry)
+    found = {name: _read_setting(given, key, default) for name, (key, default) in _SETTINGS.items()}
+    if found["max_split_size"] != -1:
+        found["max_split_size"] <<= 20
+    for name in ("max_round_threshold", "max_cached_size"):
+        megabytes = given.get(f"pinned_{name}_mb")
+        found[name] = _NO_LIMIT if megabytes is None else int(megabytes) << 20
+    return {"PYTORCH_CUDA_ALLOC_CONF": text, **found, "roundup_power2_divisions": _read_divisions(text)}
+
+
+def _read_divisions(text: str) -> dict[str, int]:
+    """Divisions by the size in MiB up to which they hold, as the allocator's sixteen intervals have them."""
+    sizes = [str(1 << i) for i in range(16)]
+    found = re.search(r"roundup_power2_divisions:(\d+|\[[^]]*\])", re.sub(r"\s", "", text))
+    if not found:
+        return dict.fromkeys(sizes, 0)
+    if not found[1].startswith("["):
+        return dict.fromkeys(sizes, int(found[1]))
+    divisions, last = dict.fromkeys(sizes, 0), -1
+    for entry in found[1][1:-1].split(","):
+        size, value = entry.split(":")
+        index = 15 if size == ">" else min(int(size).bit_length() - 1, 15)
+        first = max(last, 0) if size == ">" else 0 if last < 0 else index
+        for i in range(first, index + 1):
+            divisions[sizes[i]] = int(value)
+        last = index
+    return divisions
 
 
 def raw_alloc(size: int, stream: int) -> int:
@@ -65,9 +115,16 @@ def empty_cache() -> None:
     _C.memory_empty_cache(-1)
 
 
+def _in_microseconds(times: dict[str, int]) -> dict[str, float]:
+    """Nanoseconds as torch's statistics of durations have them."""
+    found = {key: times[key] / 1e3 for key in ("total", "max", "min")}
+    return {**found, "count": times["count"], "avg": found["total"] / max(times["count"], 1)}
+
+
 def host_memory_stats() -> dict:
     """Statistics of pinned memory with torch's keys."""
     raw = _C.host_stats()
+    allocations, frees = _C.host_times()
     bytes_ = {
         "current": raw["allocated_current"],
         "peak": raw["allocated_peak"],
@@ -98,6 +155,8 @@ def host_memory_stats() -> dict:
         "segments": segment,
         "num_host_alloc": raw["vendor_allocations"],
         "num_host_free": raw["vendor_frees"],
+        "host_alloc_time": _in_microseconds(allocations),
+        "host_free_time": _in_microseconds(frees),
     }
 
 
@@ -138,6 +197,8 @@ def natives() -> dict[str, object]:
         "_cuda_cudaCachingAllocator_enable": allocator_enable,
         "_cuda_cudaCachingAllocator_is_enabled": allocator_is_enabled,
         "_cuda_cudaCachingAllocator_set_allocator_settings": lambda text: _C.memory_configure(text),
+        "_accelerator_setAllocatorSettings": lambda text: _C.memory_configure(text),
+        "_accelerator_getAllocatorSettings": lambda: _C.memory_get_configuration(),
         "_cuda_record_memory_history": nothing,
         "_cuda_record_memory_history_legacy": nothing,
         "_cuda_isHistoryEnabled": lambda: False,

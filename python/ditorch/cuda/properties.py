@@ -3,9 +3,38 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from typing import Any
 
 from .. import _C, visible
+
+
+class _CUuuid:
+    """As torch._C._CUuuid: sixteen bytes, and a text."""
+
+    def __init__(self, text: str):
+        self._value = uuid.UUID(text)
+
+    @classmethod
+    def from_vendor(cls, text: str, index: int) -> _CUuuid:
+        """A vendor may not know the UUID of a device: then it is zeros and the index."""
+        return cls(text or str(uuid.UUID(int=index)))
+
+    @property
+    def bytes(self) -> list[int]:
+        """The numbers of its bytes."""
+        return list(self._value.bytes)
+
+    def __str__(self) -> str:
+        return str(self._value)
+
+    __repr__ = __str__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _CUuuid) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
 
 
 class _CudaDeviceProperties:
@@ -33,7 +62,8 @@ class _CudaDeviceProperties:
         self.pci_domain_id: int = raw["pci_domain"]
         self.pci_bus_id: int = ordinal
         self.pci_device_id: int = raw["pci_device"]
-        self.uuid: str = visible.make_uuid(ordinal) if raw["vendor"] == "host" else raw["uuid"]
+        text = visible.make_uuid(ordinal) if raw["vendor"] == "host" else raw["uuid"]
+        self.uuid: _CUuuid = _CUuuid.from_vendor(text, index)
         self.is_integrated: int = int(raw["integrated"])
         self.is_multi_gpu_board: int = 0
         self.gcnArchName: str = raw["architecture"]

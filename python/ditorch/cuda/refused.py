@@ -7,6 +7,8 @@ Classes keep their identity (isinstance and annotations go on working); only mak
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from typing import Any
 
 from ..patches import Patches
 from ..refusal import refusing
@@ -19,7 +21,6 @@ _NCCL = "use torch.distributed, or torch.cuda.comm for tensors of one process"
 _GDS = "it has no GPUDirect Storage; use torch.save/torch.load or UntypedStorage.from_file"
 _JIT = "it cannot compile CUDA source; write the function with torch operators"
 _TUNE = "it has no tunable GEMM kernels"
-_SPARSE = "it has no sparse tensors; use torch.sparse_coo_tensor on the CPU"
 
 FUNCTIONS: dict[str, str] = {
     "torch.cuda.graphs.graph_pool_handle": _GRAPH,
@@ -32,8 +33,6 @@ FUNCTIONS: dict[str, str] = {
     "torch.cuda.power_draw": _NVML,
     "torch.cuda.clock_rate": _NVML,
     "torch.cuda._compile_kernel": _JIT,
-    "torch.cuda.jiterator._create_jit_fn": _JIT,
-    "torch.cuda.jiterator._create_multi_output_jit_fn": _JIT,
     "torch.cuda.nccl.unique_id": _NCCL,
     "torch.cuda.nccl.init_rank": _NCCL,
     "torch.cuda.nccl.all_reduce": _NCCL,
@@ -62,9 +61,9 @@ METHODS: dict[str, str] = {
     "torch.cuda.green_contexts.GreenContext.max_workqueue_concurrency": _GREEN,
 }
 
-SPARSE_TYPES = tuple(
-    f"{kind}Tensor" for kind in ("BFloat16", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
-)
+JITERATOR = "a function of torch.cuda.jiterator"
+"""Made by programs while they are imported (PyTorch's operator database does); its call is refused, as torch's own is
+where there is no CUDA."""
 
 
 def public_name(path: str) -> str:
@@ -85,14 +84,9 @@ def _resolve(path: str):
     return owner, name
 
 
-class _RefusedType(type):
-    """A tensor type that cannot be made: nothing is an instance of it."""
-
-    def __call__(cls, *args, **kwargs):
-        refusing(f"torch.cuda.sparse.{cls.__name__}", _SPARSE)()
-
-    def __instancecheck__(cls, instance) -> bool:
-        return False
+def refuse_jiterator(patches: Patches, refused: Callable[..., Any]) -> None:
+    """Functions of CUDA source can be made, and refuse when they are called."""
+    patches.set(importlib.import_module("torch.cuda.jiterator")._JittedFunction, "__call__", staticmethod(refused))
 
 
 def install(patches: Patches) -> None:
@@ -115,7 +109,4 @@ def install(patches: Patches) -> None:
         owner, name = _resolve(path)
         if owner is not None and hasattr(owner, name):
             patches.set(owner, name, staticmethod(refusing(path.replace(".green_contexts", ""), why)))
-    sparse = importlib.import_module("torch.cuda.sparse")
-    for name in SPARSE_TYPES:
-        if hasattr(sparse, name):
-            patches.set(sparse, name, _RefusedType(name, (), {"__module__": "torch.cuda.sparse"}))
+    refuse_jiterator(patches, refusing(JITERATOR, _JIT))

@@ -16,10 +16,15 @@ from .streams import DEVICE_TYPE, sleep
 CUDA_VERSION = "12.4"
 """What torch.version.cuda answers: None sends libraries onto paths without CUDA."""
 CUDA_VERSION_NUMBER = 12040
-ARCHITECTURES = "sm_80"
 
 _settings: dict[str, object] = {}
 _generators: tuple[torch.Generator, ...] = ()
+
+
+def get_architectures() -> str:
+    """Those of the devices: PyTorch warns about a device that is not among what it was built for."""
+    properties = map(_C.device_properties, range(_C.device_count()))
+    return " ".join(sorted({f"sm_{one['major']}{one['minor']}" for one in properties}))
 
 
 def prepare() -> None:
@@ -28,8 +33,20 @@ def prepare() -> None:
     _generators = tuple(torch.ops.ditorch.default_generator(index) for index in range(_C.device_count()))
 
 
+def _follow_environment() -> None:
+    """CUDA_VISIBLE_DEVICES counts until the first use of the device: a program may set it after its imports."""
+    if not torch.cuda.is_initialized() and visible.is_outdated():
+        from .. import installation
+
+        if installation.is_untouched():
+            installation.restart()
+            get_device_properties.cache_clear()
+            prepare()
+
+
 def device_count() -> int:
     """Devices that CUDA_VISIBLE_DEVICES leaves visible."""
+    _follow_environment()
     return min(_C.device_count(), len(visible.ordinals))
 
 
@@ -144,7 +161,7 @@ def natives() -> dict[str, object]:
         "_cuda_canDeviceAccessPeer": can_device_access_peer,
         "_cuda_hasPrimaryContext": lambda device: torch.cuda.is_initialized(),
         "_cuda_getCompiledVersion": lambda: CUDA_VERSION_NUMBER,
-        "_cuda_getArchFlags": lambda: ARCHITECTURES,
+        "_cuda_getArchFlags": get_architectures,
         "_cuda_isCurrentStreamCapturing": lambda: False,
         "_cuda_ipc_collect": nothing,
         "_cuda_set_sync_debug_mode": store("sync_debug_mode"),

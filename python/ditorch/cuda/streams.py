@@ -81,6 +81,11 @@ class _CudaEventBase(torch.Event):
         return event
 
     @property
+    def device(self) -> torch.device | None:
+        """The device it was recorded on; None before the first record, as on CUDA."""
+        return torch.Event.device.__get__(self) if self.event_id else None
+
+    @property
     def cuda_event(self) -> int:
         """The vendor's handle as a number; 0 before the first record."""
         return self.event_id

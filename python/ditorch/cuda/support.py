@@ -12,8 +12,6 @@ import pkgutil
 import types
 from typing import NamedTuple
 
-from . import refused
-
 WORKS, NEUTRAL, REFUSED = "works", "neutral", "refused"
 
 
@@ -45,9 +43,10 @@ def _add_types() -> None:
     kinds = ["BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short"]
     tensor_note = "constructor, isinstance, Tensor.type and set_default_tensor_type"
     _add("torch.cuda", WORKS, " ".join(f"{kind}Tensor" for kind in kinds), tensor_note)
+    sparse = " ".join(f"{kind}Tensor" for kind in kinds if kind != "Bool")
+    _add("torch.cuda.sparse", WORKS, sparse, "constructor, isinstance and Tensor.type")
     kinds += ["ComplexDouble", "ComplexFloat"]
     _add("torch.cuda", WORKS, " ".join(f"{kind}Storage" for kind in kinds), "")
-    _add("torch.cuda.sparse", REFUSED, " ".join(refused.SPARSE_TYPES), "no sparse tensors on the device")
 
 
 def _add_devices() -> None:

@@ -27,6 +27,10 @@ def cuda(self, device=None, non_blocking=False, memory_format=torch.preserve_for
 def host_view(tensor: torch.Tensor) -> torch.Tensor:
     """A CPU tensor over the memory of a device tensor. Work queued on the current stream is waited for."""
     index = tensor.get_device()
+    if not _C.device_properties(index)["host_accessible"]:
+        raise BufferError(
+            f"the memory of {tensor.device} cannot be read by the host; copy the tensor with tensor.cpu() first"
+        )
     _C.stream_synchronize(index, _C.stream_current(index))
     storage = tensor.untyped_storage()
     size = storage.nbytes()
@@ -46,14 +50,19 @@ def _is_plain(tensor: torch.Tensor) -> bool:
     return tensor.is_cuda and not torch.overrides.has_torch_function_unary(tensor)
 
 
+def _is_open(tensor: torch.Tensor) -> bool:
+    """May the host read the memory of this device tensor?"""
+    return _C.device_properties(tensor.get_device())["host_accessible"]
+
+
 def _install_dlpack(patches: Patches) -> None:
     """Device memory is host memory here, so it is exported as CPU memory: every consumer can read it, without a
-    copy."""
+    copy. Memory that the host cannot read goes out as an extension device's, which PyTorch alone takes back."""
     native_dlpack, native_device = torch.Tensor.__dlpack__, torch.Tensor.__dlpack_device__
     native_to, native_from = torch._C._to_dlpack, torch.from_dlpack
 
     def __dlpack__(self, *, stream=-1, max_version=None, dl_device=None, copy=None):
-        if _is_plain(self) and self.layout is torch.strided:
+        if _is_plain(self) and self.layout is torch.strided and _is_open(self):
             if self.requires_grad:
                 raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
             if self.is_conj():
@@ -62,12 +71,14 @@ def _install_dlpack(patches: Patches) -> None:
         return native_dlpack(self, stream=stream, max_version=max_version, dl_device=dl_device, copy=copy)
 
     def __dlpack_device__(self):
-        if _is_plain(self):
+        if _is_plain(self) and _is_open(self):
             return (type(native_device(torch.empty(0, device="cpu"))[0])(_DLPACK_CPU[0]), _DLPACK_CPU[1])
+        if _is_plain(self):
+            return (torch.utils.dlpack.DLDeviceType.kDLExtDev, self.get_device())
         return native_device(self)
 
     def to_dlpack(tensor, *args, **kwargs):
-        return native_to(host_view(tensor) if tensor.is_cuda else tensor, *args, **kwargs)
+        return native_to(host_view(tensor) if tensor.is_cuda and _is_open(tensor) else tensor, *args, **kwargs)
 
     def from_dlpack(ext_tensor, *, device=None, copy=None):
         """As torch.from_dlpack; a tensor of the device stays on the device."""
@@ -80,6 +91,9 @@ def _install_dlpack(patches: Patches) -> None:
                     f"cannot move DLPack tensor from {ext_tensor.device} to {target} without copying (copy=False)"
                 )
             return ext_tensor.detach().to(target, copy=bool(copy))
+        if type(ext_tensor).__name__ == "PyCapsule" and device is None and not copy:
+            # Made by to_dlpack, which shows device memory as the CPU's: the memory itself says whose it is.
+            return torch.ops.ditorch.bring_home(native_from(ext_tensor, copy=copy))
         if device is not None and torch.device(device).type in DEVICE_NAMES:
             if copy is False:
                 raise ValueError("cannot move DLPack tensor to cuda without copying (copy=False)")

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from .expect import DTYPES, Expectations
 
 QUICK_SAMPLES = 4
+SUITES = ("autocast", "autograd", "distributed", "modules", "nn", "optimizers", "serialization")
+"""The files of suites/."""
 
 
 class UsageError(Exception):
@@ -72,12 +74,50 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--junit", metavar="FILE", help="write all results as JUnit XML")
     add("--resume", metavar="FILE", help="keep answers in FILE; a second run with the same FILE goes on")
     add("--list", action="store_true", help="print the chosen pairs and do nothing else")
+    cases = parser.add_argument_group(
+        "test cases", "PyTorch's own test cases instead of the operator database (docs/test-device.md)"
+    )
+    add = cases.add_argument
+    add("--pytorch", metavar="DIR", help="run the test files of this checkout of PyTorch")
+    add("--files", metavar="LIST", help="comma list of them, names or shell patterns (default: DIR/test/test_*.py)")
+    add("--suite", metavar="LIST", help=f"run suites over what is in the wheel of torch: {', '.join(SUITES)} or all")
+    add("--cases", metavar="LIST", help="comma list of cases (test or Class.test), names or shell patterns")
+    add("--share", type=_share, default=1.0, metavar="X", help="run this share of the cases, such as 0.1")
+    add("--csv", metavar="FILE", help="write file, class, case, result and reason of every case")
     options = parser.parse_args(words)
-    for name in ("json", "junit", "resume"):
+    _check_mode(options)
+    for name in ("json", "junit", "resume", "csv"):
         folder = os.path.dirname(getattr(options, name) or "")
         if folder and not os.path.isdir(folder):
             raise UsageError(f"--{name} {getattr(options, name)!r}: there is no folder {folder!r}")
     return options
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 1:
+        raise ValueError
+    return value
+
+
+_share.__name__ = "share (more than 0, at most 1)"
+
+
+def _check_mode(options: argparse.Namespace) -> None:
+    """Options of one kind of run say so in another."""
+    if options.pytorch and options.suite:
+        raise UsageError("--pytorch and --suite are two runs; give one of them")
+    of_cases = {name for name in ("files", "cases", "csv") if getattr(options, name)}
+    of_cases |= {"share"} if options.share != 1 else set()
+    of_entries = {name for name in ("ops", "dtypes", "samples", "quick") if getattr(options, name)}
+    if options.pytorch or options.suite:
+        wrong, place = of_entries, "the operator database; choose test cases by --cases, --files, --share"
+    else:
+        wrong, place = of_cases, "test cases: give --pytorch DIR or --suite NAME too"
+    if options.suite and options.files:
+        raise UsageError("--files belongs to --pytorch; the suites are chosen by --suite")
+    if wrong:
+        raise UsageError(f"{', '.join(f'--{name}' for name in sorted(wrong))} belongs to {place}")
 
 
 def choose_entries(text: str | None, known: list[str]) -> list[str]:

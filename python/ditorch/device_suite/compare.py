@@ -208,7 +208,7 @@ def check_aliases(device_out: Any, device_in: Any, cpu_out: Any, cpu_in: Any, wh
             raise Difference(f"{what}[{index}]: aliasing {mine}, CPU has {wanted}")
 
 
-# ---- random results
+# Random results
 
 
 def run_moments(results: list[Any], scale: float) -> tuple[list[float], list[float]]:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from ..judge import Request, Runs, is_careful, keeps_dtypes
+from ..judge import Request, Runs, is_careful, keeps_dtypes, run_other_way
 from . import compare
 from .expect import CHECKS
 from .samples import SEED, Arguments, gradients, out_like, seed_all
@@ -135,7 +135,7 @@ class Entry:
             if "out" in self.checks and result is not None:
                 self._check_out(samples[index], f"out=, sample {index}", *result)
 
-    # ---- one call
+    # One call
 
     def _arguments(self, sample: Any, device: str, request: Request | None = None, exact: bool = False) -> Arguments:
         return Arguments(sample, device, self.op.name in KEEP_ARGUMENTS_ON_CPU, request, exact)
@@ -164,9 +164,12 @@ class Entry:
         name = f"torch.{self.op.name}"
         exact = what != "grad" and keeps_dtypes(name)
 
+        def other(*args: Any, **kwargs: Any) -> Any:
+            return run_other_way(name if function is self.op else "", args, kwargs)  # what writes in place has none
+
         def make(request: Request) -> list[Any]:
             arguments = self._arguments(sample, "cpu", request, exact)
-            values = pick(arguments.call(function), arguments, request)
+            values = pick(arguments.call(other if request.kind == "other" else function), arguments, request)
             return [compare.to_plain(value) for value in pytree.tree_leaves(values)]
 
         args = (sample.input, *sample.args)
@@ -189,7 +192,7 @@ class Entry:
         if "aliases" in self.checks:
             compare.check_aliases(got, mine.tensors(), wanted, cpu.tensors(), what)
 
-    # ---- forward and backward
+    # Forward and backward
 
     def _check_sample(self, sample: Any, what: str, grad: bool) -> Any:
         """(the CPU's result, whether its values mean something), or None when the CPU raises."""
@@ -245,7 +248,7 @@ class Entry:
         call = self._call(sample, self.op, "grad", take_gradients) if values else None
         self._compare(result, reference, what + ", gradient", call)
 
-    # ---- random numbers
+    # Random numbers
 
     def _draw(self, sample: Any, device: str, seed: int) -> Any:
         seed_all(seed)
@@ -275,7 +278,7 @@ class Entry:
         if count_commonest(on_cpu) <= 0.75 * STATISTICAL_RUNS and count_commonest(on_device) == STATISTICAL_RUNS:
             raise compare.Difference(f"{what}: {STATISTICAL_RUNS} seeds give one and the same result")
 
-    # ---- in place and out=
+    # In place and out=
 
     def _check_inplace(self, sample: Any, what: str) -> None:
         function = self.op.get_inplace()

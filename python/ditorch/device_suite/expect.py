@@ -76,37 +76,11 @@ class Row:
         return any(name == entry or fnmatch.fnmatchcase(entry, name) for name in self.entries)
 
 
-class Expectations:
-    """A file, read and checked; `device`, `guard`, and per pair `find(list, entry, dtype)`."""
+class Document:
+    """A TOML file; what is wrong in it is told with the file, the key, the value and what is valid."""
 
     def __init__(self, path: str) -> None:
         self.path = path
-        data = self._load()
-        self._check_keys(data, ("device", "guard", *LISTS), "")
-        self.device = self._read_device(data.get("device", {}))
-        self.guard = self._read_guard(data.get("guard", {}))
-        self.rows = {name: self._read_rows(name, data.get(name, [])) for name in LISTS}
-
-    def find(self, name: str, entry: str, dtype: str) -> Row | None:
-        """The last row that holds: later rows may be narrower."""
-        return next((row for row in reversed(self.rows[name]) if row.holds(entry, dtype)), None)
-
-    def check_entries(self, known: Any, torch_version: str) -> list[str]:
-        """Rows that name no entry of the database: an error in the torch the file was written for, else notes."""
-        notes = []
-        for row in [row for rows in self.rows.values() for row in rows]:
-            for name in row.entries:
-                if fnmatch.filter(known, name) or name in known:
-                    continue
-                near = difflib.get_close_matches(name, known, 3)
-                text = f"{row.place}.entries: {name!r} is no entry of the operator database of torch {torch_version}"
-                text += f"; near: {', '.join(near)}" if near else ""
-                if self.device["torch"] and torch_version.startswith(self.device["torch"] + "."):
-                    self._fail(text)
-                notes.append(f"{self.path}: {text}")
-        return notes
-
-    # ---- reading
 
     def _fail(self, text: str) -> Any:
         raise ExpectationError(f"{self.path}: {text}")
@@ -149,6 +123,49 @@ class Expectations:
             if not 0 <= number < float("inf"):
                 self._fail(f"{place}.{key} is {number!r}; it must be a number that is not negative")
 
+    def _check_reason(self, table: dict[str, Any], place: str, what: list[str]) -> str:
+        reason = self._check(table.get("reason", ""), f"{place}.reason", str, "a text")
+        if len(reason.strip()) < 10:
+            self._fail(f"{place}.reason is {reason!r}; say in a sentence why {', '.join(what)} is listed")
+        return reason
+
+    def _check_seconds(self, value: Any, place: str) -> None:
+        if self._check(value, place, (int, float), "a number of seconds") <= 0:
+            self._fail(f"{place} is {value}; it must be more than 0 seconds")
+
+
+class Expectations(Document):
+    """A file, read and checked; `device`, `guard`, and per pair `find(list, entry, dtype)`."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        data = self._load()
+        self._check_keys(data, ("device", "guard", *LISTS), "")
+        self.device = self._read_device(data.get("device", {}))
+        self.guard = self._read_guard(data.get("guard", {}))
+        self.rows = {name: self._read_rows(name, data.get(name, [])) for name in LISTS}
+
+    def find(self, name: str, entry: str, dtype: str) -> Row | None:
+        """The last row that holds: later rows may be narrower."""
+        return next((row for row in reversed(self.rows[name]) if row.holds(entry, dtype)), None)
+
+    def check_entries(self, known: Any, torch_version: str) -> list[str]:
+        """Rows that name no entry of the database: an error in the torch the file was written for, else notes."""
+        notes = []
+        for row in [row for rows in self.rows.values() for row in rows]:
+            for name in row.entries:
+                if fnmatch.filter(known, name) or name in known:
+                    continue
+                near = difflib.get_close_matches(name, known, 3)
+                text = f"{row.place}.entries: {name!r} is no entry of the operator database of torch {torch_version}"
+                text += f"; near: {', '.join(near)}" if near else ""
+                if self.device["torch"] and torch_version.startswith(self.device["torch"] + "."):
+                    self._fail(text)
+                notes.append(f"{self.path}: {text}")
+        return notes
+
+    # Reading
+
     def _read_device(self, table: Any) -> dict[str, Any]:
         self._check_keys(table, DEVICE_DEFAULTS, "device")
         device = {**DEVICE_DEFAULTS, **table}
@@ -161,8 +178,7 @@ class Expectations:
         self._check_words(device["checks"], "device.checks", CHECKS)
         if self._check(device["samples"], "device.samples", int, "a number of samples; 0: all") < 0:
             self._fail(f"device.samples is {device['samples']}; it must be 0 (all) or more")
-        if self._check(device["timeout"], "device.timeout", (int, float), "a number of seconds") <= 0:
-            self._fail(f"device.timeout is {device['timeout']}; it must be more than 0 seconds")
+        self._check_seconds(device["timeout"], "device.timeout")
         self._check_keys(device["tolerance"], DTYPES, "device.tolerance")
         for name, width in device["tolerance"].items():
             self._check_keys(width, ("rtol", "atol"), f"device.tolerance.{name}")
@@ -189,9 +205,7 @@ class Expectations:
         if table.get("dtypes", True) == []:
             self._fail(f"{place}.dtypes is empty; leave it out for all dtypes")
         self._check_words(table.get("dtypes", []), f"{place}.dtypes", DTYPES)
-        reason = self._check(table.get("reason", ""), f"{place}.reason", str, "a text")
-        if len(reason.strip()) < 10:
-            self._fail(f"{place}.reason is {reason!r}; say in a sentence why {', '.join(table['entries'])} is listed")
+        self._check_reason(table, place, table["entries"])
         if name == "tolerance":
             self._check_width(table, place)
         elif name == "samples":

@@ -6,8 +6,6 @@ Nothing here touches a device or imports torch: the workers do. A crash or a han
 from __future__ import annotations
 
 import argparse
-import hashlib
-import os
 import sys
 import tempfile
 import time
@@ -16,7 +14,9 @@ from typing import Any
 from ..batch_state import State, StateError
 from ..worker_pool import Pool, PoolError
 from . import report, worker
+from .about import describe, make_key
 from .arguments import Pair, UsageError, choose_pairs, parse
+from .cases.run import CaseRun
 from .expect import ExpectationError, Expectations, find_shipped
 
 PROGRESS_SECONDS = 10.0
@@ -26,7 +26,10 @@ def main(words: list[str], config: str | None = None, options: dict[str, str] | 
     """Entry point; `config` and `options` are ditorch's own, from the words before the verb."""
     try:
         arguments = parse(words)
-        return Run(arguments, make_environment(arguments.load, config, options or {})).main()
+        environment = make_environment(arguments.load, config, options or {})
+        if arguments.pytorch or arguments.suite:
+            return CaseRun(arguments, environment).main()
+        return Run(arguments, environment).main()
     except (UsageError, ExpectationError, PoolError, StateError, OSError) as error:
         print(f"ditorch test-device: {error}{_give_hint(str(error))}", file=sys.stderr)
         return 2
@@ -139,26 +142,16 @@ class Run:
             complete[dtype] = whole and all(pair.complete for pair in self.pairs if pair.dtype == dtype)
         return complete
 
-    def _describe(self, seconds: float) -> dict[str, Any]:
-        from ditorch import _C
+    def _describe(self, seconds: float = 0.0) -> dict[str, Any]:
+        return describe("ditorch-test-device", self.facts, self.facts["device"], self.expectations.path, seconds)
 
-        return {
-            "format": "ditorch-test-device",
-            "version": 1,
-            "ditorch": _C.version(),
-            "torch": self.facts["torch"],
-            "backend": self.facts["backend"],
-            "device": self.facts["device"],
-            "expect": self.expectations.path,
-            "seconds": round(seconds, 1),
-        }
-
-    # ---- the pairs
+    # The pairs
 
     def _run(self, pool: Any, notes: worker.Notes) -> list[dict[str, Any]]:
         state = None
         if self.options.resume:
-            state = State(self.options.resume, self._make_key(), "test-device")
+            key = make_key(self._describe(), self.options, self.timeout, self.environment, ("DITORCH_",))
+            state = State(self.options.resume, key, "test-device")
         progress = Progress(len(self.pairs))
         done: dict[int, dict[str, Any]] = {}
         try:
@@ -205,25 +198,6 @@ class Run:
         result = report.judge(pair.entry, pair.dtype, answer, self.expectations, pair.complete)
         progress.step(result)
         return result
-
-    def _make_key(self) -> dict[str, Any]:
-        """What the answers in a state file depend on."""
-        with open(self.expectations.path, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
-        visible = {
-            name: value
-            for name, value in {**os.environ, **self.environment}.items()
-            if name.startswith("DITORCH_") and name != "DITORCH_BANNER"
-        }
-        about = self._describe(0.0)
-        return {
-            **{name: about[name] for name in ("ditorch", "torch", "backend", "expect")},
-            "expect_sha256": digest,
-            "device": self.options.device,
-            "load": self.options.load,
-            "timeout": self.timeout,
-            "environment": visible,
-        }
 
 
 def _name(pair: Pair) -> str:

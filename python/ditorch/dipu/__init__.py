@@ -1,6 +1,7 @@
 """The names of DIPU (`import torch_dipu`) on the embedded device.
 
-`import torch_dipu` is answered by a finder at the end of sys.meta_path, so an installed torch_dipu always wins. Nothing
+`import torch_dipu` is answered by a finder at the end of sys.meta_path, to which python/torch_dipu hands over, so an
+installed torch_dipu always wins. Nothing
 of torch changes before a program imports it; what changes then (`activation.py`) is on the installation's undo list.
 `support.py` is the account of every name. Depends on: an installation of the host device, with or without the alias.
 """
@@ -8,17 +9,13 @@ of torch changes before a program imports it; what changes then (`activation.py`
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from .. import dipu_variables, settings
+from ..dipu_names import is_ours
 from ..patches import Patches
-from .finder import Finder, Loader
+from .finder import Finder
 
-
-def is_ours(module: Any) -> bool:
-    """True for a `torch_dipu` module, or a spec of one, that stands for the embedded device and is no real package."""
-    spec = getattr(module, "__spec__", None) or module
-    return isinstance(getattr(spec, "loader", None), Loader)
+__all__ = ["install", "is_ours"]
 
 
 def install(patches: Patches) -> None:

@@ -61,7 +61,7 @@ def _install_text(patches: Patches) -> None:
     patches.defer(lambda: _C.alias_second_name(None, True))
 
 
-# ---- methods of tensors and storages
+# Methods of tensors and storages
 
 
 def dipu(self, device=None, non_blocking=False, memory_format=torch.preserve_format):
@@ -100,7 +100,7 @@ def _install_methods(patches: Patches) -> None:
     patches.set(torch.UntypedStorage, "is_dipu", property(is_dipu))
 
 
-# ---- texts that torch's Python code compares before it parses them
+# Texts that torch's Python code compares before it parses them
 
 
 def _translated(native: Any) -> Any:
@@ -124,7 +124,7 @@ def _install_autocast(patches: Patches) -> None:
         patches.set(kind, "__init__", _translated(kind.__init__))
 
 
-# ---- files
+# Files
 
 
 def _restore(storage: Any, location: str) -> Any:

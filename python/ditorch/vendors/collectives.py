@@ -61,7 +61,7 @@ def install(patches: Patches, stack: Stack) -> None:
         Average(stack, name).install(patches)
 
 
-# ---- names
+# Names
 
 
 def _replace(patches: Patches, stack: Stack, table: dict[Callable[..., Any], Callable[..., Any]]) -> None:
@@ -119,7 +119,7 @@ def _install_names(patches: Patches, stack: Stack, name: str) -> None:
         patches.item(dist.Backend.default_device_backend_map, "cuda", name)
 
 
-# ---- AVG
+# AVG
 
 
 def _flatten(tensors: Any) -> Iterator[torch.Tensor]:

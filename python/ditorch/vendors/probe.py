@@ -9,6 +9,7 @@ import traceback
 import types
 from typing import Any, NamedTuple
 
+from .. import dipu_names
 from .rows import NUMBERS, Row, find_module
 
 MISSING, BROKEN, UNUSABLE, READY = "not installed", "import fails", "unusable", "ready"
@@ -53,6 +54,8 @@ def is_installed(row: Row) -> bool:
         return True
     except ImportError:
         return False
+    if dipu_names.is_stub(spec):
+        return dipu_names.find_real() is not None
     return spec is not None and not type(spec.loader).__module__.startswith("ditorch.")
 
 

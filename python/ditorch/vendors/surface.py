@@ -171,20 +171,31 @@ def _install_submodules(patches: Patches, surface: Surface) -> None:
         vendors = getattr(surface.module, submodule, None)
         if submodule in ("nvtx", "profiler") and vendors is None:
             continue
-        hidden = [name for name in ("_create_jit_fn", "_create_multi_output_jit_fn") if hasattr(module, name)]
-        for name in (*public_names(module), *hidden):
+        for name in public_names(module):
             if name in _KEEP:
                 continue
             value = surface.find(name, submodule)
             if value is None:
                 value = getattr(torch.cuda, name, None) if name in torch.cuda.__all__ else None
             surface.put(patches, module, name, value)
+    _install_jiterator(patches, surface)
     patches.set(torch.cuda.nvtx, "_nvtx", neutral.Nvtx())
     patches.set(torch.cuda.nccl, "is_available", _constant("is_available", False))
     if getattr(getattr(surface.module, "nccl", None), "version", None) is None:
         # torch's logger asks for it while it passes an error of a collective on; a refusal would hide that error.
         patches.set(torch.cuda.nccl, "version", _constant("version", (2, 21, 5)))
     _install_amp(patches, surface)
+
+
+def _install_jiterator(patches: Patches, surface: Surface) -> None:
+    """The vendor's two functions, or functions that refuse when they are called."""
+    for name in ("_create_jit_fn", "_create_multi_output_jit_fn"):
+        value = surface.find(name, "jiterator")
+        if value is not None:
+            surface.put(patches, torch.cuda.jiterator, name, value)
+    if surface.find("_create_jit_fn", "jiterator") is None:
+        why = f"{surface.module.__name__} cannot compile CUDA source"
+        refused.refuse_jiterator(patches, refusing(refused.JITERATOR, why, surface.device))
 
 
 def _install_amp(patches: Patches, surface: Surface) -> None:
@@ -251,7 +262,3 @@ def _install_tensor(patches: Patches, surface: Surface) -> None:
             found = refusing("sharing CUDA tensors between processes", why, surface.device)
             found = found if method == "_share_cuda_" else staticmethod(found)
         patches.set(torch.UntypedStorage, method, found)
-    sparse = torch.cuda.sparse
-    for kind in refused.SPARSE_TYPES:
-        if hasattr(sparse, kind):
-            patches.set(sparse, kind, surface.refuse(f"torch.cuda.sparse.{kind}"))

@@ -18,7 +18,7 @@ struct hook {
   struct backward_pair pair[];  // of outputs, then of inputs
 };
 
-// ---- windows
+// Windows
 
 void backward_window_retain(struct backward_window *window) {
   window->references++;
@@ -136,7 +136,7 @@ static struct backward_window *window_create(const struct backward_walk *walk, s
   return window;
 }
 
-// ---- hooks
+// Hooks
 
 static int outputs_put(const struct hook *hook, struct backward_round *round, PyObject *gradients) {
   for (int i = 0; i < hook->output_count; i++) {
@@ -255,7 +255,7 @@ static int node_hook(const struct backward_walk *walk, int index, struct backwar
   return status;
 }
 
-// ---- the engine's door
+// The engine's door
 
 int backward_load(void) {
   static bool loaded;

@@ -12,7 +12,7 @@
 #include "engine/backward_torch.h"
 #include "engine/engine.h"
 
-// ---- the nodes of a call
+// The nodes of a call
 
 /// One gradient: place `at` in a node's tuple, place `to` in the call's list.
 struct backward_pair {
@@ -54,7 +54,7 @@ DIT_NODISCARD int backward_walk_run(struct backward_walk *walk, const struct eng
                                     const struct engine_call *call);
 void backward_walk_reset(struct backward_walk *walk);
 
-// ---- hooks
+// Hooks
 
 /// What sits on a node; owns its window.
 extern PyTypeObject backward_hook_type;
@@ -62,7 +62,7 @@ DIT_NODISCARD int backward_hooks_load(void);
 /// Types, and what torch offers; once. 0 or -1.
 DIT_NODISCARD int backward_load(void);
 
-// ---- the window
+// The window
 
 struct backward_keeper {
   struct engine_tool *tool;  ///< owned
@@ -93,7 +93,7 @@ struct backward_window {
 void backward_window_retain(struct backward_window *window);
 void backward_window_release(struct backward_window *window);
 
-// ---- rounds: one graph task passing through one window
+// rounds: one graph task passing through one window
 
 /// The round of the running graph task; begun when there is none. NULL without an exception: this round is over.
 struct backward_round *backward_round_get(struct backward_window *window);

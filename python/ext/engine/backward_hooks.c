@@ -15,7 +15,7 @@ static PyTypeObject hook_dict_type;
 static PyObject *py_hook_key;
 static PyObject *py_register_original;  // while ours is in its place
 
-// ---- the dictionary of hooks
+// The dictionary of hooks
 
 // Dictionaries that lost their hook, with their table: a new one costs four times as much.
 #define SPARE_DICTS 1024
@@ -111,7 +111,7 @@ int backward_hooks_load(void) {
   return py_hook_key ? PyType_Ready(&hook_dict_type) : -1;
 }
 
-// ---- bindings
+// Bindings
 
 #define FAST(function) (PyCFunction)(void (*)(void)) function
 static PyMethodDef register_method = {"_register_hook", FAST(hook_register), METH_FASTCALL,

@@ -34,7 +34,7 @@ struct backward_round {
 static struct task *tasks;
 static PyTypeObject task_type;
 
-// ---- telling the tools
+// Telling the tools
 
 static struct engine_backward round_describe(struct backward_round *round, bool complete) {
   const struct backward_window *window = round->window;
@@ -121,7 +121,7 @@ static int round_end(struct backward_round *round, bool complete) {
   return status;
 }
 
-// ---- tasks
+// Tasks
 
 static int task_flush(struct task *task) {
   PyObject *kind = NULL, *value = NULL, *traceback = NULL;
@@ -201,7 +201,7 @@ static struct task *task_get(int64_t id) {
   return status == 0 && owned ? task : NULL;
 }
 
-// ---- rounds
+// Rounds
 
 static struct backward_round *round_create(struct backward_window *window, int64_t id) {
   struct task *task = task_get(id);

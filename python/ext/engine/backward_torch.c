@@ -24,7 +24,7 @@ static struct {
   struct backward_node_type types[TYPE_CACHE];
 } torch;
 
-// ---- loading
+// Loading
 
 static struct quick quick_make(PyObject *function) {
   struct quick quick = {.function = function};
@@ -60,7 +60,7 @@ int backward_torch_load(void) {
   return 0;
 }
 
-// ---- node types
+// Node types
 
 static PyCFunction method_find(PyTypeObject *type, PyObject *name, int flags) {
   PyObject *py_method = PyObject_GetAttr((PyObject *)type, name);
@@ -135,7 +135,7 @@ uint64_t backward_node_get_sequence(PyObject *node, const struct backward_node_t
   return number;
 }
 
-// ---- thread state
+// Thread state
 
 int backward_sequence_get(uint64_t *sequence) {
   PyObject *py_number = quick_call(&torch.sequence_nr);

@@ -15,7 +15,7 @@
 
 #define TABLE_FROM 32  // nodes; below, a linear search is faster
 
-// ---- growing arrays
+// Growing arrays
 
 // Make room for one more item; `fixed` is the inline storage that is never freed.
 static int array_grow(void **items, int count, int *capacity, size_t size, void *fixed, int fixed_capacity) {
@@ -63,7 +63,7 @@ static int output_add(struct backward_walk *walk, PyObject *tensor) {
   return 0;
 }
 
-// ---- the set of nodes
+// The set of nodes
 
 static int table_slot(const struct backward_walk *walk, const PyObject *node) {
   uint32_t at = (uint32_t)(((uintptr_t)node >> 4) * UINT64_C(0x9E3779B97F4A7C15) >> 32);
@@ -124,7 +124,7 @@ static int node_add(struct backward_walk *walk, PyObject *node, const struct bac
   return index;
 }
 
-// ---- edges of the inputs
+// Edges of the inputs
 
 static bool node_is_inputs(const struct backward_walk *walk, const PyObject *node) {
   for (int i = 0; i < walk->start->edge_count; i++) {
@@ -168,7 +168,7 @@ static int leaf_find(struct backward_walk *walk, PyObject *node, const PyGetSetD
   return found;
 }
 
-// ---- outputs
+// Outputs
 
 static bool output_is_known(const struct backward_walk *walk, const PyObject *tensor) {
   for (int i = 0; i < walk->output_count; i++) {
@@ -269,7 +269,7 @@ static int outputs_collect(struct backward_walk *walk) {
   return call_may_change(call) ? changed_add(walk) : 0;
 }
 
-// ---- exits
+// Exits
 
 static int exit_add(struct backward_walk *walk, PyObject *node, int output) {
   struct backward_node_type storage;
@@ -314,7 +314,7 @@ static int exits_find(struct backward_walk *walk) {
   return 0;
 }
 
-// ---- from the exits to the inputs
+// From the exits to the inputs
 
 static int slot_match(struct backward_walk *walk, int index, int slot, int input) {
   walk->node[index].frontier = true;

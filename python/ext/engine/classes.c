@@ -1,4 +1,4 @@
-// What kind of operator a name stands for: views, transfers, random numbers, memory as it is.
+// What kind of operator a name stands for: views, transfers, random numbers, uninitialised memory.
 //
 // Known from the operator table (dit/operator.h); tests/python/test_engine_classes.py compares it with PyTorch's own
 // schemas. Depends on nothing of the engine but its flags.

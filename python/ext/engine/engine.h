@@ -20,7 +20,7 @@
 #define ENGINE_INLINE_LEAVES 24  ///< of one call, before the heap is used
 #define ENGINE_MAX_DEPTH 16      ///< of nested containers; deeper ones are one leaf
 
-// ---- tensors
+// Tensors
 
 /// Kinds of memory behind a tensor, as the tools need to know them.
 enum engine_place {
@@ -82,7 +82,7 @@ uint32_t engine_tensor_get_device_key(const struct engine_tensor *tensor);
 /// The current stream of the tensor's device as a raw handle (cudaStream_t for CUDA, dit's stream for HOST).
 void *engine_stream_get_current(const struct engine_tensor *tensor);
 
-// ---- leaves: the flat form of arguments and results
+// leaves: the flat form of arguments and results
 
 enum engine_leaf_kind {
   ENGINE_LEAF_TENSOR,
@@ -118,22 +118,26 @@ DIT_NODISCARD int engine_leaves_add(struct engine_leaves *leaves, PyObject *obje
 void engine_leaves_init(struct engine_leaves *leaves);
 void engine_leaves_reset(struct engine_leaves *leaves);
 
-// ---- operators
+// Operators
 
 enum engine_op_flag {
-  ENGINE_OP_NEVER = 1 << 0,    ///< not an operator: getters, size, backward ... (reference lists)
-  ENGINE_OP_INPLACE = 1 << 1,  ///< by name: torch.Tensor.add_, __setitem__, out= is seen per call
-  ENGINE_OP_DEVICE = 1 << 2,   ///< moves to the device by itself: torch.Tensor.cuda
+  ENGINE_OP_NEVER = 1 << 0,     ///< not an operator: getters, size, backward ... (reference lists)
+  ENGINE_OP_INPLACE = 1 << 1,   ///< by name: torch.Tensor.add_, __setitem__, out= is seen per call
+  ENGINE_OP_QUESTION = 1 << 8,  ///< without arguments it only asks: torch.Tensor.type
+  ENGINE_OP_DEVICE = 1 << 2,    ///< moves to the device by itself: torch.Tensor.cuda
   // By the last part of the name (classes.c):
   ENGINE_OP_VIEW = 1 << 3,           ///< may return a view of an argument
   ENGINE_OP_TRANSFER = 1 << 4,       ///< moves or converts: to, cpu, cuda, numpy ...
   ENGINE_OP_RANDOM = 1 << 5,         ///< draws from a generator
-  ENGINE_OP_UNINITIALISED = 1 << 6,  ///< hands out memory as it is
+  ENGINE_OP_UNINITIALISED = 1 << 6,  ///< hands out uninitialised memory
   ENGINE_OP_COLLECTIVE = 1 << 7,     ///< torch.distributed: counts as a device operator whatever its tensors
 };
 
 /// The last part of an operator's name: "mul_" of torch.Tensor.mul_ and of aten::mul_.
 const char *engine_name_get_last(const char *name);
+
+/// The object that a dotted name of torch means; new reference, NULL (no exception) when there is none.
+PyObject *engine_name_find_object(const char *name);
 
 /// One operator; lives as long as the process.
 struct engine_op {
@@ -146,7 +150,7 @@ struct engine_op {
   uint32_t told;        ///< kinds of tools that said their apply line, and (high half) their skip line
 };
 
-// ---- one call
+// One call
 
 enum engine_call_flag {
   ENGINE_CALL_FAILED = 1 << 0,     ///< the operator raised; `result` is NULL, see `error`
@@ -200,7 +204,7 @@ bool engine_text_is_device(PyObject *text);
 /// "<file>:<line> <function>: <source line>" of `call->location`; new reference.
 PyObject *engine_call_get_location(const struct engine_call *call);
 
-// ---- one backward event of one call
+// One backward event of one call
 
 /// Delivered by backward.c. Gradients are borrowed; entries may be NULL (undefined or not wanted).
 struct engine_backward {
@@ -225,7 +229,7 @@ struct engine_backward {
   void *data;     ///< what the tool returned from keep()
 };
 
-// ---- tools
+// Tools
 
 enum engine_need {
   ENGINE_NEED_BACKWARD = 1 << 0,
@@ -326,7 +330,7 @@ extern const struct engine_tool_vtable engine_tool_compare;
 extern const struct engine_tool_vtable engine_tool_fallback;
 extern const struct engine_tool_vtable engine_tool_cast;
 
-// ---- backward.c
+// backward.c
 
 #define ENGINE_INLINE_EDGES 8
 
@@ -357,7 +361,7 @@ void engine_window_drop(struct engine_window_start *start);
 /// True inside a graph task of the autograd engine, on whatever thread.
 bool engine_backward_is_running(void);
 
-// ---- thread guard
+// Thread guard
 
 /// True while a tool works on this thread.
 bool engine_guard_is_up(void);
@@ -365,8 +369,11 @@ bool engine_guard_is_up(void);
 /// engine_guard_lower.
 int engine_guard_raise(void);
 void engine_guard_lower(int token);
+/// While the guard is up: a mode that builds a graph of the calls that it sees (make_fx, linearize, export) watches the
+/// program. It does not see what a tool computes, so a tool must not put that in an operator's place.
+bool engine_guard_has_tracer(void);
 
-// ---- process-wide
+// Process-wide
 
 struct engine_tool *engine_get_tool(int slot);  ///< borrowed; NULL when the slot is free
 uint64_t engine_id_next(void);

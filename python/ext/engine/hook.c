@@ -201,7 +201,7 @@ static PyObject *hook_get(PyObject *self, PyObject *instance, PyObject *owner) {
   return !instance || instance == Py_None ? Py_NewRef(self) : PyMethod_New(self, instance);
 }
 
-// ---- features
+// Features
 
 static int features_check(PyObject *features) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(features); i++) {
@@ -234,7 +234,7 @@ static int hook_set_features(PyObject *self, PyObject *value, void *unused) {
   return 0;
 }
 
-// ---- the type
+// The type
 
 // One operator per name, however often a function gets a hook.
 static struct engine_op *op_find(PyObject *name) {
@@ -328,7 +328,7 @@ static void hook_dealloc(PyObject *self) {
   Py_TYPE(self)->tp_free(self);
 }
 
-// ---- equal to the function, copied and pickled as it is
+// Equal to the function, copied and pickled as it is
 
 static PyTypeObject hook_type;
 

@@ -76,6 +76,10 @@ int engine_guard_resume(int token);
 /// Switch torch-function dispatch off (modes and subclasses); new reference for engine_dispatch_enable, which takes it.
 PyObject *engine_dispatch_disable(void);
 void engine_dispatch_enable(PyObject *py_disabled);
+/// Take all modes off this thread's dispatch stack: a list, topmost first, or NULL (no exception). The other function
+/// puts them back and takes the list; it keeps a pending exception.
+PyObject *engine_dispatch_modes_take(void);
+void engine_dispatch_modes_return(PyObject *py_modes);
 /// A functorch transform is active: tensors may be wrappers.
 bool engine_guard_has_functorch(void);
 

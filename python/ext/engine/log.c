@@ -31,7 +31,7 @@ static void keys_intern(void) {
 #undef ENGINE_KEY_INTERN
 }
 
-// ---- fields
+// Fields
 
 static void common_add(struct dit_record_builder *builder, const struct engine_tool *tool, const struct engine_op *op,
                        uint64_t id, int64_t step) {
@@ -218,7 +218,7 @@ void engine_log_note(const char *text) {
   }
 }
 
-// ---- bindings
+// Bindings
 
 #define MAX_METADATA 64
 

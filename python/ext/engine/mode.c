@@ -13,7 +13,7 @@
 
 struct engine_state engine_state;
 
-// ---- one call
+// One call
 
 static PyObject *call_plain(PyObject *func, PyObject *args, PyObject *kwargs) {
   return PyObject_Call(func, args, kwargs);
@@ -200,7 +200,7 @@ static unsigned needs_find(uint32_t mask) {
   return needs;
 }
 
-// ---- the full console
+// The full console
 
 static int console_tell(struct engine_tool *tool, const char *kind, PyObject *py_event) {
   PyObject *py_done = py_event ? PyObject_CallFunction(tool->py_console, "sO", kind, py_event) : NULL;
@@ -267,7 +267,7 @@ int engine_console_tell_backward(struct engine_tool *tool, struct engine_backwar
   return console_tell(tool, "backward", py_event);
 }
 
-// ---- before and after
+// Before and after
 
 static int tools_before(struct engine_call *call, uint32_t mask) {
   for (int i = 0; i < engine_state.count; i++) {
@@ -356,7 +356,7 @@ static void inputs_refresh(struct engine_call *call) {
   }
 }
 
-// ---- tools that act
+// Tools that act
 
 struct engine_chain {
   struct engine_call *call;
@@ -617,6 +617,9 @@ static PyObject *call_handle(PyObject *func, PyObject *args, PyObject *kwargs, b
   if (op->flags & (ENGINE_OP_NEVER | ENGINE_OP_COLLECTIVE)) {
     return call_plain(func, args, kwargs);
   }
+  if ((op->flags & ENGINE_OP_QUESTION) && PyTuple_GET_SIZE(args) < 2 && !(kwargs && PyDict_GET_SIZE(kwargs))) {
+    return call_plain(func, args, kwargs);
+  }
   if (engine_op_prepare(op) < 0) {
     return NULL;
   }
@@ -628,7 +631,7 @@ static PyObject *call_handle(PyObject *func, PyObject *args, PyObject *kwargs, b
   return engine_call_show(op, func, args, kwargs, mask, watchers, aten ? ENGINE_CALL_ATEN : 0);
 }
 
-// ---- the mode object
+// The mode object
 
 static PyObject *mode_call(PyObject *const *words, Py_ssize_t count, bool aten) {
   if (count < 2 || count > 4) {
@@ -705,7 +708,7 @@ PyObject *engine_mode_get(void) {
   return py_mode;
 }
 
-// ---- fork
+// Fork
 
 static void child_begin(void) {
   engine_state.child = true;

@@ -46,7 +46,7 @@ static int table_grow(void) {
   return 0;
 }
 
-// ---- names
+// Names
 
 // "<module>.<name>"; either part may be missing (both: the empty string).
 static PyObject *name_assemble(PyObject *func) {
@@ -81,9 +81,9 @@ static PyObject *name_of_overload(PyObject *func) {
 }
 
 // The object that a dotted name means; new reference, NULL (no exception) when there is none.
-static PyObject *dotted_find(const char *name) {
-  PyObject *py_object = Py_NewRef(torch_names.py_torch);
-  const char *part = strchr(name, '.');
+PyObject *engine_name_find_object(const char *name) {
+  PyObject *py_object = name ? Py_NewRef(torch_names.py_torch) : NULL;
+  const char *part = name ? strchr(name, '.') : NULL;
   while (py_object && part) {
     const char *next = strchr(part + 1, '.');
     size_t size = next ? (size_t)(next - part - 1) : strlen(part + 1);
@@ -111,7 +111,7 @@ static PyObject *name_canonical(PyObject *py_name, PyObject *func) {
     PyObject *py_space = PyUnicode_FromStringAndSize(name, dot - name);
     py_better = py_space ? PyUnicode_FromFormat("%U.%s", py_space, own) : NULL;
     Py_XDECREF(py_space);
-    PyObject *py_object = py_better ? dotted_find(PyUnicode_AsUTF8(py_better)) : NULL;
+    PyObject *py_object = py_better ? engine_name_find_object(PyUnicode_AsUTF8(py_better)) : NULL;
     if (py_object != func) {
       Py_CLEAR(py_better);
     }
@@ -141,7 +141,7 @@ const char *engine_name_get_last(const char *name) {
   return dot && (!colon || dot > colon) ? dot + 1 : colon ? colon + 1 : name;
 }
 
-// ---- what kind
+// What kind
 
 static bool list_has(const char *const *list, const char *name) {
   for (; *list; list++) {
@@ -160,7 +160,6 @@ static const char *const never_methods[] = {"data_ptr",
                                             "size",
                                             "__repr__",
                                             "__format__",
-                                            "type",
                                             "dim",
                                             "requires_grad_",
                                             "stride",
@@ -249,6 +248,9 @@ static unsigned flags_find(const char *name) {
     if (list_has(never_methods, method)) {
       flags |= ENGINE_OP_NEVER;
     }
+    if (strcmp(method, "type") == 0) {
+      flags |= ENGINE_OP_QUESTION;
+    }
     if (strcmp(method, "cuda") == 0 || strcmp(method, "pin_memory") == 0) {
       flags |= ENGINE_OP_DEVICE;
     }
@@ -302,7 +304,7 @@ static struct engine_op *op_add(PyObject *func, PyObject *py_name) {
   return op;
 }
 
-// ---- getters
+// Getters
 
 // The attributes that are operators though they look like data.
 static const char *const operator_getters[] = {"T", "mT", "H", "mH", "real", "imag", "data", NULL};

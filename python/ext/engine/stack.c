@@ -50,6 +50,34 @@ static int stack_remove(bool aten) {
   return status;
 }
 
+PyObject *engine_dispatch_modes_take(void) {
+  PyObject *py_modes = PyList_New(0), *py_top = NULL;
+  while (py_modes && py_call_is_true(torch_names.py_dispatch_length, NULL) && (py_top = stack_pop(true))) {
+    if (PyList_Append(py_modes, py_top) < 0) {
+      (void)!stack_push(true, py_top);
+      Py_DECREF(py_top);
+      break;
+    }
+    Py_DECREF(py_top);
+  }
+  py_error_drop();
+  return py_modes;
+}
+
+void engine_dispatch_modes_return(PyObject *py_modes) {
+  if (!py_modes) {
+    return;
+  }
+  PyObject *kind, *value, *traceback;
+  PyErr_Fetch(&kind, &value, &traceback);
+  for (Py_ssize_t i = PyList_GET_SIZE(py_modes) - 1; i >= 0; i--) {
+    (void)!stack_push(true, PyList_GET_ITEM(py_modes, i));
+    py_error_drop();
+  }
+  Py_DECREF(py_modes);
+  PyErr_Restore(kind, value, traceback);
+}
+
 static int level_push(bool aten) {
   int *pushed = aten ? &thread.aten_pushed : &thread.torch_pushed;
   if (*pushed == 0 && (!engine_mode_get() || stack_push(aten, engine_mode_get()) < 0)) {
@@ -80,7 +108,7 @@ uint32_t engine_mode_get_tools(void) {
          (thread.aten_pushed > 0 ? engine_state.active_aten : 0);
 }
 
-// ---- the backward pass
+// The backward pass
 
 bool engine_is_in_backward(void) {
   return backward_runs > 0 && engine_backward_is_running();
@@ -125,7 +153,7 @@ static PyObject *py_backward_leave(PyObject *module, PyObject *pushed) {
   Py_RETURN_NONE;
 }
 
-// ---- modules
+// Modules
 
 uint32_t engine_module_get(void) {
   return thread.module_depth > 0 && thread.module_depth <= MODULE_DEPTH ? thread.modules[thread.module_depth - 1] : 0;
@@ -194,7 +222,7 @@ static PyObject *py_module_pop(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-// ---- bindings
+// Bindings
 
 static PyObject *py_mode_push(PyObject *module, PyObject *unused) {
   (void)module;

@@ -8,11 +8,12 @@
 #include "device_object.h"
 #include "dit/record.h"
 #include "dit/runtime.h"
+#include "dit/stage.h"
 #include "engine/exchange.h"
 #include "engine/internal.h"
 #include "engine/tensor_layout.h"
 
-// ---- types
+// Types
 
 enum family {
   FAMILY_PLAIN,    // memory of its own
@@ -59,7 +60,7 @@ static bool type_is_ordinary(PyObject *tensor) {
          type == torch_names.py_buffer_type;
 }
 
-// ---- dtypes
+// Dtypes
 
 // DLPack's (code, bits) -> enum dit_dtype.
 static int16_t dtype_convert(uint8_t code, uint8_t bits) {
@@ -93,7 +94,12 @@ static int16_t dtype_read(PyObject *tensor) {
   return dtype;
 }
 
-// ---- places
+// Places
+
+/// Of ditorch's own device: memory that the host cannot read is read by torch's operators, as any accelerator's.
+static uint8_t get_own_place(void) {
+  return dit_runtime_is_active() && dit_stage_is_host_accessible() ? ENGINE_PLACE_HOST : ENGINE_PLACE_OTHER;
+}
 
 static uint8_t place_of_type(int device_type) {
   switch (device_type) {
@@ -104,7 +110,7 @@ static uint8_t place_of_type(int device_type) {
     case DIT_C10_META:
       return ENGINE_PLACE_NONE;
     case DIT_C10_PRIVATEUSE1:
-      return dit_runtime_is_active() ? ENGINE_PLACE_HOST : ENGINE_PLACE_OTHER;
+      return get_own_place();
     default:
       return ENGINE_PLACE_OTHER;
   }
@@ -118,7 +124,7 @@ static uint8_t place_of_exchange(int device_type) {
     case ENGINE_DL_CUDA:
       return ENGINE_PLACE_CUDA;
     case ENGINE_DL_EXTENSION:
-      return dit_runtime_is_active() ? ENGINE_PLACE_HOST : ENGINE_PLACE_OTHER;
+      return get_own_place();
     default:
       return ENGINE_PLACE_OTHER;
   }
@@ -135,7 +141,7 @@ static void device_read(PyObject *tensor, struct engine_tensor *out) {
   py_error_drop();
 }
 
-// ---- reading
+// Reading
 
 static bool getter_is_true(PyObject *tensor, const PyGetSetDef *getter) {
   if (!getter) {
@@ -263,7 +269,7 @@ static void slow_read(PyObject *tensor, struct engine_tensor *out, enum family f
   out->flags |= method_is_true(tensor, torch_names.py_is_neg) ? ENGINE_TENSOR_NEG : 0;
 }
 
-// ---- the quick way: the tensor's own memory, judged by its key set
+// The quick way: the tensor's own memory, judged by its key set
 
 // Whether a tensor is plain, conjugated or negated is in its dispatch keys. Key sets are few; each is judged once, by
 // the slow way.

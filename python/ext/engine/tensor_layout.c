@@ -45,7 +45,7 @@ static uint64_t word_at(const char *base, int offset) {
   return word;
 }
 
-// ---- the true answers
+// The true answers
 
 static int64_t int_of(PyObject *py_value) {
   int64_t value = py_value ? PyLong_AsLongLong(py_value) : -1;
@@ -104,7 +104,7 @@ static int probe_read(struct probe *probe, PyObject *dispatch_keys) {
   return PyErr_Occurred() || dtype < 0 || !probe->impl || !probe->storage ? -1 : 0;
 }
 
-// ---- where they are
+// Where they are
 
 typedef bool probe_test(const struct probe *probe, int offset);
 

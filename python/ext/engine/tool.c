@@ -26,7 +26,7 @@ static const struct engine_tool_vtable *const kinds[] = {
     &engine_tool_observe, &engine_tool_time,     &engine_tool_overflow, &engine_tool_capture,
     &engine_tool_compare, &engine_tool_fallback, &engine_tool_cast};
 
-// ---- registry
+// Registry
 
 // Ascending order of the vtables, then of the slots.
 static bool slot_is_before(int a, int b) {
@@ -149,7 +149,7 @@ static PyObject *tool_stop(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-// ---- settings
+// Settings
 
 static int callable_set(PyObject **slot, PyObject *value, const char *what) {
   if (value != Py_None && !PyCallable_Check(value)) {
@@ -221,7 +221,7 @@ static PyObject *tool_set_limits(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-// ---- answers
+// Answers
 
 static PyObject *tool_counts(PyObject *self, PyObject *unused) {
   (void)unused;
@@ -281,7 +281,7 @@ static PyObject *tool_get_kind(PyObject *self, void *unused) {
   return PyUnicode_FromString(((struct engine_tool *)(void *)self)->vtable->name);
 }
 
-// ---- the type
+// The type
 
 static int kind_find(const char *name) {
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -410,7 +410,7 @@ int engine_tool_add_types(PyObject *module) {
   return PyModule_AddObjectRef(module, "Tool", (PyObject *)&engine_tool_type);
 }
 
-// ---- functions of the module
+// Functions of the module
 
 static PyObject *py_engine_step(PyObject *module, PyObject *unused) {
   (void)module;

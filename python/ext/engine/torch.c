@@ -78,7 +78,7 @@ int engine_torch_load(void) {
   return 0;
 }
 
-// ---- guard
+// Guard
 
 #define GUARD_DEPTH 8
 
@@ -86,6 +86,7 @@ static _Thread_local struct {
   int depth;
   bool looked;                         // the guard is up, or was when it was paused, and found no modes
   PyObject *py_disabled[GUARD_DEPTH];  // owned; an entered DisableTorchFunction per level, or NULL
+  PyObject *py_modes;                  // owned; dispatch modes that the outermost level took off, or NULL
 } guard;
 
 bool engine_guard_is_up(void) {
@@ -96,10 +97,35 @@ bool engine_guard_has_functorch(void) {
   return py_call_is_true(torch_names.py_functorch, NULL);
 }
 
-static bool modes_are_left(void) {
-  long length = py_call_long(torch_names.py_stack_length);
+static bool modes_are_left(PyObject *length_get) {
+  long length = length_get ? py_call_long(length_get) : 0;
   py_error_drop();
   return length != 0;
+}
+
+// Dispatch modes of the program (a FLOP counter, a recorder, FakeTensorMode) do not see the tools' own operators: they
+// are off the stack while the guard is up.
+static void modes_take(void) {
+  guard.py_modes = modes_are_left(torch_names.py_dispatch_length) ? engine_dispatch_modes_take() : NULL;
+}
+
+bool engine_guard_has_tracer(void) {
+  for (Py_ssize_t i = 0; guard.py_modes && i < PyList_GET_SIZE(guard.py_modes); i++) {
+    PyObject *py_key = PyObject_GetAttrString(PyList_GET_ITEM(guard.py_modes, i), "_mode_key");  // of torch's own modes
+    bool own = py_key && py_key != Py_None;
+    Py_XDECREF(py_key);
+    py_error_drop();
+    if (own) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static void modes_return(void) {
+  PyObject *py_modes = guard.py_modes;
+  guard.py_modes = NULL;
+  engine_dispatch_modes_return(py_modes);
 }
 
 // __enter__ and __exit__ of DisableTorchFunction, called without a lookup: every hook of a backward pass needs them.
@@ -140,6 +166,10 @@ PyObject *engine_dispatch_disable(void) {
 // an operator may have been a mode's own enter or exit: with modes around, everything is looked at again.
 void engine_guard_pause(int token) {
   guard.depth = token;
+  if (token == 0 && guard.py_modes) {
+    modes_return();
+    guard.looked = false;
+  }
   if (token < GUARD_DEPTH && guard.py_disabled[token]) {
     PyObject *py_disabled = guard.py_disabled[token];
     guard.py_disabled[token] = NULL;
@@ -163,8 +193,10 @@ int engine_guard_raise(void) {
   }
   guard.py_disabled[token] = NULL;
   if (token == 0) {
-    guard.looked = !modes_are_left();
-    if (!guard.looked) {
+    modes_take();
+    bool functions = modes_are_left(torch_names.py_stack_length);
+    guard.looked = !functions && !guard.py_modes;
+    if (functions) {
       guard.py_disabled[token] = engine_dispatch_disable();
     }
   }
@@ -187,6 +219,9 @@ void engine_dispatch_enable(PyObject *py_disabled) {
 
 void engine_guard_lower(int token) {
   guard.depth = token;
+  if (token == 0 && guard.py_modes) {
+    modes_return();
+  }
   if (token < GUARD_DEPTH) {
     PyObject *py_disabled = guard.py_disabled[token];
     guard.py_disabled[token] = NULL;

@@ -21,7 +21,7 @@ struct tools_source {
   bool refused;  // the device cannot make events: not asked again
 };
 
-// ---- sites
+// Sites
 
 static void site_take(struct tools_site *site, const struct engine_tensor *tensor) {
   site->place = tensor->place;
@@ -107,7 +107,7 @@ void tools_site_settle(const struct tools_site *site) {
   Py_END_ALLOW_THREADS;
 }
 
-// ---- sources
+// Sources
 
 static int torch_source_prepare(struct tools_source *source, const struct tools_site *site) {
   if (!site->py_tensor) {
@@ -180,7 +180,7 @@ size_t tools_sources_get_created(const struct tools_sources *sources) {
   return created;
 }
 
-// ---- torch.Event
+// torch.Event
 
 static PyObject *torch_event_create(const struct tools_source *source) {
   PyObject *class = torch_names.py_event_type;
@@ -211,7 +211,7 @@ static enum tools_passed torch_event_get_elapsed(PyObject *py_begin, PyObject *p
   return failed ? TOOLS_FAILED : done == 0 ? TOOLS_NOT_YET : TOOLS_PASSED;
 }
 
-// ---- events
+// Events
 
 void *tools_event_take(struct tools_source *source) {
   void *event = NULL;

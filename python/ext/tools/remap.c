@@ -25,7 +25,7 @@ struct walker {
 
 static PyObject *value_walk(const struct walker *walker, PyObject *value, enum position position, int depth);
 
-// ---- devices
+// Devices
 
 static bool value_names_device(PyObject *value, enum position position) {
   if (Py_IS_TYPE(value, (PyTypeObject *)torch_names.py_device_type)) {
@@ -38,7 +38,7 @@ static bool value_names_device(PyObject *value, enum position position) {
   return position == POSITION_DEVICE && PyLong_Check(value) && !PyBool_Check(value);
 }
 
-// ---- rebuilding
+// Rebuilding
 
 // The items of a container passed through the walk: a new array of new references, NULL when nothing changed (*failed
 // false) or with an exception (*failed true).
@@ -270,7 +270,7 @@ PyObject *remap_value(PyObject *value, remap_function map, void *context) {
   return value_walk(&walker, value, POSITION_NESTED, 0);
 }
 
-// ---- calls
+// Calls
 
 struct replacements {
   const struct engine_leaves *leaves;

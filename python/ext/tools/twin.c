@@ -13,7 +13,7 @@
 #include "tools/twin_plan.h"
 #include "torch_tensor.h"
 
-// ---- copies
+// Copies
 
 // A copy by torch itself; differentiable.
 static PyObject *tensor_move(const struct twin_plan *plan, PyObject *tensor, bool on_cpu) {
@@ -76,7 +76,7 @@ static PyObject *twin_make_strided(const struct twin_plan *plan, const struct en
   return tensor_require_grad(py_twin, !attached && (tensor->flags & ENGINE_TENSOR_GRAD));
 }
 
-// ---- copies of bytes
+// Copies of bytes
 
 // torch.empty(0, dtype, device).set_(storage, offset, sizes, strides): a tensor that autograd does not take for a view.
 static PyObject *view_make(PyObject *dtype, PyObject *device, PyObject *storage, int64_t offset, PyObject *sizes,
@@ -235,7 +235,7 @@ static int group_make(struct twin_plan *plan, int group) {
   return status;
 }
 
-// ---- all kinds of tensors
+// All kinds of tensors
 
 // The subclass of the original, with its attributes; __torch_function__ is off while twins are made.
 static PyObject *twin_convert(const struct engine_tensor *tensor, PyObject *py_twin) {
@@ -425,7 +425,7 @@ void twin_release(PyObject **twins, int count) {
   }
 }
 
-// ---- for tests
+// For tests
 
 static PyObject *py_tools_twin(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *words[] = {"args", "attached", "copy_cpu", NULL};

@@ -6,7 +6,7 @@
 
 #include "dit/dtype.h"
 
-// ---- geometry
+// Geometry
 
 int64_t twin_plan_get_item_size(const struct engine_tensor *tensor) {
   return (int64_t)dit_dtype_get_size(tensor->dtype);
@@ -90,7 +90,7 @@ static bool tensors_are_apart(const struct engine_tensor *a, const struct engine
   return false;
 }
 
-// ---- groups of tensors that share elements
+// Groups of tensors that share elements
 
 static bool tensor_has_memory(const struct twin_plan *plan, const struct engine_tensor *tensor) {
   bool copied = plan->copy_cpu || tensor->place != ENGINE_PLACE_CPU;

@@ -41,7 +41,7 @@ def _forward_table(event: dict) -> str:
     return table(rows + args_rows(f"{name} outputs", event["result"]))
 
 
-# ---- features of tensors
+# Features of tensors
 
 
 def tensor_features(tensor: torch.Tensor) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _feature_row(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "inf_or_nan": is_inf_or_nan(value)}
 
 
-# ---- consoles
+# Consoles
 
 
 class Console:
@@ -189,7 +189,7 @@ class CaptureConsole(Console):
         return extra.get("key", event["id"]), "".join(f"{path} saved\n" for path in extra.get("saved", ()))
 
 
-# ---- time
+# Time
 
 TIME_COLUMNS = ("name", "forward_id", "forward_elasped", "backward_elasped", "unit")
 TIME_FILE_COLUMNS = (*TIME_COLUMNS, "input", "output", "grad_inputs", "grad_outputs")

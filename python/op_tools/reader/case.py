@@ -81,7 +81,7 @@ class Case:
     path: str = ""
 
 
-# ---- finding
+# Finding
 
 
 def find_cases(path: str | os.PathLike = "op_tools_results") -> Iterator[CaseRef]:
@@ -235,7 +235,7 @@ def _find_recorded(root: str, place: str, packed: dict[str, CaseRef]) -> CaseRef
     return describe(folder)
 
 
-# ---- loading
+# Loading
 
 
 def load_case(ref: CaseRef | str | os.PathLike, limits: Limits | None = None, verify: bool = True) -> Case:

@@ -152,7 +152,7 @@ def make_set(kind: type, items: Any, budget: Budget) -> Any:
     return made if kind is set else kind(made)
 
 
-# ---- the result
+# The result
 
 
 def survey(value: Any, limits: Limits) -> None:

@@ -79,7 +79,7 @@ class Machine:
             raise Refused("its pickle leaves no value")
         return value
 
-    # ---- reading
+    # Reading
 
     def take(self, count: int) -> memoryview:
         begin = self.position
@@ -102,7 +102,7 @@ class Machine:
         self.position += length + 1
         return decode(window[:length])
 
-    # ---- the stack
+    # The stack
 
     def push(self, value: Any) -> None:
         self.stack.append(value)
@@ -125,7 +125,7 @@ class Machine:
         del self.stack[begin:]
         return values
 
-    # ---- names and calls
+    # Names and calls
 
     def name(self, module: Any, name: Any) -> None:
         if type(module) is not str or type(name) is not str:
@@ -173,7 +173,7 @@ def parse_int(text: str) -> int:
         raise Refused("its pickle has a number that is none") from None
 
 
-# ---- the instructions
+# The instructions
 
 
 def _int_line(m: Machine) -> None:

@@ -89,7 +89,7 @@ class Rebuilder:
         self.swapped: dict[str, torch.dtype] = {}
         self.table = self._make_table()
 
-    # ---- names
+    # Names
 
     def find(self, module: str, name: str) -> Any:
         """The value of a name; Unknown for one that is in no table."""
@@ -178,7 +178,7 @@ class Rebuilder:
             "numpy.ndarray": make_nothing,
         }
 
-    # ---- plain values
+    # Plain values
 
     def make_bytes(self, text: Any, code: Any = "latin1") -> bytes:
         if type(text) is not str or code not in ("latin1", "latin-1", "utf-8", "utf8", "ascii"):
@@ -197,7 +197,7 @@ class Rebuilder:
             raise Refused("an OrderedDict is filled by its constructor")  # Python 3 fills it afterwards
         return OrderedDict()
 
-    # ---- tensors
+    # Tensors
 
     def load_storage(self, identity: Any) -> Any:
         """A storage by its persistent id."""
@@ -345,7 +345,7 @@ class Rebuilder:
             check_span(size, stride, check_int(offset, "the offset of a tensor"), buffer.numel())
         return torch._nested_view_from_buffer(buffer, sizes, strides, offsets)
 
-    # ---- what is finished afterwards
+    # What is finished afterwards
 
     def make_generator(self, device: Any = "cpu") -> Generator:
         self.unsettled = True

@@ -137,7 +137,7 @@ def _run(stream: Any, storages: _Storages, limits: Limits, locations: dict[int, 
     return settle(value) if rebuilder.unsettled else value
 
 
-# ---- the archive
+# The archive
 
 
 def _load_archive(data: memoryview, limits: Limits, verify: bool, locations: dict[int, str] | None) -> Any:
@@ -165,7 +165,7 @@ def _load_archive(data: memoryview, limits: Limits, verify: bool, locations: dic
     return _run(get("data.pkl"), storages, limits, locations, order != sys.byteorder.encode())
 
 
-# ---- the stream before it
+# The stream before it
 
 
 def _load_stream(data: memoryview, limits: Limits, locations: dict[int, str] | None) -> Any:

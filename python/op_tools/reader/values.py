@@ -87,7 +87,7 @@ def check_span(size: tuple[int, ...], stride: tuple[int, ...], offset: int, room
     return numel
 
 
-# ---- small values
+# Small values
 
 
 def make_nothing(*_arguments: Any) -> Any:

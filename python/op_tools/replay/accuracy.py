@@ -4,7 +4,7 @@ The verdict is always about the value, and is that of OpAutoCompare: the CPU's o
 measure. What the user compares with (float64, the CPU, another device, what was captured) gives the differences that
 are shown; where it disagrees with the value it is judged too, so that it is told which of the two is wrong.
 
-Judged are results, arguments that were written to, and gradients; shapes and dtypes always. Nothing is claimed about
+It judges results, arguments that were written to, and gradients; shapes and dtypes always. Nothing is claimed about
 calls that draw random numbers (a generator's state tells) and uninitialised memory.
 """
 
@@ -52,7 +52,7 @@ class Run:
         return {"output": self.outputs, "argument": self.arguments, "grad": self.gradients}[what]
 
 
-# ---- runs
+# Runs
 
 
 def _fetch(value: Any) -> Any:
@@ -131,9 +131,9 @@ class References:
     def _run(self, request: Request, exact: bool, forward_only: bool) -> Run:
         """On the CPU. The native ones of a call under autocast are under the device's, or under the CPU's own (`other`)
         where they cannot be: what is written in place has no history there."""
-        takes_guests = torch.device(self.device).type != "cpu" and not self.wrote
-        takes_guests = takes_guests and find_device_autocast(self.case.meta) is not None
-        if request.kind == "other" and not takes_guests:
+        has_autocast = find_device_autocast(self.case.meta) is not None
+        takes_guests = torch.device(self.device).type != "cpu" and not self.wrote and has_autocast
+        if request.kind == "other" and not takes_guests and (has_autocast or self.wrote):
             raise Unrunnable("the CPU has no other way")
         guest = self.device if takes_guests and request.kind != "other" else ""
         try:
@@ -148,7 +148,7 @@ class References:
         return collect(OpRunner(self.case, device="cpu", quiet=True, **options), forward_only)
 
 
-# ---- the verdict
+# The verdict
 
 
 def check(runner: OpRunner, against: list[str], references: References) -> list[dict[str, Any]]:

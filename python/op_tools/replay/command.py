@@ -29,7 +29,7 @@ from .worker import PARTS, prepare, run_task
 PROGRESS_SECONDS = 10.0
 
 
-# ---- cases
+# Cases
 
 
 def choose_cases(options: argparse.Namespace) -> list[Any]:
@@ -73,7 +73,7 @@ def make_labels(refs: Sequence[Any]) -> list[str]:
     return [str(number) for number in range(1, len(refs) + 1)]
 
 
-# ---- the batch
+# The batch
 
 
 class Progress:
@@ -285,7 +285,7 @@ def _get_torch_version() -> str:
         return "unknown"
 
 
-# ---- the command
+# The command
 
 
 def _say(text: str) -> None:

@@ -130,7 +130,7 @@ def _tell(facts: dict[str, Any], reason: str) -> str:
     return f"{text}; {facts['wrong']:,} of {facts['numel']:,} elements wrong"
 
 
-# ---- differences, to be shown
+# Differences, to be shown
 
 
 def measure_difference(value: Any, other: Any) -> float | None:

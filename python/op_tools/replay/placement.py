@@ -138,7 +138,7 @@ class Placement:
         with torch._C.DisableTorchFunction(), torch.no_grad():
             self._plan(homes, writes)
 
-    # ---- planning
+    # Planning
 
     def _plan(self, homes: list[str] | None, writes: bool) -> None:
         self._check()
@@ -224,7 +224,7 @@ class Placement:
             moved = self._request.move(moved, place, exact=self._exact)
         return moved.to(device)
 
-    # ---- one run
+    # One run
 
     @property
     def nbytes(self) -> int:

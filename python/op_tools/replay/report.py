@@ -33,7 +33,7 @@ def clean(value: Any) -> Any:
     return value if isinstance(value, (str, int, float)) or value is None else str(value)
 
 
-# ---- one result
+# One result
 
 
 def get_status(result: dict[str, Any]) -> str:
@@ -79,7 +79,7 @@ def _memory(result: dict[str, Any]) -> str:
     return console.format_bytes(numbers["peak_bytes"]) if numbers else "-"
 
 
-# ---- tables
+# Tables
 
 
 def _columns(parts: Sequence[str]) -> list[tuple[str, Any]]:
@@ -180,7 +180,7 @@ def tell_summary(summary: dict[str, Any], devices: dict[str, str]) -> str:
     return text + (f"; {summary['allowed']:,} of them allowed to fail" if summary["allowed"] else "")
 
 
-# ---- counts
+# Counts
 
 
 def summarise(entries: Sequence[dict[str, Any]]) -> dict[str, Any]:

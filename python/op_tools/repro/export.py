@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from ditorch import _C, device_autocast
+from ditorch import _C, device_autocast, other_ways
 
 from ..containers import traverse_container
 from ..reader import Case
@@ -31,8 +31,10 @@ from .values import Parts, ReproError, Writer, is_dotted, is_tensor, write_liter
 __all__ = ["ReproError", "write_literal", "write_repro"]
 
 # The traits that rule.py and template.py ask for.
-_TRAITS = {"cancels", "contraction", "distinct", "exact", "last", "loose", "pointwise", "private", "scan", "scatter"}
-_TRAITS |= {"ties", "transfer", "uninitialised", "view"}
+_TRAITS = {"cancels", "chained", "contraction", "distinct", "exact", "frequent", "last", "loose", "mixes", "pointwise"}
+_TRAITS |= {"private", "scan", "scatter", "ties", "transfer", "uninitialised", "view"}
+_DETAILS = ("name", "dim", "index", "places", "sorted", "unless", "unless_place", "loose", "private", "length")
+_DETAILS += ("reason",)
 _VENDOR = re.compile(r"torch_\w+", re.ASCII)
 
 
@@ -88,7 +90,7 @@ def _find_row(name: str) -> dict[str, Any]:
     if row is None:
         return {}
     traits = sorted(row["traits"] & _TRAITS)
-    return {"traits": traits, **{key: row[key] for key in ("name", "dim", "index", "loose", "private", "reason")}}
+    return {"traits": traits, **{key: row[key] for key in _DETAILS}}
 
 
 def _check_operator(case: Case, modules: Sequence[str]) -> bool:
@@ -193,9 +195,9 @@ def _judge(call: template.Call, device: str) -> tuple[str, list[str]]:
 
 
 def _get_text(module: ModuleType) -> str:
-    """What a repro has of a module: the text from its mark on."""
+    """What a repro has of a module: the text from its mark on, to the next one if there is one."""
     with open(str(module.__file__), encoding="utf-8") as file:
-        return file.read().partition("# begin\n")[2].strip()
+        return file.read().partition("# begin\n")[2].partition("# end\n")[0].strip()
 
 
 def _write_script(call: template.Call, args: str, kwargs: str, device: str) -> str:
@@ -243,7 +245,8 @@ def _write_script(call: template.Call, args: str, kwargs: str, device: str) -> s
 
 
 def _list_modules(call: template.Call) -> list[ModuleType]:
-    return [moves, rule, *([device_autocast] if call.state.get("autocast") else []), template]
+    extra = [device_autocast] if call.state.get("autocast") else [other_ways] if call.has("scan") else []
+    return [moves, rule, *extra, template]
 
 
 def _write_flat(values: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ import math
 import torch
 
 # begin
-# ---- further runs: the moves of their inputs are a fixed random sequence, so that every run of this script is the same
+# Further runs: the moves of their inputs are a fixed random sequence, so that every run of this script is the same
 
 GOLDEN = 0x9E3779B97F4A7C15
 

@@ -17,7 +17,7 @@ import torch
 from .moves import Run, get_roundoff, is_number, mix, widen
 
 # begin
-# ---- the verdict
+# The verdict
 #
 # u is the unit roundoff of the result's dtype, r the CPU's result in float64. The CPU's own error, in the dtypes of the
 # call, is described by two numbers: |cpu - r| <= alpha * u * |r| + residual. An element is right within
@@ -94,7 +94,7 @@ def count_odd(x):
     return int((x.view(kinds[x.element_size()]) & 1).sum()) if x.element_size() in kinds else None
 
 
-# ---- floating results
+# Floating results
 
 
 class Judge:
@@ -141,7 +141,7 @@ class Judge:
         self.reference_u = own if own > 2.0**-53 or self.u <= 2.0**-53 else 0.0
         return ""
 
-    # ---- the rule
+    # The rule
 
     def get_rule(self):
         factor = self.case.rule["factor"]
@@ -161,14 +161,14 @@ class Judge:
     def is_suspicious(self):
         return self.result.wrong > 0 and self.result.nonfinite == 0
 
-    # ---- the CPU's own error
+    # The CPU's own error
 
     def measure(self):
         error = None
         self.blind = self.reference_u >= self.u  # nothing is better than the result itself
         if self.native is not None:
             error = measure(self.native, self.wide, self.most * self.u, self.floor)
-            by_table = self.has("exact", "view") and self.case.what != "grad"
+            by_table = self.has("exact", "view") and self.case.what != "grad" and not self.case.inexact
             self.exact = error.unequal == 0 and by_table
             self.blind = self.blind and not self.exact
             self.residual = error.residual  # float64 of narrower arguments: what is rounded before it is computed
@@ -199,6 +199,8 @@ class Judge:
         self.exact = total is not None and total >= self.case.rule["odd"]
 
     def ask_other(self):
+        if self.case.careful and self.has("scan"):
+            return  # such a device adds up as the CPU does
         other = self.run("other")
         if not isinstance(other, str):
             self.learn(measure(other, self.wide, self.most * self.u, self.floor))
@@ -224,12 +226,42 @@ class Judge:
         self.wide = torch.view_as_complex(wide) if self.got.is_complex() else wide
         self.apply()
 
-    # ---- how far the result moves when the inputs are off by a rounding
+    def get_reach(self, wide):
+        """Is an argument or the reference not finite, and how large may a partial sum of the call get?"""
+        inputs = [tensor for tensor in self.case.inputs if is_number(tensor.dtype) and tensor.numel()]
+        sizes = [tensor.to(widen(tensor.dtype)).abs() for tensor in [*inputs, wide] if tensor.numel()]
+        most = [float(size[torch.isfinite(size)].max()) if torch.isfinite(size).any() else 0.0 for size in sizes]
+        terms = max([1, *(tensor.numel() for tensor in inputs)])
+        first, second = ([*sorted(most[: len(inputs)], reverse=True), 0.0, 0.0])[:2]
+        reach = max(first * second * terms, (most[-1] if wide.numel() else 0.0) * terms)
+        return any(not bool(torch.isfinite(size).all()) for size in sizes), reach
+
+    def excuse_sums(self):
+        """Devices keep sums in float32 in an order of their own: a partial sum beyond its range is an infinity.
+        Convolutions of other devices than the embedded one may spread a NaN, or leave it out where it only meets
+        padding."""
+        if self.blind or self.has("pointwise") or not self.has("contraction", "mixes"):
+            return
+        parts = [value.to(widen(self.got.dtype)) for value in (self.got, self.wide)]
+        mine, wide = (torch.view_as_real(part) if part.is_complex() else part for part in parts)
+        has_bad, reach = self.get_reach(wide)
+        spreads = has_bad and not self.case.careful and self.case.row.get("length") == "window"
+        range_end = torch.finfo(torch.float64 if self.u <= 2.0**-53 else torch.float32).max
+        if not spreads and (has_bad or reach <= range_end):
+            return
+        excused = ~torch.isfinite(mine)
+        wide = torch.where(excused | ~torch.isfinite(wide) if spreads else excused, mine, wide)
+        self.wide = torch.view_as_complex(wide) if self.got.is_complex() else wide
+        self.apply()
+
+    # How far the result moves when the inputs are off by a rounding
+
+    def is_derivative(self):
+        return self.case.what == "grad" or self.case.row.get("name", "").endswith("_backward")
 
     def is_mixing(self):
         """May a rounding on the way to the result grow?"""
-        derives = self.case.what == "grad" or self.case.row.get("name", "").endswith("_backward")
-        cancels = derives and self.has("cancels")
+        cancels = self.is_derivative() and self.has("cancels")
         return not self.case.careful and (cancels or not self.has("pointwise"))
 
     def get_length(self):
@@ -254,6 +286,11 @@ class Judge:
         levels = math.sqrt(1 + math.log2(length))
         return max(levels, math.sqrt(length) / 2) if contracts or self.has("scan") else levels
 
+    def get_chain(self):
+        """Products of products round each time what goes into the next one: attention twice, its backward four
+        times."""
+        return 1.0 if not self.has("chained") else 2.0 if self.is_derivative() else math.sqrt(2)
+
     def shake(self):
         careful, contracts = self.case.careful, self.has("contraction")
         lost = self.native is None and self.between > 0  # the CPU cannot say what autocast costs
@@ -265,7 +302,7 @@ class Judge:
         rounds = contracts and not careful and self.u == 2.0**-24  # a device may round float32 inputs to TF32
         size = self.u if self.blind else self.case.input_roundoff if rounds else 0.0
         size = max(self.u, self.between) if lost and not self.blind else size
-        growth = 1.0 if size > self.u else self.get_growth()
+        growth = self.get_chain() if size > self.u else self.get_growth()
         times = self.case.rule["rounds"] if self.thin else self.case.rule["rounds"] // 2 if self.is_mixing() else 1
         for number in range(times):
             shaken = self.run("shaken", size=size, seed=mix(self.case.seed, number + 1)) if self.result.wrong else ""
@@ -294,6 +331,8 @@ class Judge:
     def decide(self):
         self.measure()
         self.apply()
+        if self.result.nonfinite:
+            self.excuse_sums()  # looks at the reference as it was
         if self.result.nonfinite and self.native is not None:
             self.excuse()
         if self.is_suspicious() and not self.exact and not self.blind:
@@ -309,7 +348,7 @@ class Judge:
             self.shake()
 
 
-# ---- where more than one answer is right
+# Where more than one answer is right
 
 
 def cut_rows(tensor, dim, flat=False):
@@ -321,14 +360,13 @@ def cut_rows(tensor, dim, flat=False):
 
 def find_rows(case, values):
     """What the operator chooses from."""
-    name, last = case.row.get("name", ""), values.dim()
-    for spatial in (2, 3, 1):
-        if f"pool{spatial}d" in name:
-            return cut_rows(values, max(last - spatial, 0), True)
+    known, last = case.row.get("dim"), values.dim()
+    if known in ("plane", "volume"):
+        return cut_rows(values, max(last - (2 if known == "plane" else 3), 0), True)
     dim = -1
     if case.dim is not None:
         dim = case.dim + last if case.dim < 0 else case.dim
-    elif name == "msort":
+    elif known == "first":
         dim = 0
     elif "last" in case.row.get("traits", ()):
         dim = last - 1
@@ -339,12 +377,6 @@ def has_twice(rows):
     """Is a number twice in a row?"""
     ordered = rows.sort(1)[0]
     return bool((ordered[:, 1:] == ordered[:, :-1]).any())
-
-
-def has_ties(case):
-    if not case.inputs or case.inputs[0].is_complex():
-        return False
-    return has_twice(case.inputs[0].to(torch.float64).reshape(find_rows(case, case.inputs[0])))
 
 
 def has_repeats(case):
@@ -359,40 +391,62 @@ def has_repeats(case):
     return not 0 <= dim < index.dim() or has_twice(index.to(torch.float64).reshape(cut_rows(index, dim)))
 
 
-def points_alike(case, got, first):
-    """Do the indices point at values that equal those at the CPU's? Those of sorts must be distinct."""
-    if not case.inputs or case.inputs[0].is_complex():
+def is_place(case, got):
+    """Of arguments that are written to (out=) the dtype alone tells which they are."""
+    places = case.row.get("places")
+    if case.what == "output" or places is None:
+        return case.index == places
+    return got.dtype == torch.int64 and case.index > 0
+
+
+def chose_as_well(case, got, first):
+    """Is what the device chose as good as the CPU's choice? Places must point at equal values, those of sorts must be
+    distinct; any of the most frequent values will do (mode); topk(sorted=False) comes in any order."""
+    traits, places = case.row.get("traits", ()), is_place(case, got)
+    if not (places or "frequent" in traits or case.unsorted):
+        return False
+    if not case.inputs or case.inputs[0].is_complex() or not case.inputs[0].numel():
         return False
     values = case.inputs[0].to(torch.float64)
     outer, size, inner = find_rows(case, values)
-    lines = outer * inner
-    chosen = got.numel() // lines if lines else 0
-    if lines * chosen != got.numel():
+    count = got.numel() // (outer * inner)
+    if outer * count * inner != got.numel():
         return False
-    mine, wanted = (index.reshape(outer, chosen, inner).to(torch.int64) for index in (got, first))
-    if any(bool(((index < 0) | (index >= size)).any()) for index in (mine, wanted)):
-        return False
-    rows = values.reshape(outer, size, inner)
-    alike = bool(get_same(rows.gather(1, mine), rows.gather(1, wanted)).all())
-    return alike and not ("distinct" in case.row.get("traits", ()) and has_twice(mine))
+    rows, both = values.reshape(outer, size, inner), [chosen.reshape(outer, count, inner) for chosen in (got, first)]
+    if places:
+        both = [chosen.to(torch.int64) for chosen in both]
+        if any(bool(((chosen < 0) | (chosen >= size)).any()) for chosen in both):
+            return False
+        if "distinct" in traits and has_twice(both[0]):
+            return False
+        both = [rows.gather(1, chosen) for chosen in both]
+    both = [chosen.to(torch.float64) for chosen in both]
+    if "frequent" in traits:
+        both = [get_same(*torch.broadcast_tensors(rows.unsqueeze(1), c.unsqueeze(2))).sum(2) for c in both]
+        if any(bool((counts == 0).any()) for counts in both):
+            return False
+    both = [chosen.sort(1)[0] for chosen in both] if case.unsorted else both
+    return bool(get_same(*both).all())
 
 
-def are_as_frequent(case, got, first):
-    """torch.mode: is what was chosen (values, or places for index 1) as frequent in its row as what the CPU chose?"""
-    if not case.inputs or not case.inputs[0].numel():
-        return False
+def exchange(case, got, wide, rule):
+    """A gradient of the first argument: "" where no values are equal; "right" by the rule, once equal values
+    (sorted=False: all of a row) exchange their gradients; else "tied"."""
+    if not case.inputs or case.index != 0 or case.inputs[0].is_complex() or case.inputs[0].shape != got.shape:
+        return ""
     values = case.inputs[0].to(torch.float64)
-    outer, size, inner = find_rows(case, values)
-    rows = values.reshape(outer, size, inner)
-    if got.numel() != outer * inner or (case.index == 1 and bool(((got < 0) | (got >= size)).any())):
-        return False
-    chosen = [value.reshape(outer, 1, inner) for value in (got, first)]
-    chosen = [rows.gather(1, c.to(torch.int64)) if case.index == 1 else c.to(torch.float64) for c in chosen]
-    counts = [get_same(rows, value.expand_as(rows)).sum(1) for value in chosen]
-    return bool(((counts[0] == counts[1]) & (counts[0] > 0)).all())
+    rows = values.reshape(find_rows(case, values))
+    if not case.unsorted and not has_twice(rows):
+        return ""
+    both = []
+    for gradient in (got, wide):
+        gradient = gradient.to(torch.float64).reshape(rows.shape).sort(1)
+        order = rows.gather(1, gradient[1]).argsort(dim=1, stable=True)
+        both.append(gradient[0] if case.unsorted else gradient[0].gather(1, order))
+    return "tied" if compare(*both, **rule).wrong else "right"
 
 
-# ---- one value
+# One value
 
 
 def is_loose(case):
@@ -411,28 +465,28 @@ def judge(case, got, first, run):
     """The verdict on one tensor. `first` is what the CPU has at hand. `case`: rule, row, what (input, output or grad),
     index (among the values of its kind), careful (the device takes its inputs as they are and sums in float32 at
     least), seed, inputs (tensors among the arguments), dim and place (which of the inputs is `index`), where the call
-    has them, and input_roundoff (to which the device rounds float32 inputs of products on purpose, or 0)."""
+    has them, unsorted (sorted=False), inexact (the argument with which an exact operator rounds is given), and
+    input_roundoff (to which the device rounds float32 inputs of products on purpose, or 0)."""
     traits = case.row.get("traits", ())
-    if got.shape != first.shape:
-        unneeded = "private" in traits and case.index > 0 and case.what == "output" and 0 in (
-            got.numel(), first.numel())  # fmt: skip
-        return answer("none" if unneeded else "FAIL", f"shape {list(got.shape)}, the CPU's {list(first.shape)}")
     picks = "ties" in traits and case.row.get("dim") is not None  # chooses along a dimension that is known
     private = case.what == "output" and case.index in (case.row.get("private") or ())  # for its own backward alone
+    if got.shape != first.shape:
+        unneeded = "private" in traits and case.index > 0 and case.what == "output"
+        unneeded = unneeded and (private or 0 in (got.numel(), first.numel()))
+        return answer("none" if unneeded else "FAIL", f"shape {list(got.shape)}, the CPU's {list(first.shape)}")
     compared = compare(got, first)
     if compared.unequal == 0:
         return answer("PASS", "equal to the CPU's", compared)
+    if picks and case.what != "grad" and chose_as_well(case, got, first):
+        return answer("PASS", "another choice, as good as the CPU's", compared)
     if is_loose(case) and compared.nonfinite == 0:
         return answer("none", case.row["reason"] or "the result is not unique")
-    if case.what == "output" and case.row.get("name") == "mode" and are_as_frequent(case, got, first):
-        return answer("PASS", "as frequent as the CPU's", compared)
     if not is_number(got.dtype):
         others = (run(Run(kind)) for kind in ("native", "wide"))
         right = compared.wrong == 0 or any(
             isinstance(other, torch.Tensor) and other.shape == got.shape and bool(get_same(got, other).all())
             for other in others
         )
-        right = right or (picks and points_alike(case, got, first))
         return answer("PASS" if right else "none" if private else "FAIL", "", compared)
     judgement = Judge(case, got, run)
     why = judgement.open()
@@ -440,7 +494,11 @@ def judge(case, got, first, run):
         return answer("none", f"no float64 reference: {why}", compared)
     judgement.decide()
     result = judgement.result
-    if result.wrong and result.nonfinite == 0 and picks and case.what == "grad" and has_ties(case):
-        return answer("none", "several values are equal: any of them may get the gradient", result)
+    if result.wrong and result.nonfinite == 0 and picks and case.what == "grad":
+        tied = exchange(case, got, judgement.wide, judgement.get_rule())
+        if tied == "right":
+            return answer("PASS", "equal values exchange their gradients")
+        if tied and "distinct" not in traits:
+            return answer("none", "several values are equal: any of them may get the gradient", result)
     wrong = "none" if private else "FAIL"
     return answer(wrong if result.wrong else "PASS", "", result, judgement.cpu_error)

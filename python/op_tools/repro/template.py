@@ -18,6 +18,7 @@ import types
 
 import torch
 from ditorch.device_autocast import run_under_autocast
+from ditorch.other_ways import run_other_way
 
 from .moves import Run, get_roundoff
 from .rule import get_same, judge
@@ -217,6 +218,8 @@ def run(call, device, further=None, seed=0, guest=""):
     with captured_state(call, device, seed, casts and not guest):
         if guest and casts:
             result = run_under_autocast(function, args, kwargs, guest, call.state["autocast"][0])
+        elif further.kind == "other" and not call.state.get("autocast"):
+            result = run_other_way(call.row["name"], args, kwargs)
         else:
             result = function(*args, **kwargs)
     outputs = flatten(result)
@@ -249,7 +252,7 @@ def to_cpu(value):
     return value.resolve_conj().resolve_neg().cpu()
 
 
-# ---- the references, and what is said about them
+# The references, and what is said about them
 
 
 class References:
@@ -268,9 +271,12 @@ class References:
         plain = Inputs(call, "cpu", Run(), False)
         args, kwargs = call.make_arguments(plain)
         tensors = [plain.made[number] for number in call.order]
-        dim, index = (get_argument(args, kwargs, call.row.get(name), name) for name in ("dim", "index"))
+        words = ("dim", "index", "sorted")
+        dim, index, order = (get_argument(args, kwargs, call.row.get(word), word) for word in words)
         self.dim = dim if type(dim) is int else None
         self.place = next((n for n, tensor in enumerate(tensors) if tensor is index), None)
+        self.unsorted = call.row.get("sorted") is not None and order is False
+        self.inexact = get_argument(args, kwargs, call.row.get("unless_place"), call.row.get("unless")) is not None
         self.inputs = [to_cpu(tensor) for tensor in tensors]
 
     def run(self, further):
@@ -289,7 +295,8 @@ class References:
         # What computes nothing runs in its own dtypes; its gradients may be sums.
         keep = self.call.has("view", "transfer") and not name.startswith("gradient")
         further = Run(further.kind, further.size, further.narrow, further.seed, keep)
-        if further.kind == "other" and not self.guest:
+        is_plain = not self.written and not self.call.state.get("autocast")
+        if further.kind == "other" and not self.guest and not (is_plain and self.call.has("scan")):
             return "the CPU has no other way"
         if further.moves and self.is_tangled:
             return "an argument that is written to shares its memory"
@@ -304,7 +311,7 @@ class References:
 
 
 def get_argument(args, kwargs, place, name):
-    if name in kwargs:
+    if name and name in kwargs:
         return kwargs[name]
     return args[place] if isinstance(place, int) and place < len(args) else None
 
@@ -347,7 +354,7 @@ def judge_value(references, name, got, seed=0, careful=False):
     case = types.SimpleNamespace(
         rule=call.rule, row=call.row, what=what, index=number if what == "output" else call.order.index(number),
         careful=careful, seed=seed, inputs=references.inputs, dim=references.dim, place=references.place,
-        input_roundoff=get_input_roundoff(call.row),
+        unsorted=references.unsorted, inexact=references.inexact, input_roundoff=get_input_roundoff(call.row),
         between=max((get_roundoff(dtype) for dtype in call.state.get("autocast", ())), default=0.0),
     )  # fmt: skip
     found = judge(case, got, native, lambda further: references.get(further, name))

@@ -81,7 +81,7 @@ class Parts:
         return self.storages[key]
 
 
-# ---- from values to the script
+# From values to the script
 
 
 class Writer:

@@ -1,4 +1,4 @@
-/// A CUDA driver of host memory, with the functions that vendors/cuda/helper_driver.h asks for: device memory is
+/// A CUDA driver of host memory, with the functions that vendors/cuda/driver.h asks for: device memory is
 /// malloc's, a launch runs the kernel's code on the CPU (cuda_fibers.h) before it returns, contexts are checked.
 ///
 /// The test takes `fake_cuda` to look inside and to make functions fail. Built as libcuda.so.1.
@@ -31,13 +31,11 @@ struct fake_kernel {
 };
 
 static const struct fake_kernel kernels[] = {
-    {"helper_nonfinite", body_nonfinite},
-    {"helper_nonfinite_strided", body_nonfinite_strided},
-    {"helper_stats", body_stats},
-    {"helper_stats_strided", body_stats_strided},
-    {"helper_compare", body_compare},
-    {"helper_hash", body_hash},
-    {"helper_hash_strided", body_hash_strided},
+    {"helper_nonfinite", body_nonfinite}, {"helper_nonfinite_strided", body_nonfinite_strided},
+    {"helper_stats", body_stats},         {"helper_stats_strided", body_stats_strided},
+    {"helper_compare", body_compare},     {"helper_near", body_near},
+    {"helper_checksum", body_checksum},   {"helper_checksum_strided", body_checksum_strided},
+    {"helper_hash", body_hash},           {"helper_hash_strided", body_hash_strided},
 };
 
 /// The device of the current context; -1 without one.

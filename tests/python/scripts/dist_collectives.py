@@ -138,7 +138,7 @@ def ops_of(dtype):
     return ["SUM", "AVG", "PRODUCT", "MIN", "MAX", *bits]
 
 
-# ---- reductions
+# Reductions
 
 
 def check_all_reduce(dtype, op):
@@ -211,7 +211,7 @@ def _():
     check_equal(others, [mine.cpu()] * size)
 
 
-# ---- movement
+# Movement
 
 
 def zeros(dtype, *shape):
@@ -282,7 +282,7 @@ for dtype in MOVED:
         run(f"{check.__name__.removeprefix('check_')} {show(dtype)}", check, dtype, inputs)
 
 
-# ---- shapes
+# Shapes
 
 
 @case("all_to_all_single with splits, some of them empty")
@@ -379,7 +379,7 @@ def _():
     assert target[:, 1::2].abs().sum() == 0
 
 
-# ---- work handles, streams, order
+# Work handles, streams, order
 
 
 @case("async work: future, result, is_completed, two waits")
@@ -507,7 +507,7 @@ def _():
     assert any("nccl:all_reduce" in event.key for event in seen.key_averages()), seen.key_averages()
 
 
-# ---- objects, functional collectives, groups
+# Objects, functional collectives, groups
 
 
 @case("object collectives")
@@ -603,7 +603,7 @@ def _():
     assert get_backend(group, "cuda").options.is_high_priority_stream
 
 
-# ---- refusals: the message names the collective and what is wrong
+# refusals: the message names the collective and what is wrong
 
 
 def check_refused(error_type, text, function):

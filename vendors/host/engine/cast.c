@@ -85,6 +85,34 @@ KERNEL_INLINE uint64_t wrap_to_u64(double value) {
 #define DEFINE_ROW(suffix, type) NATIVE_LIST_FOR(DEFINE_CAST, suffix, type)
 NATIVE_LIST(DEFINE_ROW)
 
+/// int64 that fits into int32, as nearly all does, converts to float with vectors that AVX2 has; exactly alike.
+#define SMALL_BLOCK 256
+KERNEL_INLINE void cast_narrow_body(float *restrict d, const int64_t *restrict s, int64_t count, bool *fits) {
+  uint64_t high = 0;
+  for (int64_t i = 0; i < count; i++) {
+    high |= ((uint64_t)s[i] + 0x80000000u) >> 32;
+  }
+  *fits = high == 0;
+  for (int64_t i = 0; i < count && high == 0; i++) {
+    d[i] = (float)(int32_t)s[i];
+  }
+}
+KERNEL_MULTI(static, cast_narrow, (float *restrict d, const int64_t *restrict s, int64_t count, bool *fits),
+             (d, s, count, fits))
+
+static void cast_long_to_float CAST_PARAMS {
+  for (int64_t i = 0; i < count; i += SMALL_BLOCK) {
+    const int64_t n = count - i < SMALL_BLOCK ? count - i : SMALL_BLOCK;
+    float *d = (float *)dst + i;
+    const int64_t *s = (const int64_t *)src + i;
+    bool fits;
+    cast_narrow(d, s, n, &fits);
+    if (!fits) {
+      cast_F32_I64(d, s, n);
+    }
+  }
+}
+
 typedef void cast_function(void *dst, const void *src, int64_t count);
 static cast_function *const native_casts[NATIVE_COUNT][NATIVE_COUNT] = {
 #define CELL(dst_suffix, dst_type, src_suffix, src_type) \
@@ -94,6 +122,14 @@ static cast_function *const native_casts[NATIVE_COUNT][NATIVE_COUNT] = {
 #undef CELL
 #undef ROW
 };
+
+static void cast_native(int dst, int src, void *to, const void *from, int64_t count) {
+  if (dst == NATIVE_F32 && src == NATIVE_I64) {
+    cast_long_to_float(to, from, count);
+  } else {
+    native_casts[dst][src](to, from, count);
+  }
+}
 
 static int get_native(int dtype) {
   switch (dtype) {
@@ -239,7 +275,7 @@ static void cast_small(int dst_dtype, void *dst, int src_dtype, const void *src,
   } else if (src_dtype == DIT_DTYPE_F32) {
     from = src;
   } else {
-    native_casts[NATIVE_F32][get_native(src_dtype)](middle, src, count);
+    cast_native(NATIVE_F32, get_native(src_dtype), middle, src, count);
   }
   if (is_small(dst_dtype)) {
     pack_small(dst_dtype, dst, from, count);
@@ -322,7 +358,7 @@ void cast_block(int dst_dtype, void *dst, int src_dtype, const void *src, int64_
     return;
   }
   if (dst_native >= 0 && src_native >= 0) {
-    native_casts[dst_native][src_native](dst, src, count);
+    cast_native(dst_native, src_native, dst, src, count);
     return;
   }
   bool pairs = is_complex(dst_dtype) || is_complex(src_dtype);

@@ -198,7 +198,7 @@ static void move_side(const struct conv_task *task, const struct piece *piece, c
   }
 }
 
-// ---- forward
+// Forward
 
 static void forward_piece(struct conv_task *task, const struct piece *piece, char *columns, char *side) {
   const struct conv_shape *s = task->shape;
@@ -272,7 +272,7 @@ bool conv_forward(const struct conv_shape *shape, void *out, const void *in, con
   return !atomic_load(&task.failed);
 }
 
-// ---- gradient of the input
+// Gradient of the input
 
 static void input_piece(struct conv_task *task, const struct piece *piece, char *columns, char *side) {
   const struct conv_shape *s = task->shape;
@@ -368,7 +368,7 @@ bool conv_backward_input(const struct conv_shape *shape, void *grad_in, const vo
   return !atomic_load(&task.failed);
 }
 
-// ---- gradient of the weight
+// Gradient of the weight
 
 static void weight_piece(struct conv_task *task, const struct piece *piece, int64_t channel, int64_t channels,
                          char *columns, char *side, bool first) {
@@ -439,7 +439,7 @@ bool conv_backward_weight(const struct conv_shape *shape, void *grad_weight, con
   return !atomic_load(&task.failed);
 }
 
-// ---- sums and columns
+// Sums and columns
 
 struct sum_task {
   char *sums;

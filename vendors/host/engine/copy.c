@@ -78,7 +78,7 @@ static void copy_run(void *context, char *const *data, int64_t count) {
   }
 }
 
-// ---- rows: short runs that are contiguous on both sides
+// rows: short runs that are contiguous on both sides
 
 #define ROW_BYTES 1024
 
@@ -138,7 +138,7 @@ static void run_rows(const struct copy_task *copy) {
   dit_parallel_for(0, nest->numel, NEST_GRAIN / copy->nest.sizes[0] + 1, walk_rows, &task);
 }
 
-// ---- transposes
+// Transposes
 
 /// Square tiles go through a buffer that fits the first-level cache: every cache line of both sides is touched once,
 /// also where the lines of a tile fall into the same cache set.
@@ -309,34 +309,6 @@ enum dit_status kernel_copy(void *stream, const struct dit_tensor_view *out, con
   task.dst_width = (int)dit_dtype_get_size(out->dtype);
   task.src_width = (int)dit_dtype_get_size(in->dtype);
   return host_stream_launch(stream, copy_all, &task, sizeof(task), err);
-}
-
-bool kernel_store_scalar(struct dit_scalar scalar, int dtype, void *dst) {
-  switch (scalar.kind) {
-    case DIT_SCALAR_BOOL:
-    case DIT_SCALAR_INT:
-      if (DIT_LIKELY(dtype == DIT_DTYPE_F32)) {
-        *(float *)dst = (float)scalar.v.i;
-        return true;
-      }
-      if (!cast_is_supported(dtype, DIT_DTYPE_I64)) {
-        return false;
-      }
-      cast_block(dtype, dst, DIT_DTYPE_I64, &scalar.v.i, 1);
-      return true;
-    case DIT_SCALAR_DOUBLE:
-      if (!cast_is_supported(dtype, DIT_DTYPE_F64)) {
-        return false;
-      }
-      cast_block(dtype, dst, DIT_DTYPE_F64, &scalar.v.d, 1);
-      return true;
-    default:
-      if (!cast_is_supported(dtype, DIT_DTYPE_C128)) {
-        return false;
-      }
-      cast_block(dtype, dst, DIT_DTYPE_C128, &scalar.v.c, 1);
-      return true;
-  }
 }
 
 struct fill_task {

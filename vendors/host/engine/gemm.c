@@ -66,7 +66,7 @@ static void copy_matrix(const struct operand *operand, int64_t batch, int dtype,
   (void)status;  // conversions between these types always exist
 }
 
-// ---- plain loops, any dtype
+// Plain loops, any dtype
 
 static double load_real(int dtype, const char *data, int64_t index) {
   float value;
@@ -142,7 +142,7 @@ static void multiply_plain(struct gemm_task *task) {
   dit_parallel_for(0, task->out.sizes[0] * task->out.sizes[1], 16384 / (work + 1), run_plain, task);
 }
 
-// ---- float and double
+// Float and double
 
 /// Can BLAS read this matrix as it lies? A dimension of size 1 has any stride.
 static bool map_matrix(const void *data, int64_t rows, int64_t columns, const int64_t *strides,
@@ -311,7 +311,7 @@ static void multiply_one(const struct gemm_task *task, int64_t batch) {
   gemm_multiply(&problem);
 }
 
-// ---- complex: re = a.re b.re - a.im b.im, im = a.re b.im + a.im b.re
+// complex: re = a.re b.re - a.im b.im, im = a.re b.im + a.im b.re
 
 /// Products of real parts: `a_part`, `b_part` and `c_part` are 0 (real) or 1 (imaginary).
 static void multiply_parts(const struct gemm_problem *whole, int a_part, int b_part, int c_part, double sign,
@@ -371,7 +371,7 @@ static void run_batch(void *context, int64_t begin, int64_t end) {
   }
 }
 
-// ---- integers: one matrix at a time in 32 or 64 bits, whose low bits are those of the narrower types
+// integers: one matrix at a time in 32 or 64 bits, whose low bits are those of the narrower types
 
 static bool multiply_integers(struct gemm_task *task, int64_t batch) {
   const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
@@ -413,7 +413,7 @@ static void run_integer_batch(void *context, int64_t begin, int64_t end) {
   }
 }
 
-// ---- half types: one matrix at a time in float
+// Half types: one matrix at a time in float
 
 /// One matrix of the operand as dense floats in the order it lies in; `strides` says which that is.
 static void widen_matrix(const struct operand *operand, int64_t batch, int dtype, float *dense, int64_t strides[2]) {

@@ -6,7 +6,7 @@
 #include "gemm_builtin.h"
 #include "simd.h"
 
-// ---- thin: c[i][j] = a_i . b_j with b_j contiguous, a handful of a_i
+// thin: c[i][j] = a_i . b_j with b_j contiguous, a handful of a_i
 
 #define THIN_ROWS 8
 #define THIN_STEP 4  // rows of a that share a load of b
@@ -96,46 +96,87 @@ bool gemm_thin(const struct gemm_problem *p) {
   return true;
 }
 
-// ---- integers: arithmetic modulo 2^32 or 2^64
+// integers: arithmetic modulo 2^32 or 2^64
 
-#define INTEGER_BODY(name, type)                                                                           \
-  KERNEL_INLINE void name##_body(const struct gemm_integers *p, int64_t begin, int64_t end) {              \
-    const int64_t n = p->n, depth = p->k;                                                                  \
+#define PANEL_BYTES 64  // of one row of a panel of b, and of the sums that stay in registers
+#define PANEL_ROWS 4    // of c that share a load of the panel
+
+/// Rows [begin, end) of c, one after the other.
+#define ROWS_BODY(name, type)                                                                 \
+  KERNEL_INLINE void name##_body(const struct gemm_integers *p, int64_t begin, int64_t end) { \
+    const int64_t n = p->n, depth = p->k;                                                     \
+    const type alpha = (type)p->alpha, beta = (type)p->beta;                                  \
+    for (int64_t i = begin; i < end; i++) {                                                   \
+      type *restrict c = (type *)p->c + i * n;                                                \
+      const type *restrict a = (const type *)p->a + i * depth;                                \
+      for (int64_t j = 0; j < n; j++) {                                                       \
+        c[j] *= beta;                                                                         \
+      }                                                                                       \
+      for (int64_t k = 0; k < depth; k++) {                                                   \
+        const type factor = alpha * a[k], *restrict b = (const type *)p->b + k * n;           \
+        KERNEL_LANES                                                                          \
+        for (int64_t j = 0; j < n; j++) {                                                     \
+          c[j] += factor * b[j];                                                              \
+        }                                                                                     \
+      }                                                                                       \
+    }                                                                                         \
+  }                                                                                           \
+  KERNEL_MULTI(static, name, (const struct gemm_integers *p, int64_t begin, int64_t end), (p, begin, end))
+ROWS_BODY(rows_u32, uint32_t)
+ROWS_BODY(rows_u64, uint64_t)
+
+/// The same in panels: `width` columns of b are packed into `panel`, then four rows of c at a time are summed in
+/// registers. Rows beyond the last one read the first again.
+#define PANEL_BODY(name, type)                                                                             \
+  KERNEL_INLINE void name##_body(const struct gemm_integers *p, type *panel, int64_t begin, int64_t end) { \
+    enum { LANES = PANEL_BYTES / sizeof(type) };                                                           \
+    typedef type vector __attribute__((vector_size(PANEL_BYTES), aligned(sizeof(type)), may_alias));       \
     const type alpha = (type)p->alpha, beta = (type)p->beta;                                               \
-    for (int64_t i = begin; i < end; i++) {                                                                \
-      type *restrict c = (type *)p->c + i * n;                                                             \
-      const type *restrict a = (const type *)p->a + i * depth;                                             \
-      for (int64_t j = 0; j < n; j++) {                                                                    \
-        c[j] *= beta;                                                                                      \
-      }                                                                                                    \
-      int64_t k = 0;                                                                                       \
-      for (; k + 4 <= depth; k += 4) {                                                                     \
-        const type f0 = alpha * a[k], f1 = alpha * a[k + 1], f2 = alpha * a[k + 2], f3 = alpha * a[k + 3]; \
-        const type *restrict b = (const type *)p->b + k * n;                                               \
-        KERNEL_LANES                                                                                       \
-        for (int64_t j = 0; j < n; j++) {                                                                  \
-          c[j] += f0 * b[j] + f1 * b[j + n] + f2 * b[j + 2 * n] + f3 * b[j + 3 * n];                       \
+    for (int64_t j = 0; j < p->n; j += LANES) {                                                            \
+      const int64_t width = p->n - j < LANES ? p->n - j : LANES;                                           \
+      for (int64_t k = 0; k < p->k; k++) {                                                                 \
+        const type *b = (const type *)p->b + k * p->n + j;                                                 \
+        for (int64_t l = 0; l < LANES; l++) {                                                              \
+          panel[k * LANES + l] = l < width ? b[l] : 0;                                                     \
         }                                                                                                  \
       }                                                                                                    \
-      for (; k < depth; k++) {                                                                             \
-        const type factor = alpha * a[k], *restrict b = (const type *)p->b + k * n;                        \
-        for (int64_t j = 0; j < n; j++) {                                                                  \
-          c[j] += factor * b[j];                                                                           \
+      for (int64_t i = begin; i < end; i += PANEL_ROWS) {                                                  \
+        const int64_t rows = end - i < PANEL_ROWS ? end - i : PANEL_ROWS;                                  \
+        const type *a0 = (const type *)p->a + i * p->k, *a1 = rows > 1 ? a0 + p->k : a0;                   \
+        const type *a2 = rows > 2 ? a1 + p->k : a0, *a3 = rows > 3 ? a2 + p->k : a0;                       \
+        vector sums[PANEL_ROWS] = {{0}};                                                                   \
+        for (int64_t k = 0; k < p->k; k++) {                                                               \
+          const vector x = *(const vector *)(panel + k * LANES);                                           \
+          sums[0] += x * a0[k];                                                                            \
+          sums[1] += x * a1[k];                                                                            \
+          sums[2] += x * a2[k];                                                                            \
+          sums[3] += x * a3[k];                                                                            \
+        }                                                                                                  \
+        for (int64_t r = 0; r < rows; r++) {                                                               \
+          type *c = (type *)p->c + (i + r) * p->n + j;                                                     \
+          for (int64_t l = 0; l < width; l++) {                                                            \
+            c[l] = beta * c[l] + alpha * sums[r][l];                                                       \
+          }                                                                                                \
         }                                                                                                  \
       }                                                                                                    \
     }                                                                                                      \
   }                                                                                                        \
-  KERNEL_MULTI(static, name, (const struct gemm_integers *p, int64_t begin, int64_t end), (p, begin, end))
-INTEGER_BODY(integer_u32, uint32_t)
-INTEGER_BODY(integer_u64, uint64_t)
+  KERNEL_MULTI(static, name, (const struct gemm_integers *p, type *panel, int64_t begin, int64_t end),     \
+               (p, panel, begin, end))
+PANEL_BODY(panels_u32, uint32_t)
+PANEL_BODY(panels_u64, uint64_t)
 
 static void run_integers(void *context, int64_t begin, int64_t end) {
   const struct gemm_integers *p = context;
-  if (p->wide) {
-    integer_u64(p, begin, end);
+  void *panel = end - begin >= PANEL_ROWS ? scratch_take((size_t)p->k * PANEL_BYTES) : NULL;
+  if (!panel) {
+    (p->wide ? rows_u64 : rows_u32)(p, begin, end);
+  } else if (p->wide) {
+    panels_u64(p, panel, begin, end);
   } else {
-    integer_u32(p, begin, end);
+    panels_u32(p, panel, begin, end);
   }
+  scratch_give(panel);
 }
 
 void gemm_multiply_integers(struct gemm_integers *product) {

@@ -11,7 +11,7 @@
 #include "index_block.h"
 #include "simd.h"
 
-// ---- the range of an index tensor
+// The range of an index tensor
 
 struct range {
   int64_t low, high;
@@ -80,7 +80,7 @@ void index_get_range(const struct dit_tensor_view *index, int64_t *low, int64_t 
   *high = task.high;
 }
 
-// ---- building a walk
+// Building a walk
 
 /// Join neighbouring dimensions of the positions that every operand walks as one.
 static void fuse_positions(struct index_walk *walk) {
@@ -185,7 +185,7 @@ void index_walk_init(struct index_walk *walk, const struct dit_tensor_view *targ
   take_run(walk);
 }
 
-// ---- offsets of positions
+// Offsets of positions
 
 /// Offsets of positions that lie along the innermost dimension.
 static void add_column(const struct index_column *column, const char *data, int64_t stride, int64_t count,
@@ -237,7 +237,7 @@ void index_get_offsets(const struct index_walk *walk, int64_t begin, int64_t cou
   }
 }
 
-// ---- moving
+// Moving
 
 struct wide {
   uint64_t part[2];
@@ -307,7 +307,7 @@ static void move_block(void *context, char *const *data, int64_t count) {
   }
 }
 
-// ---- running
+// Running
 
 struct walk_task {
   const struct index_walk *walk;

@@ -101,7 +101,7 @@ void index_add_block(void *context, char *const *data, int64_t count) {
   }
 }
 
-// ---- sums of half types, grouped by target
+// Sums of half types, grouped by target
 
 struct position {
   int64_t target, other;

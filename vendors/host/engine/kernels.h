@@ -28,7 +28,7 @@ enum dit_status kernel_dropout(void *stream, const struct dit_tensor_view *out, 
 /// Write `scalar` as one element of `dtype` (PyTorch's conversion); false for a dtype without conversion.
 bool kernel_store_scalar(struct dit_scalar scalar, int dtype, void *dst);
 
-// ---- the slots of struct dit_kernel_vtable
+// The slots of struct dit_kernel_vtable
 
 enum dit_status kernel_copy(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
                             struct dit_error *err);
@@ -56,5 +56,9 @@ enum dit_status kernel_gru_cell_backward(void *stream, const struct dit_tensor_v
                                          struct dit_error *err);
 enum dit_status kernel_histogram(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
                                  int64_t low, int64_t high, struct dit_error *err);
+enum dit_status kernel_fold(void *stream, enum dit_kernel_fold fold, const struct dit_tensor_view *out,
+                            const struct dit_tensor_view *in, uint32_t mask, struct dit_error *err);
+enum dit_status kernel_bitwise_xor(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *a,
+                                   const struct dit_tensor_view *b, struct dit_error *err);
 
 #endif

@@ -39,7 +39,7 @@ enum {
 };
 _Static_assert((int)KEY_END <= (int)ONEDNN_KEY, "the key of a convolution fits");
 
-// ---- one plan
+// One plan
 
 /// Dimensions, and the first spatial one: 2 where the kernel has depth 1 and there is one plane.
 static int get_first(const int64_t *key) {
@@ -194,7 +194,7 @@ static bool build_conv(const struct onednn_library *library, struct onednn_plan 
   return done;
 }
 
-// ---- the pieces of a call
+// The pieces of a call
 
 struct conv_job {
   const struct onednn_conv_call *call;
@@ -321,7 +321,7 @@ static void run_pieces(void *context, int64_t begin, int64_t end) {
   }
 }
 
-// ---- sums of the weight's gradient
+// Sums of the weight's gradient
 
 /// Elements [begin, end) of the first gradient += those of the others.
 static void add_sums(void *context, int64_t begin, int64_t end) {

@@ -23,7 +23,7 @@ enum {
 enum { KIND_GEMM = 16, TILES = 64, TILE_ROWS = 256, TILE_COLUMNS = 128 };
 #define TILE_WORK 16777216.0  // multiplications of a tile
 
-// ---- one plan
+// One plan
 
 static bool make_desc(const struct onednn_library *library, void **out, const int64_t *key, int rows, int columns,
                       int strides, int dtype) {
@@ -74,7 +74,7 @@ static bool build_gemm(const struct onednn_library *library, struct onednn_plan 
   return done;
 }
 
-// ---- the pieces of a call
+// The pieces of a call
 
 struct gemm_job {
   const struct onednn_gemm_call *call;

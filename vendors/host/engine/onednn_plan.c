@@ -68,7 +68,7 @@ int onednn_get_dtype(int dtype) {
                                    : 0;
 }
 
-// ---- making
+// Making
 
 static size_t round_up(size_t size) {
   return (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -164,7 +164,7 @@ static struct onednn_plan *make_plan(const struct onednn_library *library, const
   return plan;
 }
 
-// ---- keeping
+// Keeping
 
 static uint64_t hash_key(const struct onednn_key *key) {
   uint64_t hash = UINT64_C(1469598103934665603);
@@ -251,7 +251,7 @@ struct onednn_plan *onednn_plan_get(const struct onednn_key *key, onednn_build *
   return plan;
 }
 
-// ---- running
+// Running
 
 /// What a run needs of the library beside the plan: its stream and memory objects, made once for each thread that runs
 /// the plan at the same time, at most.

@@ -6,6 +6,7 @@
 #ifndef DIT_HOST_ENGINE_POINTWISE_LOOPS_H
 #define DIT_HOST_ENGINE_POINTWISE_LOOPS_H
 
+#include "loop_lists.h"
 #include "mathd.h"
 #include "mathf.h"
 #include "pointwise.h"
@@ -53,6 +54,68 @@
     }                                                                \
   }
 
+/// The same for bfloat16 elements: read, widened to float, computed and rounded in one pass. Numbers are float.
+#define LOOP_BODY_BF16_1(name, expression)     \
+  KERNEL_INLINE void name##_body LOOP_PARAMS { \
+    uint16_t *o = out[0];                      \
+    const uint16_t *p = in[0];                 \
+    LOOP_NUMBERS(float, float)                 \
+    KERNEL_LANES                               \
+    for (int64_t i = 0; i < count; i++) {      \
+      const float x = bfloat_to_float(p[i]);   \
+      o[i] = bfloat_from_float(expression);    \
+    }                                          \
+  }
+#define LOOP_BODY_BF16_2(name, expression)                              \
+  KERNEL_INLINE void name##_body LOOP_PARAMS {                          \
+    uint16_t *o = out[0];                                               \
+    const uint16_t *p = in[0], *q = in[1];                              \
+    LOOP_NUMBERS(float, float)                                          \
+    KERNEL_LANES                                                        \
+    for (int64_t i = 0; i < count; i++) {                               \
+      const float x = bfloat_to_float(p[i]), y = bfloat_to_float(q[i]); \
+      o[i] = bfloat_from_float(expression);                             \
+    }                                                                   \
+  }
+#define LOOP_BODY_BF16_3(name, expression)                                                         \
+  KERNEL_INLINE void name##_body LOOP_PARAMS {                                                     \
+    uint16_t *o = out[0];                                                                          \
+    const uint16_t *p = in[0], *q = in[1], *r = in[2];                                             \
+    LOOP_NUMBERS(float, float)                                                                     \
+    KERNEL_LANES                                                                                   \
+    for (int64_t i = 0; i < count; i++) {                                                          \
+      const float x = bfloat_to_float(p[i]), y = bfloat_to_float(q[i]), z = bfloat_to_float(r[i]); \
+      o[i] = bfloat_from_float(expression);                                                        \
+    }                                                                                              \
+  }
+/// The result is one of the elements, so that nothing is rounded.
+#define LOOP_BODY_BF16_PICK_2(name, expression)                         \
+  KERNEL_INLINE void name##_body LOOP_PARAMS {                          \
+    uint16_t *o = out[0];                                               \
+    const uint16_t *p = in[0], *q = in[1];                              \
+    (void)parameters;                                                   \
+    KERNEL_LANES                                                        \
+    for (int64_t i = 0; i < count; i++) {                               \
+      const float x = bfloat_to_float(p[i]), y = bfloat_to_float(q[i]); \
+      o[i] = (uint16_t)(float_to_bits(expression) >> 16);               \
+    }                                                                   \
+  }
+#define LOOP_BF16_1(name, expression) \
+  LOOP_BODY_BF16_1(name, expression)  \
+  KERNEL_MULTI(static, name, LOOP_PARAMS, LOOP_ARGS)
+#define LOOP_BF16_2(name, expression) \
+  LOOP_BODY_BF16_2(name, expression)  \
+  KERNEL_MULTI(static, name, LOOP_PARAMS, LOOP_ARGS)
+#define LOOP_BF16_3(name, expression) \
+  LOOP_BODY_BF16_3(name, expression)  \
+  KERNEL_MULTI(static, name, LOOP_PARAMS, LOOP_ARGS)
+#define LOOP_BF16_PICK_2(name, expression) \
+  LOOP_BODY_BF16_PICK_2(name, expression)  \
+  KERNEL_MULTI(static, name, LOOP_PARAMS, LOOP_ARGS)
+
+/// The square root in the type of x.
+#define LOOP_SQRT(x) _Generic((x), float: sqrtf, double: sqrt)(x)
+
 #define LOOP_PLAIN_1(name, result, type, arith, expression) LOOP_BODY_1(static, name, result, type, arith, expression)
 #define LOOP_PLAIN_2(name, result, type, arith, expression) LOOP_BODY_2(static, name, result, type, arith, expression)
 #define LOOP_PLAIN_3(name, result, type, arith, expression) LOOP_BODY_3(static, name, result, type, arith, expression)
@@ -66,7 +129,10 @@
   LOOP_BODY_3(KERNEL_INLINE, name##_body, result, type, arith, expression) \
   KERNEL_MULTI(static, name, LOOP_PARAMS, LOOP_ARGS)
 
-/// Loops by work type; NULL where the operation has none.
+/// On the bits of half types.
+#define LOOP_HALF_1(name, expression) LOOP_1(name, uint16_t, uint16_t, uint32_t, expression)
+
+/// Loops by work type; NULL where the operation has none. Half types without a loop of their own take float's.
 #define LOOP_TYPES (DIT_DTYPE_U64 + 1)
 typedef pointwise_loop *const loop_table[LOOP_TYPES];
 #define ROWS_FLOAT(op) [DIT_DTYPE_F32] = op##_f32, [DIT_DTYPE_F64] = op##_f64
@@ -84,14 +150,8 @@ typedef pointwise_loop *const loop_table[LOOP_TYPES];
   [DIT_DTYPE_I64] = op##_u64
 #define ROWS_COMPLEX(op) [DIT_DTYPE_C64] = op##_c64, [DIT_DTYPE_C128] = op##_c128
 
-/// X(tag, type, arith): the types of a family.
-#define LOOP_LIST_FLOAT(X) X(f32, float, float) X(f64, double, double)
-#define LOOP_LIST_INT(X)  \
-  X(u8, uint8_t, int32_t) \
-  X(i8, int8_t, int32_t) X(i16, int16_t, int32_t) X(i32, int32_t, int32_t) X(i64, int64_t, int64_t)
-#define LOOP_LIST_UINT(X) X(u16, uint16_t, uint32_t) X(u32, uint32_t, uint32_t) X(u64, uint64_t, uint64_t)
-#define LOOP_LIST_BITS(X) \
-  X(u8, uint8_t, uint32_t) X(u16, uint16_t, uint32_t) X(u32, uint32_t, uint32_t) X(u64, uint64_t, uint64_t)
+/// Expressions over complex numbers are C's alone.
+#define LOOP_COMPLEX 1
 #define LOOP_LIST_COMPLEX(X) X(c64, float _Complex, float _Complex) X(c128, double _Complex, double _Complex)
 
 #endif

@@ -139,7 +139,7 @@ static union reduce_value join_two(const struct reduce_task *task, union reduce_
   return a;
 }
 
-// ---- rows: one result at a time
+// rows: one result at a time
 
 /// Byte offset of the reduced index and how many elements follow with the innermost stride.
 static int64_t locate(const struct axes *axes, int64_t index, int64_t *run) {
@@ -307,7 +307,7 @@ static void reduce_rows(struct reduce_task *task) {
   }
 }
 
-// ---- columns: a block of neighbouring results at a time
+// columns: a block of neighbouring results at a time
 
 /// Take `rows` rows of `columns` neighbours into the running values; rows that are not as the fold reads them are
 /// staged.
@@ -451,7 +451,7 @@ static void reduce_columns(struct reduce_task *task) {
   dit_free(column.partial);
 }
 
-// ---- setting up
+// Setting up
 
 static void axes_push(struct axes *axes, int64_t size, int64_t in, int64_t out) {
   int at = axes->ndim++;

@@ -7,23 +7,7 @@
 
 #include "dit/error.h"
 #include "dit/tensor.h"
-
-enum reduce_kind {
-  REDUCE_SUM,
-  REDUCE_MEAN,
-  REDUCE_PROD,
-  REDUCE_MAX,  ///< NaN wins
-  REDUCE_MIN,
-  REDUCE_ANY,
-  REDUCE_ALL,
-  REDUCE_NORM_0,    ///< how many are not 0
-  REDUCE_NORM_1,    ///< sum of |x|
-  REDUCE_NORM_2,    ///< sqrt of the sum of squares
-  REDUCE_NORM_P,    ///< (sum of |x|^p)^(1/p)
-  REDUCE_NORM_MAX,  ///< largest |x|
-  REDUCE_NORM_MIN,  ///< smallest |x|
-  REDUCE_COUNT
-};
+#include "reduce_kinds.h"
 
 union reduce_value {
   float f;

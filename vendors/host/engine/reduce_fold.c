@@ -247,6 +247,7 @@ static inline __attribute__((always_inline)) float load_bfloat(uint16_t x) {
 #define AND_TWO(a, b) ((a) & (b))
 #define ABS(x) _Generic((x), float: fabsf, double: fabs)(x)
 #define POW(x, p) _Generic((x), float: powf, double: pow)(x, p)
+#define ADD_NUMBER(acc, x, p) ((acc) + ((x) == (x) ? (x) : 0))
 #define NORM_0(acc, x, p) ((acc) + ((x) != 0 ? 1 : 0))
 #define NORM_1(acc, x, p) ((acc) + ABS(x))
 #define NORM_2(acc, x, p) ((acc) + (x) * (x))
@@ -258,6 +259,7 @@ static inline __attribute__((always_inline)) float load_bfloat(uint16_t x) {
 /// make rows of columns; Z: extremes, X with INT and BETTER at the end
 #define HOT_FOLDS(X, Z, slot, element, type, member, LOAD, INT)                                     \
   X(SUM, slot, element, type, member, 0, LOAD, ADD, ADD_TWO)                                        \
+  X(NANSUM, slot, element, type, member, 0, LOAD, ADD_NUMBER, ADD_TWO)                              \
   X(NORM_2, slot, element, type, member, 0, LOAD, NORM_2, ADD_TWO)                                  \
   Z(MAX, slot, element, type, member, -(type)INFINITY, LOAD, MAX_FLOAT, MAX_FLOAT_TWO, INT, LARGER) \
   Z(MIN, slot, element, type, member, (type)INFINITY, LOAD, MIN_FLOAT, MIN_FLOAT_TWO, INT, SMALLER)

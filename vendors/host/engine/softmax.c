@@ -12,7 +12,10 @@
 #include "kernels.h"
 #include "mathf.h"
 #include "nest.h"
+#include "scratch.h"
 
+#define SOFTMAX_SHORT 4096                  // elements of a line that is loaded once
+#define SOFTMAX_KEPT ((size_t)1024 * 1024)  // bytes of exponentials that a block of columns keeps
 #define COLUMN_BLOCK 128
 #define COLUMN_STEP 128  // steps of a line between two levels of its sum
 
@@ -41,6 +44,23 @@ static void store_block(const struct softmax_task *task, char *data, int64_t str
   }
   cast_block(task->out_dtype, raw, task->work, block, count);
   cast_scatter(data, stride, raw, task->out_width, count);
+}
+
+__attribute__((noinline)) static void load_line(const struct softmax_task *task, const char *data, int64_t stride,
+                                                int64_t count, void *line) {
+  const int64_t width = task->work == DIT_DTYPE_F64 ? 8 : 4;
+  for (int64_t i = 0; i < count; i += NEST_BLOCK) {
+    load_block(task, data + i * stride, stride, count - i < NEST_BLOCK ? count - i : NEST_BLOCK,
+               (char *)line + i * width);
+  }
+}
+
+static void store_line(const struct softmax_task *task, char *data, int64_t stride, int64_t count, const void *line) {
+  const int64_t width = task->work == DIT_DTYPE_F64 ? 8 : 4;
+  for (int64_t i = 0; i < count; i += NEST_BLOCK) {
+    store_block(task, data + i * stride, stride, count - i < NEST_BLOCK ? count - i : NEST_BLOCK,
+                (const char *)line + i * width);
+  }
 }
 
 #define REAL float

@@ -80,6 +80,15 @@ KERNEL_INLINE void BODY(column_exp)(REAL *out, REAL *sum, const REAL *p, const R
 KERNEL_MULTI(static, NAME(column_exp), (REAL * out, REAL *sum, const REAL *p, const REAL *max, int64_t count),
              (out, sum, p, max, count))
 
+KERNEL_INLINE void BODY(column_scale)(REAL *out, const REAL *p, const REAL *scale, int64_t count) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    out[i] = p[i] * scale[i];
+  }
+}
+KERNEL_MULTI(static, NAME(column_scale), (REAL * out, const REAL *p, const REAL *scale, int64_t count),
+             (out, p, scale, count))
+
 /// Softmax: out = exp(p - max) * scale; log-softmax: out = p - max - scale.
 KERNEL_INLINE void BODY(column_finish)(REAL *out, const REAL *p, const REAL *max, const REAL *scale, int64_t count,
                                        bool log) {
@@ -99,9 +108,31 @@ KERNEL_MULTI(static, NAME(column_finish),
              (REAL * out, const REAL *p, const REAL *max, const REAL *scale, int64_t count, bool log),
              (out, p, max, scale, count, log))
 
-/// One line that is not read in place: blocks are loaded, converted and written one after the other.
+/// One line that is not read in place. A short one is loaded once; of a long one, blocks are loaded, converted and
+/// written one after the other, in three passes.
+static void NAME(run_short_row)(const struct softmax_task *task, char *out, const char *in) {
+  REAL line[SOFTMAX_SHORT], room[NEST_BLOCK], max = -(REAL)INFINITY, sum = 0;
+  const int64_t length = task->length;
+  load_line(task, in, task->in_step, length, line);
+  NAME(row_max)(line, length, &max);
+  for (int64_t i = 0; i < length; i += NEST_BLOCK) {
+    NAME(row_exp)(task->log ? room : line + i, line + i, length - i < NEST_BLOCK ? length - i : NEST_BLOCK, max, &sum);
+  }
+  if (task->log) {
+    NAME(row_scale)(line, line, length, 1, max);
+    NAME(row_scale)(line, line, length, 1, (REAL)log((double)sum));
+  } else {
+    NAME(row_scale)(line, line, length, 1 / sum, 0);
+  }
+  store_line(task, out, task->out_step, length, line);
+}
+
 static void NAME(run_row)(const struct softmax_task *task, char *out, const char *in) {
   REAL block[NEST_BLOCK], result[NEST_BLOCK], max = -(REAL)INFINITY, sum = 0;
+  if (task->length <= SOFTMAX_SHORT) {
+    NAME(run_short_row)(task, out, in);
+    return;
+  }
   for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
     int64_t n = task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK;
     load_block(task, in + i * task->in_step, task->in_step, n, block);
@@ -115,16 +146,12 @@ static void NAME(run_row)(const struct softmax_task *task, char *out, const char
   for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
     int64_t n = task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK;
     REAL unused = 0;
-    if (task->length > NEST_BLOCK) {
-      load_block(task, in + i * task->in_step, task->in_step, n, block);
-    }
+    load_block(task, in + i * task->in_step, task->in_step, n, block);
     if (task->log) {
       NAME(row_scale)(result, block, n, 1, max);
       NAME(row_scale)(result, result, n, 1, (REAL)log((double)sum));
     } else {
-      if (task->length > NEST_BLOCK) {
-        NAME(row_exp)(result, block, n, max, &unused);
-      }
+      NAME(row_exp)(result, block, n, max, &unused);
       NAME(row_scale)(result, result, n, 1 / sum, 0);
     }
     store_block(task, out + i * task->out_step, task->out_step, n, result);
@@ -166,8 +193,12 @@ static void NAME(run_columns)(const struct softmax_task *task, char *out, const 
   for (int64_t j = 0; j < task->length; j++) {
     NAME(column_max)(max, LOAD_STEP(j), columns);
   }
+  const bool is_home = !task->log && task->out_dtype == task->work && out_stride == (int64_t)sizeof(REAL);
+  const size_t kept = is_home || task->log ? 0 : (size_t)(task->length * columns) * sizeof(REAL);
+  REAL *exps = kept > 0 && kept <= SOFTMAX_KEPT ? scratch_take(kept) : NULL;
   for (int64_t j = 0; j < task->length; j++) {
-    NAME(column_exp)(result, part, LOAD_STEP(j), max, columns);
+    REAL *to = is_home ? (REAL *)(void *)(out + j * task->out_step) : exps ? exps + j * columns : result;
+    NAME(column_exp)(to, part, LOAD_STEP(j), max, columns);
     if (j % COLUMN_STEP == COLUMN_STEP - 1 || j == task->length - 1) {  // two levels keep long sums exact
       for (int64_t i = 0; i < columns; i++) {
         sum[i] += part[i];
@@ -179,9 +210,19 @@ static void NAME(run_columns)(const struct softmax_task *task, char *out, const 
     sum[i] = task->log ? (REAL)log((double)sum[i]) : 1 / sum[i];
   }
   for (int64_t j = 0; j < task->length; j++) {
-    NAME(column_finish)(result, LOAD_STEP(j), max, sum, columns, task->log);
+    if (is_home) {
+      REAL *line = (REAL *)(void *)(out + j * task->out_step);
+      NAME(column_scale)(line, line, sum, columns);
+      continue;
+    }
+    if (exps) {
+      NAME(column_scale)(result, exps + j * columns, sum, columns);
+    } else {
+      NAME(column_finish)(result, LOAD_STEP(j), max, sum, columns, task->log);
+    }
     store_block(task, out + j * task->out_step, out_stride, columns, result);
   }
+  scratch_give(exps);
 #undef LOAD_STEP
 }
 

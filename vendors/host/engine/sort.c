@@ -33,7 +33,7 @@ bool sort_is_packed(int dtype, int64_t count) {
   return (dit_dtype_get_size(dtype) <= 4 || dtype == DIT_DTYPE_I64) && count <= UINT32_MAX;
 }
 
-// ---- keys
+// Keys
 
 KERNEL_INLINE uint32_t key_f32(float value) {
   const uint32_t bits = float_to_bits(value + 0.0f);  // -0 becomes 0
@@ -126,7 +126,7 @@ void sort_set_items(struct sort_item *items, int dtype, const void *data, int64_
   }
 }
 
-// ---- sorting
+// Sorting
 
 #define KEY_WORD(item) (item)
 #define KEY_ITEM(item) ((item).key)

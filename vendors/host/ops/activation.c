@@ -12,65 +12,8 @@
 
 #include "elementwise.h"
 
-static inline double cdf_f64(double x) {
-  return 0.5 * (1 + erf(x * 0.70710678118654752440));
-}
-
-/// X(tag, type, exp, tanh, cdf, sigmoid) for the two working precisions.
-#define PRECISIONS(X)                                    \
-  X(f32, float, exp_f32, tanh_f32, cdf_f32, sigmoid_f32) \
-  X(f64, double, exp_f64, tanh_f64, cdf_f64, sigmoid_f64)
-#define ONE(name, tag, type, expression) LOOP_1(name##_##tag, type, type, type, expression)
-#define TWO(name, tag, type, expression) LOOP_2(name##_##tag, type, type, type, expression)
-
-#define INNER(type, x) ((type)0.79788456080286535588 * ((x) + (type)0.044715 * ((x) * (x) * (x))))
-#define INNER_SLOPE(type, x) ((type)0.79788456080286535588 * (1 + 3 * (type)0.044715 * (x) * (x)))
-
-/// Of gelu with tanh: left + right parts of the derivative, t = tanh(inner).
-#define GELU_TANH_SLOPE(type, x, t) ((type)0.5 * (1 + (t)) + (type)0.5 * (x) * (1 - (t) * (t)) * INNER_SLOPE(type, x))
-
-#define FORWARD(tag, type, exp_, tanh_, cdf_, sigmoid_)                       \
-  ONE(relu_loop, tag, type, x < 0 ? 0 : x)                                    \
-  ONE(hardtanh, tag, type, x<k0 ? k0 : x> k1 ? k1 : x)                        \
-  ONE(hardswish, tag, type, x *(x + 3 < 0 ? 0 : x + 3 > 6 ? 6 : x + 3) / 6)   \
-  ONE(threshold, tag, type, x <= k0 ? k1 : x)                                 \
-  ONE(gelu_loop, tag, type, x *cdf_(x))                                       \
-  ONE(gelu_tanh_loop, tag, type, (type)0.5 * x * (1 + tanh_(INNER(type, x)))) \
-  ONE(leaky, tag, type, x > 0 ? x : x * k0)                                   \
-  ONE(tanh_loop, tag, type, tanh_(x))                                         \
-  ONE(sigmoid_loop, tag, type, sigmoid_(x))                                   \
-  ONE(silu, tag, type, x / (1 + exp_(-x)))
-PRECISIONS(FORWARD)
-
-// inputs of gradients: x = grad_output, y = input or output
-#define BACKWARD(tag, type, exp_, tanh_, cdf_, sigmoid_)                                                  \
-  TWO(hardtanh_grad, tag, type, ((y <= k0) | (y >= k1)) ? 0 : x)                                          \
-  TWO(hardswish_grad, tag, type, y <= -3 ? 0 : y < 3 ? x * (y / 3 + (type)0.5) : x)                       \
-  TWO(threshold_grad, tag, type, y <= k0 ? 0 : x)                                                         \
-  TWO(gelu_grad, tag, type, x *(cdf_(y) + y * (type)0.39894228040143267794 * exp_((type) - 0.5 * y * y))) \
-  TWO(gelu_tanh_grad, tag, type, x *GELU_TANH_SLOPE(type, y, tanh_(INNER(type, y))))                      \
-  TWO(leaky_grad, tag, type, y > 0 ? x : x * k0)                                                          \
-  TWO(tanh_grad, tag, type, x * (1 - y * y))                                                              \
-  TWO(sigmoid_grad, tag, type, x * (1 - y) * y)                                                           \
-  TWO(silu_grad, tag, type, x *sigmoid_(y) * (1 + y * (1 - sigmoid_(y))))
-PRECISIONS(BACKWARD)
-
-#define INTEGER(tag, type, arith)                                             \
-  LOOP_1(relu_loop_##tag, type, type, arith, x < 0 ? 0 : x)                   \
-  LOOP_PLAIN_1(hardtanh_##tag, type, type, arith, x<k0 ? k0 : x> k1 ? k1 : x) \
-  LOOP_PLAIN_1(threshold_##tag, type, type, arith, x <= k0 ? k1 : x)          \
-  LOOP_PLAIN_2(threshold_grad_##tag, type, type, arith, y <= k0 ? 0 : x)
-LOOP_LIST_INT(INTEGER)
-
-#define COMPLEX(tag, type, cexp_, ctanh_, conj_)                            \
-  LOOP_PLAIN_1(tanh_loop_##tag, type, type, type, ctanh_(x))                \
-  LOOP_PLAIN_1(sigmoid_loop_##tag, type, type, type, 1 / (1 + cexp_(-x)))   \
-  LOOP_PLAIN_1(silu_##tag, type, type, type, x / (1 + cexp_(-x)))           \
-  LOOP_PLAIN_2(tanh_grad_##tag, type, type, type, x *conj_(1 - y * y))      \
-  LOOP_PLAIN_2(sigmoid_grad_##tag, type, type, type, x *conj_((1 - y) * y)) \
-  LOOP_PLAIN_2(silu_grad_##tag, type, type, type, x / (1 + cexp_(-y)) * (1 + y * (1 - 1 / (1 + cexp_(-y)))))
-COMPLEX(c64, float _Complex, cexpf, ctanhf, conjf)
-COMPLEX(c128, double _Complex, cexp, ctanh, conj)
+// after the macros that it is written in
+#include "activation_expressions.h"
 
 /// Numbers that the loops find at the first parameters, in the work type.
 struct numbers {
@@ -86,7 +29,7 @@ static diopiError_t set_numbers(struct elementwise *e, const struct numbers *num
   for (int i = 0; i < numbers->count; i++) {
     struct dit_scalar scalar;
     FRAME_TRY(frame_get_scalar(&e->frame, numbers->names[i], numbers->scalars[i], &scalar));
-    elementwise_set_number(e, i, scalar, e->run.work[0]);
+    elementwise_set_number(e, i, scalar, elementwise_get_work(e->run.work[0]));
   }
   return diopiSuccess;
 }
@@ -117,22 +60,24 @@ static diopiError_t run_backward(const char *function, diopiContextHandle_t ctx,
   return elementwise_launch(&e);
 }
 
-static loop_table relu_loops = {ROWS_INT(relu_loop), ROWS_FLOAT(relu_loop)};
-static loop_table hardtanh_loops = {ROWS_INT(hardtanh), ROWS_FLOAT(hardtanh)};
+static loop_table relu_loops = {ROWS_INT(relu_loop), ROWS_FLOAT(relu_loop), [DIT_DTYPE_BF16] = relu_loop_bf16};
+static loop_table hardtanh_loops = {ROWS_INT(hardtanh), ROWS_FLOAT(hardtanh), [DIT_DTYPE_BF16] = hardtanh_bf16};
 static loop_table hardtanh_grad_loops = {ROWS_FLOAT(hardtanh_grad)};
 static loop_table hardswish_loops = {ROWS_FLOAT(hardswish)};
 static loop_table hardswish_grad_loops = {ROWS_FLOAT(hardswish_grad)};
 static loop_table threshold_loops = {ROWS_INT(threshold), ROWS_FLOAT(threshold)};
 static loop_table threshold_grad_loops = {ROWS_INT(threshold_grad), ROWS_FLOAT(threshold_grad)};
-static loop_table gelu_loops[2] = {{ROWS_FLOAT(gelu_loop)}, {ROWS_FLOAT(gelu_tanh_loop)}};
+static loop_table gelu_loops[2] = {{ROWS_FLOAT(gelu_loop), [DIT_DTYPE_BF16] = gelu_loop_bf16},
+                                   {ROWS_FLOAT(gelu_tanh_loop), [DIT_DTYPE_BF16] = gelu_tanh_loop_bf16}};
 static loop_table gelu_grad_loops[2] = {{ROWS_FLOAT(gelu_grad)}, {ROWS_FLOAT(gelu_tanh_grad)}};
-static loop_table leaky_loops = {ROWS_FLOAT(leaky)};
+static loop_table leaky_loops = {ROWS_FLOAT(leaky), [DIT_DTYPE_BF16] = leaky_bf16};
 static loop_table leaky_grad_loops = {ROWS_FLOAT(leaky_grad)};
-static loop_table tanh_loops = {ROWS_FLOAT(tanh_loop), ROWS_COMPLEX(tanh_loop)};
+static loop_table tanh_loops = {ROWS_FLOAT(tanh_loop), ROWS_COMPLEX(tanh_loop), [DIT_DTYPE_BF16] = tanh_loop_bf16};
 static loop_table tanh_grad_loops = {ROWS_FLOAT(tanh_grad), ROWS_COMPLEX(tanh_grad)};
-static loop_table sigmoid_loops = {ROWS_FLOAT(sigmoid_loop), ROWS_COMPLEX(sigmoid_loop)};
+static loop_table sigmoid_loops = {ROWS_FLOAT(sigmoid_loop),
+                                   ROWS_COMPLEX(sigmoid_loop), [DIT_DTYPE_BF16] = sigmoid_loop_bf16};
 static loop_table sigmoid_grad_loops = {ROWS_FLOAT(sigmoid_grad), ROWS_COMPLEX(sigmoid_grad)};
-static loop_table silu_loops = {ROWS_FLOAT(silu), ROWS_COMPLEX(silu)};
+static loop_table silu_loops = {ROWS_FLOAT(silu), ROWS_COMPLEX(silu), [DIT_DTYPE_BF16] = silu_bf16};
 static loop_table silu_grad_loops = {ROWS_FLOAT(silu_grad), ROWS_COMPLEX(silu_grad)};
 
 #define DEFINE(Name, kind, loops)                                                                               \

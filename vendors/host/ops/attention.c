@@ -132,7 +132,7 @@ static diopiError_t check_like(struct attention_call *call, const char *name, co
   return diopiSuccess;
 }
 
-// ---- run time: rows of neighbouring elements, sequence ends
+// Run time: rows of neighbouring elements, sequence ends
 
 struct attention_room {
   struct dense dense[MAX_TENSORS];
@@ -220,7 +220,7 @@ static diopiError_t read_generator(struct attention_call *call, bool draw) {
   return diopiSuccess;
 }
 
-// ---- forward
+// Forward
 
 static diopiError_t work_forward(void *context) {
   struct attention_call *call = context;
@@ -255,6 +255,16 @@ static diopiError_t work_forward(void *context) {
   return code;
 }
 
+/// Numbers of the generator and ends of sequences are read in the caller.
+static diopiError_t queue(struct attention_call *call, frame_work *work) {
+  if (call->packed || call->shape.dropout != 0) {
+    return frame_run(call->frame, work, call);
+  }
+  return FRAME_QUEUE(call->frame, work, call, &call->frame, &call->q, &call->k, &call->v, &call->out, &call->lse,
+                     &call->slopes, &call->cum_q, &call->cum_k, &call->grad, &call->grad_q, &call->grad_k,
+                     &call->grad_v);
+}
+
 diopiError_t flash_forward(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,
                            diopiTensorHandle_t lse, const struct flash_arguments *arguments) {
   struct frame frame;
@@ -268,10 +278,10 @@ diopiError_t flash_forward(const char *function, diopiContextHandle_t ctx, diopi
   const struct dit_tensor_view *inputs[] = {&call.q, &call.k, &call.v, &call.slopes, &call.out};
   FRAME_TRY(frame_check_output(&frame, arguments->names->out, &call.out, inputs, 4, false));
   FRAME_TRY(frame_check_output(&frame, "softmax_lse", &call.lse, inputs, 5, false));
-  return call.lse.numel == 0 || call.q.numel == 0 ? diopiSuccess : frame_run(&frame, work_forward, &call);
+  return call.lse.numel == 0 || call.q.numel == 0 ? diopiSuccess : queue(&call, work_forward);
 }
 
-// ---- backward
+// Backward
 
 static diopiError_t work_backward(void *context) {
   struct attention_call *call = context;
@@ -333,10 +343,10 @@ diopiError_t flash_backward(const char *function, diopiContextHandle_t ctx, cons
   FRAME_CHECK(&frame, !shared, "'grad_q', 'grad_k' and 'grad_v' share memory");
   FRAME_TRY(frame_check_output(&frame, "grad_k", &call.grad_k, inputs + 7, 1, true));
   FRAME_TRY(frame_check_output(&frame, "grad_v", &call.grad_v, inputs + 7, 2, true));
-  return call.q.numel == 0 && call.k.numel == 0 ? diopiSuccess : frame_run(&frame, work_backward, &call);
+  return call.q.numel == 0 && call.k.numel == 0 ? diopiSuccess : queue(&call, work_backward);
 }
 
-// ---- the functions
+// The functions
 
 static const struct flash_names names = {"attention_out", "grad_output", "cum_seq_kv"};
 

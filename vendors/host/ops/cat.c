@@ -10,7 +10,7 @@
 #include "engine/nest.h"
 #include "layout.h"
 
-// ---- contiguous tensors of one dtype: row by row in one pass
+// Contiguous tensors of one dtype: row by row in one pass
 
 #define JOIN_PARTS 16
 
@@ -18,6 +18,7 @@
 struct join_task {
   char *whole;
   int64_t rows, bytes;  ///< of the whole
+  int64_t width;        ///< of an element
   int64_t count;
   bool split;  ///< from the whole to the parts
   struct {
@@ -26,8 +27,59 @@ struct join_task {
   } part[JOIN_PARTS];
 };
 
+/// Rows of one element each: a part is every count-th element of the whole.
+#define JOIN_ELEMENTS(type)                          \
+  for (int64_t i = 0; i < task->count; i++) {        \
+    type *whole = (type *)(void *)task->whole + i;   \
+    type *part = (type *)(void *)task->part[i].data; \
+    if (task->split) {                               \
+      for (int64_t row = begin; row < end; row++) {  \
+        part[row] = whole[row * task->count];        \
+      }                                              \
+    } else {                                         \
+      for (int64_t row = begin; row < end; row++) {  \
+        whole[row * task->count] = part[row];        \
+      }                                              \
+    }                                                \
+  }                                                  \
+  return true;
+#define JOIN_PAIR(type)                                       \
+  if (task->count == 2 && !task->split) {                     \
+    type *restrict whole = (type *)(void *)task->whole;       \
+    const type *a = (const type *)(void *)task->part[0].data; \
+    const type *b = (const type *)(void *)task->part[1].data; \
+    for (int64_t row = begin; row < end; row++) {             \
+      whole[2 * row] = a[row];                                \
+      whole[2 * row + 1] = b[row];                            \
+    }                                                         \
+    return true;                                              \
+  }                                                           \
+  JOIN_ELEMENTS(type)
+static bool join_elements(const struct join_task *task, int64_t begin, int64_t end) {
+  for (int64_t i = 0; i < task->count; i++) {
+    if (task->part[i].bytes != task->bytes / task->count) {
+      return false;
+    }
+  }
+  switch (task->bytes == task->width * task->count ? task->width : 0) {
+    case 1:
+      JOIN_PAIR(uint8_t)
+    case 2:
+      JOIN_PAIR(uint16_t)
+    case 4:
+      JOIN_PAIR(uint32_t)
+    case 8:
+      JOIN_PAIR(uint64_t)
+    default:
+      return false;
+  }
+}
+
 static void join_rows(void *context, int64_t begin, int64_t end) {
   const struct join_task *task = context;
+  if (join_elements(task, begin, end)) {
+    return;
+  }
   char *whole = task->whole + begin * task->bytes;
   for (int64_t row = begin; row < end; row++) {
     for (int64_t i = 0; i < task->count; i++) {
@@ -60,7 +112,8 @@ static bool join_init(struct join_task *task, const struct dit_tensor_view *whol
   for (int i = 0; i < dim; i++) {
     task->rows *= whole->sizes[i];
   }
-  task->bytes = whole->numel / task->rows * (int64_t)dit_dtype_get_size(whole->dtype);
+  task->width = (int64_t)dit_dtype_get_size(whole->dtype);
+  task->bytes = whole->numel / task->rows * task->width;
   return true;
 }
 
@@ -75,7 +128,7 @@ static bool join_add(struct join_task *task, const struct dit_tensor_view *part,
   return true;
 }
 
-// ---- cat and stack
+// Cat and stack
 
 /// Sizes of `part` equal those of `whole` but for `dim`.
 static bool fits_except(const struct dit_tensor_view *part, const struct dit_tensor_view *whole, int dim) {

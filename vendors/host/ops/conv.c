@@ -88,7 +88,7 @@ static diopiError_t fail_memory(struct frame *frame) {
   return frame_fail(frame, diopiErrorOccurred, "no memory for the columns of the images");
 }
 
-// ---- forward
+// Forward
 
 static diopiError_t run_forward(void *context) {
   struct conv_call *call = context;
@@ -113,6 +113,11 @@ static diopiError_t run_forward(void *context) {
   return done ? diopiSuccess : fail_memory(call->frame);
 }
 
+static diopiError_t queue(struct conv_call *call, frame_work *work) {
+  return FRAME_QUEUE(call->frame, work, call, &call->frame, &call->out, &call->x, &call->weight, &call->bias,
+                     &call->grad_x, &call->grad_weight, &call->grad_bias);
+}
+
 static diopiError_t start_forward(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                   diopiConstTensorHandle_t input, diopiConstTensorHandle_t weight,
                                   diopiConstTensorHandle_t bias, const struct conv_lists *lists) {
@@ -131,7 +136,7 @@ static diopiError_t start_forward(const char *function, diopiContextHandle_t ctx
               dit_dtype_get_name(call.bias.dtype), dit_dtype_get_name(call.x.dtype));
   const struct dit_tensor_view *inputs[] = {&call.x, &call.weight, &call.bias};
   FRAME_TRY(frame_check_output(&frame, "out", &call.out, inputs, 3, false));
-  return frame_run(&frame, run_forward, &call);
+  return queue(&call, run_forward);
 }
 
 diopiError_t diopiConvolution2d(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
@@ -164,7 +169,7 @@ diopiError_t diopiConvTranspose3d(diopiContextHandle_t ctx, diopiTensorHandle_t 
   return start_forward(__func__, ctx, out, input, weight, bias, &lists);
 }
 
-// ---- backward
+// Backward
 
 /// The gradients that are wanted, from dense operands.
 static bool compute_gradients(const struct conv_call *call, const struct dense *grad, const struct dense *x,
@@ -253,7 +258,7 @@ static diopiError_t start_backward(const char *function, diopiContextHandle_t ct
   FRAME_TRY(frame_take(&frame, "weight", handles->weight, &call.weight));
   FRAME_TRY(check_call(&call, "grad_output", lists));
   FRAME_TRY(check_gradients(&call));
-  return frame_run(&frame, run_backward, &call);
+  return queue(&call, run_backward);
 }
 
 diopiError_t diopiConvolution2dBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,

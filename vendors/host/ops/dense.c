@@ -42,6 +42,19 @@ bool dense_read(struct dense *dense, const struct dit_tensor_view *view, int dty
   return true;
 }
 
+static int get_data_dtype(const struct dit_tensor_view *view, int dtype) {
+  const bool half = view->handle && (view->dtype == DIT_DTYPE_F16 || view->dtype == DIT_DTYPE_BF16);
+  return half && view->flags & DIT_TENSOR_CONTIGUOUS ? view->dtype : dtype;
+}
+
+bool dense_read_data(struct dense *dense, const struct dit_tensor_view *view, int dtype) {
+  return dense_read(dense, view, get_data_dtype(view, dtype));
+}
+
+bool dense_reserve_data(struct dense *dense, const struct dit_tensor_view *view, int dtype) {
+  return dense_reserve(dense, view, get_data_dtype(view, dtype));
+}
+
 void dense_store(struct dense *dense) {
   if (dense->owned) {
     int64_t strides[DIT_MAX_DIMS];

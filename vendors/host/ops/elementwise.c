@@ -1,12 +1,12 @@
 /// The common part of elementwise operators (see elementwise.h).
 #include "elementwise.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "engine/cast.h"
 #include "engine/kernels.h"
-#include "engine/nest.h"
 
 diopiError_t elementwise_begin(struct elementwise *e, const char *function, diopiContextHandle_t context) {
   e->outputs = e->inputs = e->numbers = 0;
@@ -216,7 +216,8 @@ static diopiError_t fail_type(struct elementwise *e, int compute) {
 }
 
 diopiError_t elementwise_set_types(struct elementwise *e, int result, int compute, loop_table loops) {
-  const int work = elementwise_get_work(compute);
+  const bool is_own = compute >= 0 && compute < LOOP_TYPES && loops[compute] && e->numbers == 0;
+  const int work = is_own ? compute : elementwise_get_work(compute);
   if (compute < 0 || compute == DIT_DTYPE_C32 || work >= LOOP_TYPES || !loops[work]) {
     return fail_type(e, compute);
   }
@@ -250,6 +251,10 @@ void elementwise_set_rounded(struct elementwise *e, int index, struct dit_scalar
   if (compute != work) {
     memcpy(rounded, e->run.parameters + 16 * index, sizeof rounded);
     cast_block(work, e->run.parameters + 16 * index, compute, rounded, 1);
+    const float half = *(const float *)(const void *)(e->run.parameters + 16 * index);
+    if (isinf(half) && isfinite(frame_scalar_to_double(scalar))) {
+      elementwise_set_number(e, index, scalar, work);  // 60000 - 70000 fits into a half though 70000 does not
+    }
   }
 }
 
@@ -262,42 +267,22 @@ void elementwise_round_numbers(struct elementwise *e, int compute) {
   }
 }
 
-struct zero_scan {
-  int width;
-  int64_t stride;
-  bool found;
-};
-
-static void scan_run(void *context, char *const *data, int64_t count) {
-  static const char zeros[16];
-  struct zero_scan *scan = context;
-  for (int64_t i = 0; i < count && !scan->found; i++) {
-    scan->found = memcmp(data[0] + i * scan->stride, zeros, (size_t)scan->width) == 0;
+void elementwise_use_bf16(struct elementwise *e, pointwise_loop *loop) {
+  const int operands = e->run.outputs + e->run.inputs;
+  if (!loop) {
+    return;
   }
-}
-
-static diopiError_t scan_zero(void *argument) {
-  struct elementwise *e = argument;
-  const struct dit_tensor_view *view = &e->views[e->outputs + e->inputs - 1];
-  struct nest nest;
-  if (view->numel == 0 || e->views[0].numel == 0) {
-    return diopiSuccess;
+  for (int i = 0; i < operands; i++) {
+    if (!e->views[i].handle || e->views[i].dtype != DIT_DTYPE_BF16 || e->run.work[i] != DIT_DTYPE_F32) {
+      return;
+    }
   }
-  nest_init(&nest, 1, &view);
-  struct zero_scan scan = {(int)dit_dtype_get_size(view->dtype), nest.strides[0][0], false};
-  nest_walk(&nest, 0, nest.numel, scan_run, &scan);
-  FRAME_CHECK(&e->frame, !scan.found, "'%s' holds a zero: integer division by zero",
-              e->names[e->outputs + e->inputs - 1]);
-  return diopiSuccess;
-}
-
-diopiError_t elementwise_check_divisor(struct elementwise *e) {
-  const int last = e->outputs + e->inputs - 1;
-  if (e->views[last].handle) {
-    return frame_run(&e->frame, scan_zero, e);
+  for (int i = 0; i < operands; i++) {
+    e->run.work[i] = DIT_DTYPE_BF16;
   }
-  FRAME_CHECK(&e->frame, e->scalars[last].v.i != 0, "'%s' is 0: integer division by zero", e->names[last]);
-  return diopiSuccess;
+  e->run.rounded = 0;
+  e->run.loop = loop;
+  e->run.number_loop = NULL;
 }
 
 diopiError_t elementwise_launch(struct elementwise *e) {

@@ -46,7 +46,7 @@ int elementwise_promote_from(const struct elementwise *e, int first);
 int elementwise_to_float(const struct elementwise *e, int compute);
 /// PyTorch's can_cast: not from complex to real, floating to integer, or anything else to bool.
 bool elementwise_can_cast(int from, int to);
-/// float for half types, else the dtype itself.
+/// float for half types, else the dtype itself; so the type of the numbers of bfloat16's own loops.
 static inline int elementwise_get_work(int compute) {
   return compute == DIT_DTYPE_F16 || compute == DIT_DTYPE_BF16 ? DIT_DTYPE_F32 : compute;
 }
@@ -61,6 +61,10 @@ void elementwise_set_number(struct elementwise *e, int index, struct dit_scalar 
 /// PyTorch keeps numbers in float beside half tensors in some operators and rounds them first in others: these.
 void elementwise_set_rounded(struct elementwise *e, int index, struct dit_scalar scalar, int compute, int work);
 void elementwise_round_numbers(struct elementwise *e, int compute);
+/// All operands that are left are bfloat16 tensors, which were to be computed in float: this loop takes them as they
+/// are. Its numbers stay where they are, in float. Nothing happens where the operands are others, or
+/// without a loop.
+void elementwise_use_bf16(struct elementwise *e, pointwise_loop *loop);
 /// The last input, a divisor of integers, has no zero; waits for the stream to look at it.
 diopiError_t elementwise_check_divisor(struct elementwise *e);
 diopiError_t elementwise_launch(struct elementwise *e);

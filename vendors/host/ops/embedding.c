@@ -25,7 +25,7 @@ struct embedding_task {
   bool scaled;
 };
 
-// ---- forward
+// Forward
 
 static diopiError_t run_embedding(void *argument) {
   struct embedding_task *task = argument;
@@ -73,7 +73,7 @@ diopiError_t diopiEmbedding(diopiContextHandle_t ctx, diopiTensorHandle_t out, d
   return frame_run(&frame, run_embedding, &task);
 }
 
-// ---- backward
+// Backward
 
 #define SUM_PARAMS (void *sum, const void *term, int64_t stride, double scale, int64_t count)
 #define SUM_ARGS (sum, term, stride, scale, count)
@@ -259,7 +259,7 @@ diopiError_t diopiEmbeddingBackward(diopiContextHandle_t ctx, diopiTensorHandle_
   return frame_run(&frame, run_backward, &task);
 }
 
-// ---- renorm
+// Renorm
 
 struct renorm_task {
   struct frame *frame;

@@ -9,9 +9,18 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "diopi/extension.h"
+#include "dit/alloc.h"
 #include "dit/status.h"
+#include "dit/tensor.h"
+#include "fail.h"
 
 static _Thread_local char last_error[512];
+static _Thread_local diopiExtFailure_t last_failure;
+
+diopiExtFailure_t diopiExtGetLastFailure(void) {
+  return last_failure;
+}
 
 const char *diopiExtGetLastErrorString(void) {
   return last_error;
@@ -21,16 +30,36 @@ const char *diopiGetLastErrorString(void) {
   return last_error;
 }
 
+static void set_error(const struct frame *frame, diopiExtFailure_t failure, const char *format, va_list arguments) {
+  const int length = snprintf(last_error, sizeof last_error, "%s: ", frame->function);
+  last_failure = failure;
+  if (length >= 0 && (size_t)length < sizeof last_error) {
+    vsnprintf(last_error + length, sizeof last_error - (size_t)length, format, arguments);
+  }
+}
+
 diopiError_t frame_fail(struct frame *frame, diopiError_t code, const char *format, ...) {
   va_list arguments;
-  int length = snprintf(last_error, sizeof last_error, "%s: ", frame->function);
-  if (length < 0 || (size_t)length >= sizeof last_error) {
-    return code;
-  }
   va_start(arguments, format);
-  vsnprintf(last_error + length, sizeof last_error - (size_t)length, format, arguments);
+  set_error(frame, diopiExtFailureArgument, format, arguments);
   va_end(arguments);
   return code;
+}
+
+diopiError_t frame_fail_range(struct frame *frame, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  set_error(frame, diopiExtFailureRange, format, arguments);
+  va_end(arguments);
+  return diopiErrorOccurred;
+}
+
+diopiError_t frame_fail_device(struct frame *frame, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  set_error(frame, diopiExtFailureOther, format, arguments);
+  va_end(arguments);
+  return diopiErrorOccurred;
 }
 
 diopiError_t frame_fail_dtype(struct frame *frame, const char *name, int dtype) {
@@ -44,8 +73,10 @@ diopiError_t frame_get_code(struct frame *frame, enum dit_status status, const s
       return diopiSuccess;
     case DIT_ERR_UNSUPPORTED:
       return frame_fail(frame, diopiDtypeNotSupported, "not for tensors of these dtypes");
+    case DIT_ERR_INVALID:
+      return frame_fail(frame, diopiErrorOccurred, "%s", err->message);
     default:
-      return frame_fail(frame, diopiErrorOccurred, "%s", err->message[0] ? err->message : dit_status_get_name(status));
+      return frame_fail_device(frame, "%s", err->message[0] ? err->message : dit_status_get_name(status));
   }
 }
 
@@ -332,7 +363,7 @@ static inline bool overlaps(const struct dit_tensor_view *a, const struct dit_te
 
 diopiError_t frame_check_output(struct frame *frame, const char *name, const struct dit_tensor_view *out,
                                 const struct dit_tensor_view *const *inputs, int count, bool in_place) {
-  if (out->numel > 1 && !(out->flags & DIT_TENSOR_DENSE) && dit_tensor_get_internal_overlap(out) == DIT_OVERLAP_YES) {
+  if (out->numel > 1 && !(out->flags & DIT_TENSOR_DENSE) && dit_tensor_get_repeated(out) != DIT_OVERLAP_NO) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' reaches one element by several indices (an expanded tensor)",
                       name);
   }
@@ -343,8 +374,9 @@ diopiError_t frame_check_output(struct frame *frame, const char *name, const str
     if (in_place && is_same_elements(out, inputs[i])) {
       continue;
     }
-    if (!(out->flags & inputs[i]->flags & DIT_TENSOR_DENSE) && in_place) {
-      continue;  // interleaved views of one storage: the spans meet, the elements may not
+    if (!(out->flags & inputs[i]->flags & DIT_TENSOR_DENSE) &&
+        dit_tensor_get_shared(out, inputs[i]) == DIT_OVERLAP_NO) {
+      continue;  // interleaved views of one storage: the spans meet, the elements do not
     }
     return frame_fail(frame, diopiErrorOccurred, "'%s' shares memory with an input in another order", name);
   }
@@ -388,25 +420,4 @@ diopiError_t frame_get_scalar(struct frame *frame, const char *name, const diopi
 
 double frame_scalar_to_double(struct dit_scalar scalar) {
   return scalar.kind == DIT_SCALAR_DOUBLE ? scalar.v.d : (double)scalar.v.i;
-}
-
-diopiError_t frame_run(struct frame *frame, frame_work *work, void *task) {
-  if (DIT_UNLIKELY(frame->stream)) {  // the default stream never holds anything
-    struct dit_error err;
-    err.message[0] = 0;
-    const enum dit_status status = dit_host_stream_wait(frame->stream, &err);
-    if (status != DIT_OK) {
-      return frame_get_code(frame, status, &err);
-    }
-  }
-  dit_memory_access_begin();
-  diopiError_t code = work(task);
-  dit_memory_access_end();
-  return code;
-}
-
-diopiError_t frame_launch(struct frame *frame, void (*run)(void *task), const void *task, size_t size) {
-  struct dit_error err;
-  err.message[0] = 0;
-  return frame_get_code(frame, host_stream_launch(frame->stream, run, task, size, &err), &err);
 }

@@ -90,6 +90,16 @@ double frame_scalar_to_double(struct dit_scalar scalar);
 /// Do the work now: waits for what the stream holds, opens device memory, runs, closes it.
 typedef diopiError_t frame_work(void *task);
 diopiError_t frame_run(struct frame *frame, frame_work *work, void *task);
+/// The same, queued on a side stream: `task` (`size` bytes) is copied together with sizes and strides of its `views`
+/// (they lie in it; absent ones are right), and `own`, where the task keeps a pointer to its frame, leads to a copy of
+/// that. Other pointers must be static or set by the work itself. A failure is the stream's: its next wait reports it.
+#define FRAME_QUEUE_VIEWS 16
+diopiError_t frame_queue(struct frame *frame, frame_work *work, void *task, size_t size, struct frame **own,
+                         struct dit_tensor_view *const *views, int count);
+/// With the views one by one.
+#define FRAME_QUEUE(frame, work, task, own, ...)                                                      \
+  frame_queue(frame, work, task, sizeof *(task), own, (struct dit_tensor_view *const[]){__VA_ARGS__}, \
+              (int)(sizeof((struct dit_tensor_view *const[]){__VA_ARGS__}) / sizeof(struct dit_tensor_view *)))
 /// Queue the work on the stream (the default stream runs it at once): `task` is copied, so it may point to nothing but
 /// device memory.
 diopiError_t frame_launch(struct frame *frame, void (*run)(void *task), const void *task, size_t size);

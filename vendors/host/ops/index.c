@@ -201,7 +201,7 @@ static diopiError_t check_count(struct frame *frame, diopiConstTensorHandle_t *i
   return diopiSuccess;
 }
 
-// ---- index
+// Index
 
 struct index_task {
   struct index_plan plan;
@@ -247,7 +247,7 @@ diopiError_t diopiIndex(diopiContextHandle_t ctx, diopiTensorHandle_t *out, diop
   return frame_run(&frame, run_index, &task);
 }
 
-// ---- index_put and the gradient
+// index_put and the gradient
 
 struct put_task {
   struct index_plan plan;

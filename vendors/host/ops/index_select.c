@@ -87,7 +87,7 @@ diopiError_t diopiIndexSelectBackward(diopiContextHandle_t ctx, diopiTensorHandl
   return frame_run(&frame, run_select, &task);
 }
 
-// ---- index_fill
+// index_fill
 
 /// The target and input are taken; `value` holds one element of the target's dtype.
 static diopiError_t launch_fill(struct select_task *task, const char *name, int64_t dim, const void *value) {

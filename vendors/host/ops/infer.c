@@ -1,8 +1,8 @@
 /// diopiExtInferOutputs: the table of rules, the arguments of a question, and the rules for elements that stay.
 ///
-/// Only shapes, dtypes and attributes are read, so the answer needs no device. What depends on values is told as such
-/// (ndim -1), and so is what the standard leaves to the caller (dtype diopi_dtype_unsupported). Wrong arguments are
-/// codes with a text, as those of the operator itself, though not every one is noticed here.
+/// Only shapes, dtypes and attributes are read, so the answer needs no device. What depends on values is reported as
+/// such (ndim -1), and so is what the standard leaves to the caller (dtype diopi_dtype_unsupported). Wrong arguments
+/// are codes with a text, as those of the operator itself, though not every one is noticed here.
 #include "infer.h"
 
 #include <string.h>
@@ -40,7 +40,7 @@ static const struct infer_row rows[] = {
 #undef INFER
 };
 
-// ---- arguments
+// Arguments
 
 /// Number of the parameter with this name, from 0 after the context; -1 when there is none.
 static int find_parameter(const struct infer *infer, const char *name) {
@@ -88,7 +88,7 @@ bool infer_get_flag(const struct infer *infer, const char *name) {
   return argument && argument->ival != 0;
 }
 
-// ---- results
+// Results
 
 int infer_convert(int dtype, enum infer_as as) {
   if (dtype < 0) {
@@ -171,7 +171,7 @@ diopiError_t infer_add_size(struct infer *infer, struct infer_shape *shape, int6
   return diopiSuccess;
 }
 
-// ---- rules: one tensor as another
+// rules: one tensor as another
 
 static diopiError_t emit_handle(struct infer *infer, const char *name, diopiConstTensorHandle_t handle,
                                 enum infer_as as) {
@@ -246,7 +246,7 @@ diopiError_t infer_unknown(struct infer *infer, const struct infer_item *item) {
   return infer_emit_unknown(infer, view.dtype, item->as);
 }
 
-// ---- rules: broadcasting and promotion
+// rules: broadcasting and promotion
 
 /// torch.result_type, step by step: tensors with dimensions win over those without, and these over numbers, unless the
 /// weaker one is of a higher kind (bool, integer, floating, complex). A floating number counts as float32, PyTorch's
@@ -371,7 +371,7 @@ diopiError_t infer_mix(struct infer *infer, const struct infer_item *item) {
   return infer_emit(infer, &shape, rounds ? AS_IS : item->as);
 }
 
-// ---- rules: reductions, and shapes that stand in the arguments
+// rules: reductions, and shapes that stand in the arguments
 
 /// Bits of the dimensions behind `name`: a list, a number, or absent (all of them).
 static diopiError_t get_dims(struct infer *infer, const char *name, int ndim, uint32_t *mask) {
@@ -446,7 +446,7 @@ diopiError_t infer_arange(struct infer *infer, const struct infer_item *item) {
   return infer_emit(infer, &(struct infer_shape){.ndim = 1, .sizes = {count}}, item->as);
 }
 
-// ---- the function
+// The function
 
 static diopiError_t answer(struct infer *infer, const struct infer_row *row) {
   const struct infer_item *item = row->items;

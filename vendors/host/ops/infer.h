@@ -73,7 +73,7 @@ diopiError_t infer_emit(struct infer *infer, const struct infer_shape *shape, en
 diopiError_t infer_emit_unknown(struct infer *infer, int dtype, enum infer_as as);
 int infer_convert(int dtype, enum infer_as as);
 
-// ---- rules: infer.c, infer_layout.c (moved elements), infer_network.c (products, windows, norms, losses)
+// rules: infer.c, infer_layout.c (moved elements), infer_network.c (products, windows, norms, losses)
 
 typedef diopiError_t infer_rule(struct infer *infer, const struct infer_item *item);
 infer_rule infer_own, infer_like, infer_mix, infer_sizes, infer_unknown, infer_scalar, infer_reduce, infer_arange,

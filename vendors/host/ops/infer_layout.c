@@ -1,6 +1,7 @@
 /// Rules of diopiExtInferOutputs for operators that move elements: parts, joins, other orders, indices (see infer.h).
 #include <string.h>
 
+#include "fail.h"
 #include "infer.h"
 
 /// The argument as a tensor, a shape to change, and the dimension that another argument names.
@@ -243,9 +244,9 @@ diopiError_t infer_unfold(struct infer *infer, const struct infer_item *item) {
   FRAME_TRY(infer_get_integer(infer, "size", &size));
   FRAME_TRY(infer_get_integer(infer, "step", &step));
   const int64_t whole = shape.ndim > 0 ? shape.sizes[at] : 1;
-  FRAME_CHECK(&infer->frame, size >= 0 && size <= whole && step > 0,
-              "'size' is %lld and 'step' %lld; " DIOPI_EXT_RANGE " %lld: 0 to %lld, and 1 and more", (long long)size,
-              (long long)step, (long long)whole, (long long)whole);
+  FRAME_CHECK_RANGE(&infer->frame, size >= 0 && size <= whole && step > 0,
+                    "'size' is %lld and 'step' %lld; valid for a dimension of size %lld: 0 to %lld, and 1 and more",
+                    (long long)size, (long long)step, (long long)whole, (long long)whole);
   if (shape.ndim > 0) {
     shape.sizes[at] = (whole - size) / step + 1;
   }

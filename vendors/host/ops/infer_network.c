@@ -2,7 +2,7 @@
 #include "infer.h"
 #include "window.h"
 
-// ---- products
+// Products
 
 /// matmul: vectors count as one row or one column, which is not part of the result; batches broadcast. With
 /// item->number both tensors have that rank, and batches are equal.
@@ -62,7 +62,7 @@ diopiError_t infer_size_of(struct infer *infer, const struct infer_item *item) {
   return infer_emit(infer, &shape, item->as);
 }
 
-// ---- windows
+// Windows
 
 struct windows {
   int64_t kernel[3], stride[3], padding[3], dilation[3], extra[3];
@@ -251,7 +251,7 @@ diopiError_t infer_grid(struct infer *infer, const struct infer_item *item) {
   return infer_emit(infer, &shape, item->as);
 }
 
-// ---- norms
+// Norms
 
 /// Statistics of rows: size 1 in the dimensions that are normalized, the last ones.
 diopiError_t infer_layer(struct infer *infer, const struct infer_item *item) {
@@ -296,7 +296,7 @@ diopiError_t infer_groups(struct infer *infer, const struct infer_item *item) {
   return infer_emit(infer, &shape, item->as);
 }
 
-// ---- losses
+// Losses
 
 static diopiError_t is_reduced(struct infer *infer, bool *reduced) {
   int64_t reduction;

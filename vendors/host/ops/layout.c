@@ -8,6 +8,7 @@
 #include "engine/cast.h"
 #include "engine/index.h"
 #include "engine/kernels.h"
+#include "fail.h"
 
 void layout_init(struct layout *layout, const struct dit_tensor_view *view) {
   layout->view = *view;
@@ -119,8 +120,9 @@ diopiError_t layout_check_index(struct frame *frame, const char *name, const str
   index_get_range(index, &low, &high);
   const int64_t least = wrap ? -size : 0;
   if (index->numel > 0 && (low < least || high >= size)) {
-    return frame_fail(frame, diopiErrorOccurred, "'%s' holds %lld; " DIOPI_EXT_RANGE " %lld: %lld to %lld", name,
-                      (long long)(low < least ? low : high), (long long)size, (long long)least, (long long)size - 1);
+    return frame_fail_range(frame, "'%s' holds %lld; valid for a dimension of size %lld: %lld to %lld", name,
+                            (long long)(low < least ? low : high), (long long)size, (long long)least,
+                            (long long)size - 1);
   }
   return diopiSuccess;
 }

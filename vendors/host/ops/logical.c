@@ -4,14 +4,8 @@
 /// out. Bitwise: integers and bool in their common dtype. Inp writes to input.
 #include "elementwise.h"
 
-LOOP_2(logical_and, uint8_t, uint8_t, uint32_t, x &y)
-LOOP_2(logical_or, uint8_t, uint8_t, uint32_t, x | y)
-LOOP_1(logical_not, uint8_t, uint8_t, uint32_t, x == 0)
-#define BITWISE(tag, type, arith)            \
-  LOOP_2(and_##tag, type, type, arith, x &y) \
-  LOOP_2(or_##tag, type, type, arith, x | y) \
-  LOOP_1(not_##tag, type, type, arith, ~x)
-LOOP_LIST_BITS(BITWISE)
+// after the macros that it is written in
+#include "logical_expressions.h"
 
 /// Every operand is first made bool: the engine's conversion is "not 0".
 static diopiError_t run_logical(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,

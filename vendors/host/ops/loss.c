@@ -112,7 +112,7 @@ static diopiError_t run_loss(void *argument) {
   return code;
 }
 
-// ---- arguments
+// Arguments
 
 static const char *get_name(const struct loss_task *task, int operand) {
   static const char *const names[OPERANDS] = {"out", "input", "target", "weight", "pos_weight", "grad_output"};
@@ -177,7 +177,8 @@ static diopiError_t launch(struct loss_task *task) {
   task->work = task->views[X].dtype == DIT_DTYPE_F64 || task->views[TARGET].dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64
                                                                                                    : DIT_DTYPE_F32;
   task->scale = task->reduction == ReductionMean ? 1 / (double)task->numel : 1;
-  return frame_run(&task->frame, run_loss, task);
+  return FRAME_QUEUE(&task->frame, run_loss, task, NULL, &task->views[OUT], &task->views[X], &task->views[TARGET],
+                     &task->views[WEIGHT], &task->views[POS_WEIGHT], &task->views[GRAD]);
 }
 
 static diopiError_t run_forward(const char *function, diopiContextHandle_t ctx, enum loss_kind kind,

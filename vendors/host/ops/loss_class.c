@@ -14,6 +14,7 @@
 #include "dit/parallel.h"
 #include "engine/kernels.h"
 #include "engine/rows.h"
+#include "fail.h"
 #include "lines.h"
 
 #define CHUNK 256
@@ -68,9 +69,10 @@ enum { X, TARGET, WEIGHT, GRAD, OUT, TOTAL, COUNT };
 static diopiError_t check_targets(struct class_task *task) {
   for (int64_t i = 0; task->target && i < task->points; i++) {
     const int64_t t = task->target[i];
-    FRAME_CHECK(&task->frame, t == task->ignore || (t >= 0 && t < task->shape.length),
-                "'target' holds %lld; " DIOPI_EXT_RANGE " %lld: 0 to %lld, and ignore_index %lld", (long long)t,
-                (long long)task->shape.length, (long long)task->shape.length - 1, (long long)task->ignore);
+    FRAME_CHECK_RANGE(&task->frame, t == task->ignore || (t >= 0 && t < task->shape.length),
+                      "'target' holds %lld; valid for a dimension of size %lld: 0 to %lld, and ignore_index %lld",
+                      (long long)t, (long long)task->shape.length, (long long)task->shape.length - 1,
+                      (long long)task->ignore);
   }
   return diopiSuccess;
 }
@@ -206,7 +208,7 @@ static diopiError_t run_class(void *argument) {
   return code;
 }
 
-// ---- arguments
+// Arguments
 
 static diopiError_t check_dtypes(struct class_task *task) {
   const struct dit_tensor_view *views[] = {&task->v_x, &task->v_weight, &task->v_grad, &task->v_out, &task->v_total};

@@ -118,7 +118,9 @@ static void store_step(const struct ctc_task *task, int64_t n, int64_t t, const 
   }
   for (int64_t c = 0; c < task->classes; c++) {
     const double p = get_prob(task, n, t, c);
-    out[c] = g * (exp(p) - (paths[c] == -INFINITY ? 0 : exp(paths[c] + task->nll[n] - p)));
+    const bool is_unreached =
+        paths[c] == -INFINITY && task->nll[n] != INFINITY;  // an infinite loss has no gradient: NaN
+    out[c] = g * (exp(p) - (is_unreached ? 0 : exp(paths[c] + task->nll[n] - p)));
   }
 }
 
@@ -150,7 +152,7 @@ static void run_backward_sample(const struct ctc_task *task, int64_t n, double *
   }
 }
 
-// ---- arguments
+// Arguments
 
 static diopiError_t check_values(struct ctc_task *task) {
   struct frame *frame = &task->frame;

@@ -21,7 +21,7 @@ static diopiError_t require(struct frame *frame, diopiTensorHandle_t *made, int 
   return frame_take(frame, "out", *made, view);
 }
 
-// ---- nonzero
+// Nonzero
 
 struct nonzero_task {
   struct frame *frame;
@@ -59,7 +59,7 @@ diopiError_t diopiNonzero(diopiContextHandle_t ctx, diopiTensorHandle_t *out, di
   return frame_run(&frame, run_nonzero, &task);
 }
 
-// ---- packing and unpacking by a mask
+// Packing and unpacking by a mask
 
 struct pack_task {
   struct frame *frame;

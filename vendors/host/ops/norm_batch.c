@@ -17,7 +17,7 @@
 #define REAL_LOOPS "norm_batch_loops.h"
 #include "real.h"
 
-// ---- the passes
+// The passes
 
 static void run_sum(void *context, int64_t begin, int64_t end) {
   const struct batch_task *task = context;
@@ -66,7 +66,7 @@ void batch_apply(struct batch_task *task) {
   dit_parallel_for(0, rows, GRAIN / (width > 0 ? width : 1), run_apply, task);
 }
 
-// ---- tensors and numbers per channel
+// Tensors and numbers per channel
 
 bool batch_read_channels(const struct dit_tensor_view *view, double *out, int64_t count, double missing) {
   struct dense dense = {0};
@@ -134,13 +134,13 @@ bool batch_open(struct batch_task *task, struct batch_tensors *big) {
       shaped_move_last(&task->moved[i], view, 1u << 1);
       view = &task->moved[i].view;
     }
-    if (!(i == 2 ? dense_reserve(dense[i], view, task->work) : dense_read(dense[i], view, task->work))) {
+    if (!(i == 2 ? dense_reserve_data(dense[i], view, task->work) : dense_read_data(dense[i], view, task->work))) {
       return false;
     }
   }
-  task->x = big->x.data;
-  task->g = big->g.data;
-  task->out = big->out.data;
+  task->x = (struct row_data){big->x.data, big->x.dtype};
+  task->g = (struct row_data){big->g.data, big->g.dtype};
+  task->out = (struct row_data){big->out.data, big->out.dtype};
   return true;
 }
 
@@ -150,7 +150,7 @@ void batch_close(struct batch_tensors *big) {
   dense_close(&big->out);
 }
 
-// ---- arguments
+// Arguments
 
 diopiError_t batch_check_channels(struct batch_task *task, const char *name, const struct dit_tensor_view *view) {
   if (!view->handle) {

@@ -6,6 +6,7 @@
 #define DIT_HOST_OPS_NORM_BATCH_H
 
 #include "dense.h"
+#include "engine/rows.h"
 #include "lines.h"
 
 struct batch_task {
@@ -16,8 +17,7 @@ struct batch_task {
   int work;
   int64_t samples, channels, area, count;  ///< count: elements per channel
   int64_t chunk, chunks;
-  const void *x, *g;
-  void *out;
+  struct row_data x, g, out;
   double *room;  ///< everything below
   double *mean, *scale, *sum, *dot, *a, *b, *c, *weight, *bias, *partial;
   int pass;

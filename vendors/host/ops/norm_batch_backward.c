@@ -73,6 +73,11 @@ static diopiError_t run_backward(void *argument) {
   return done ? diopiSuccess : dense_fail(&b->t.frame);
 }
 
+static diopiError_t queue(struct backward_task *b, frame_work *work) {
+  return FRAME_QUEUE(&b->t.frame, work, b, NULL, &b->t.v_x, &b->t.v_g, &b->t.v_out, &b->mean, &b->scale, &b->weight,
+                     &b->grad_weight, &b->grad_bias, &b->sum_dy, &b->sum_dy_xmu, &b->count);
+}
+
 diopiError_t diopiBatchNormBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
                                     diopiTensorHandle_t grad_weight, diopiTensorHandle_t grad_bias,
                                     diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t input,
@@ -106,7 +111,7 @@ diopiError_t diopiBatchNormBackward(diopiContextHandle_t ctx, diopiTensorHandle_
   FRAME_TRY(batch_check_out(task, "grad_weight", &b.grad_weight, false));
   FRAME_TRY(batch_check_out(task, "grad_bias", &b.grad_bias, false));
   b.total = (double)task->count;
-  return frame_run(&task->frame, run_backward, &b);
+  return queue(&b, run_backward);
 }
 
 diopiError_t diopiBatchNormBackwardReduce(diopiContextHandle_t ctx, diopiTensorHandle_t sum_dy,
@@ -137,7 +142,7 @@ diopiError_t diopiBatchNormBackwardReduce(diopiContextHandle_t ctx, diopiTensorH
   }
   FRAME_TRY(batch_check_channels(task, "mean", &b.mean));
   FRAME_TRY(batch_check_channels(task, "invstd", &b.scale));
-  return frame_run(&task->frame, run_backward, &b);
+  return queue(&b, run_backward);
 }
 
 /// Total of the counts of all processes.
@@ -204,5 +209,5 @@ diopiError_t diopiBatchNormBackwardElemt(diopiContextHandle_t ctx, diopiTensorHa
     return frame_fail_dtype(&task->frame, "count", b.count.dtype);
   }
   FRAME_TRY(batch_check_out(task, "grad_input", &task->v_out, true));
-  return frame_run(&task->frame, run_backward_elemt, &b);
+  return queue(&b, run_backward_elemt);
 }

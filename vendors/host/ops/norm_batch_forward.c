@@ -90,6 +90,11 @@ static diopiError_t run_forward(void *argument) {
   return done ? diopiSuccess : dense_fail(&f->t.frame);
 }
 
+static diopiError_t queue(struct forward_task *f, frame_work *work) {
+  return FRAME_QUEUE(&f->t.frame, work, f, NULL, &f->t.v_x, &f->t.v_g, &f->t.v_out, &f->mean, &f->scale, &f->weight,
+                     &f->bias, &f->running_mean, &f->running_var);
+}
+
 diopiError_t diopiBatchNorm(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiTensorHandle_t save_mean,
                             diopiTensorHandle_t save_invstd, diopiConstTensorHandle_t input,
                             diopiConstTensorHandle_t weight, diopiConstTensorHandle_t bias,
@@ -123,7 +128,7 @@ diopiError_t diopiBatchNorm(diopiContextHandle_t ctx, diopiTensorHandle_t out, d
   FRAME_TRY(batch_check_out(task, "out", &task->v_out, true));
   FRAME_TRY(batch_check_out(task, "save_mean", &f.mean, false));
   FRAME_TRY(batch_check_out(task, "save_invstd", &f.scale, false));
-  return frame_run(&task->frame, run_forward, &f);
+  return queue(&f, run_forward);
 }
 
 diopiError_t diopiBatchNormStats(diopiContextHandle_t ctx, diopiTensorHandle_t mean, diopiTensorHandle_t invstd,
@@ -141,7 +146,7 @@ diopiError_t diopiBatchNormStats(diopiContextHandle_t ctx, diopiTensorHandle_t m
   FRAME_TRY(batch_check_channels(task, "invstd", &f.scale));
   FRAME_TRY(batch_check_out(task, "mean", &f.mean, false));
   FRAME_TRY(batch_check_out(task, "invstd", &f.scale, false));
-  return frame_run(&task->frame, run_forward, &f);
+  return queue(&f, run_forward);
 }
 
 static diopiError_t run_elemt(void *argument) {
@@ -183,5 +188,5 @@ diopiError_t diopiBatchNormElemt(diopiContextHandle_t ctx, diopiTensorHandle_t o
   FRAME_TRY(batch_check_channels(task, "mean", &f.mean));
   FRAME_TRY(batch_check_channels(task, "invstd", &f.scale));
   FRAME_TRY(batch_check_out(task, "out", &task->v_out, true));
-  return frame_run(&task->frame, run_elemt, &f);
+  return queue(&f, run_elemt);
 }

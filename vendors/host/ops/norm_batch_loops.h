@@ -7,14 +7,14 @@ static void NAME(sum_planes)(const struct batch_task *task, int pass, int64_t be
   for (int64_t c = begin; c < end; c++) {
     double sum = 0, dot = 0;
     for (int64_t n = 0; n < task->samples; n++) {
-      const REAL *x = (const REAL *)task->x + n * step + c * area;
+      const int64_t at = n * step + c * area;
       if (pass == 0) {
-        sum += NAME(row_sum)(x, area);
+        sum += NAME(data_sum)(&task->x, at, area);
       } else if (pass == 1) {
-        sum += NAME(row_sum_squares)(x, area, (REAL)task->mean[c]);
+        sum += NAME(data_sum_squares)(&task->x, at, area, (REAL)task->mean[c]);
       } else {
         double s, d;
-        NAME(row_dot_centered)((const REAL *)task->g + n * step + c * area, x, area, (REAL)task->mean[c], &s, &d);
+        NAME(data_dot_centered)(&task->g, &task->x, at, area, (REAL)task->mean[c], &s, &d);
         sum += s;
         dot += d;
       }
@@ -51,7 +51,7 @@ static void NAME(sum_lines)(const struct batch_task *task, int pass, int64_t chu
   const int64_t channels = task->channels, rows = task->samples * task->area;
   const int64_t first = chunk * task->chunk, last = first + task->chunk < rows ? first + task->chunk : rows;
   double *total = task->partial + chunk * 2 * channels;
-  REAL sum[LINE_BLOCK], dot[LINE_BLOCK], mean[LINE_BLOCK];
+  REAL sum[LINE_BLOCK], dot[LINE_BLOCK], mean[LINE_BLOCK], rooms[2][LINE_BLOCK];
   for (int64_t at = 0; at < channels; at += LINE_BLOCK) {
     const int64_t n = channels - at < LINE_BLOCK ? channels - at : LINE_BLOCK;
     for (int64_t i = 0; i < n; i++) {
@@ -60,8 +60,8 @@ static void NAME(sum_lines)(const struct batch_task *task, int pass, int64_t chu
       total[at + i] = total[channels + at + i] = 0;
     }
     for (int64_t row = first; row < last; row++) {
-      const REAL *x = (const REAL *)task->x + row * channels + at;
-      const REAL *g = pass == 2 ? (const REAL *)task->g + row * channels + at : x;
+      const REAL *x = NAME(data_fetch)(&task->x, row * channels + at, n, rooms[0]);
+      const REAL *g = pass == 2 ? NAME(data_fetch)(&task->g, row * channels + at, n, rooms[1]) : x;
       NAME(add_line)(sum, dot, x, g, mean, n, pass);
       if ((row - first) % SUM_STEP == SUM_STEP - 1 || row == last - 1) {
         for (int64_t i = 0; i < n; i++) {
@@ -98,13 +98,11 @@ static void NAME(apply_planes)(const struct batch_task *task, int64_t begin, int
   const int64_t area = task->area;
   for (int64_t plane = begin; plane < end; plane++) {
     const int64_t c = plane % task->channels, at = plane * area;
-    REAL *out = (REAL *)task->out + at;
-    const REAL *x = (const REAL *)task->x + at;
-    if (task->g) {
-      NAME(row_combine)
-      (out, (const REAL *)task->g + at, x, area, (REAL)task->a[c], (REAL)task->b[c], (REAL)task->c[c]);
+    if (task->g.data) {
+      NAME(data_combine)
+      (&task->out, &task->g, &task->x, at, area, (REAL)task->a[c], (REAL)task->b[c], (REAL)task->c[c]);
     } else {
-      NAME(row_centered)(out, x, area, (REAL)task->a[c], (REAL)task->b[c], (REAL)task->c[c]);
+      NAME(data_centered)(&task->out, &task->x, at, area, (REAL)task->a[c], (REAL)task->b[c], (REAL)task->c[c]);
     }
   }
 }
@@ -113,7 +111,7 @@ static void NAME(apply_lines)(const struct batch_task *task, int64_t begin, int6
   const int64_t channels = task->channels;
   for (int64_t at = 0; at < channels; at += LINE_BLOCK) {
     const int64_t n = channels - at < LINE_BLOCK ? channels - at : LINE_BLOCK;
-    REAL a[LINE_BLOCK], b[LINE_BLOCK], c[LINE_BLOCK];
+    REAL a[LINE_BLOCK], b[LINE_BLOCK], c[LINE_BLOCK], rooms[2][LINE_BLOCK];
     for (int64_t i = 0; i < n; i++) {
       a[i] = (REAL)task->a[at + i];
       b[i] = (REAL)task->b[at + i];
@@ -121,9 +119,10 @@ static void NAME(apply_lines)(const struct batch_task *task, int64_t begin, int6
     }
     for (int64_t row = begin; row < end; row++) {
       const int64_t first = row * channels + at;
-      NAME(combine_line)
-      ((REAL *)task->out + first, (const REAL *)task->x + first, task->g ? (const REAL *)task->g + first : NULL, a, b,
-       c, n);
+      REAL *out = NAME(data_get)(&task->out, first, rooms[0]);
+      const REAL *x = NAME(data_fetch)(&task->x, first, n, rooms[0]);
+      NAME(combine_line)(out, x, task->g.data ? NAME(data_fetch)(&task->g, first, n, rooms[1]) : NULL, a, b, c, n);
+      NAME(data_put)(&task->out, first, n, out);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include "dense.h"
 #include "dit/alloc.h"
 #include "dit/parallel.h"
+#include "engine/rows.h"
 #include "lines.h"
 
 #define GRAIN 16384
@@ -21,8 +22,9 @@ struct group_task {
   double eps;
   int work;
   bool recompute;  ///< the backward pass has no statistics
-  const void *x, *g, *weight, *bias;
-  void *out, *mean, *scale;
+  struct row_data x, g, out;
+  const void *weight, *bias;
+  void *mean, *scale;
   double *sums;  ///< [sample][channel][sum of g, sum of g * (x - mean)]
 };
 
@@ -53,17 +55,20 @@ static bool open_all(struct group_task *task, struct dense *d, unsigned write) {
                                                 &task->v_out,  &task->v_grad_weight, &task->v_grad_bias};
   for (int i = 0; i < COUNT; i++) {
     const bool output = write >> i & 1;
-    if (!(output ? dense_reserve(&d[i], views[i], task->work) : dense_read(&d[i], views[i], task->work))) {
+    const bool big = i == X || i == G || i == OUT;
+    bool (*const open)(struct dense *, const struct dit_tensor_view *, int) =
+        big ? (output ? dense_reserve_data : dense_read_data) : (output ? dense_reserve : dense_read);
+    if (!open(&d[i], views[i], task->work)) {
       return false;
     }
   }
-  task->x = d[X].data;
-  task->g = d[G].data;
+  task->x = (struct row_data){d[X].data, d[X].dtype};
+  task->g = (struct row_data){d[G].data, d[G].dtype};
+  task->out = (struct row_data){d[OUT].data, d[OUT].dtype};
   task->weight = d[WEIGHT].data;
   task->bias = d[BIAS].data;
   task->mean = d[MEAN].data;
   task->scale = d[SCALE].data;
-  task->out = d[OUT].data;
   return true;
 }
 
@@ -93,15 +98,16 @@ static bool recompute(struct group_task *task, void **room) {
   const size_t groups = (size_t)(task->samples * task->groups), width = dit_dtype_get_size(task->work);
   const size_t numel = (size_t)task->v_x.numel;
   const void *weight = task->weight;
-  void *out = task->out;
-  *room = dit_malloc((2 * groups + (out && out != task->g && out != task->x ? 0 : numel)) * width + 1);
+  const struct row_data out = task->out;
+  const bool reuse = out.data && out.data != task->g.data && out.data != task->x.data;
+  *room = dit_malloc((2 * groups + (reuse ? 0 : numel)) * width + 1);
   if (!*room) {
     return false;
   }
   task->mean = *room;
   task->scale = (char *)*room + groups * width;
-  if (!out || out == task->g || out == task->x) {
-    task->out = (char *)*room + 2 * groups * width;
+  if (!reuse) {
+    task->out = (struct row_data){(char *)*room + 2 * groups * width, task->work};
   }
   task->weight = NULL;
   run_groups(task, run_forward_groups);
@@ -134,7 +140,7 @@ static diopiError_t run_backward(void *argument) {
   return done ? diopiSuccess : dense_fail(&task->frame);
 }
 
-// ---- arguments
+// Arguments
 
 static diopiError_t check(struct group_task *task, const char *name, const struct dit_tensor_view *view,
                           int64_t numel) {
@@ -211,6 +217,11 @@ static diopiError_t set_instances(struct group_task *task, struct shaped *rooms,
   return set_groups(task, x->sizes[1]);
 }
 
+static diopiError_t queue(struct group_task *task, frame_work *work) {
+  return FRAME_QUEUE(&task->frame, work, task, NULL, &task->v_x, &task->v_g, &task->v_out, &task->v_weight,
+                     &task->v_bias, &task->v_mean, &task->v_scale, &task->v_grad_weight, &task->v_grad_bias);
+}
+
 static diopiError_t launch_forward(struct group_task *task, const char *out, const char *weight) {
   const int64_t channels = task->groups * task->width, groups = task->samples * task->groups;
   task->work = task->v_x.dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
@@ -223,7 +234,7 @@ static diopiError_t launch_forward(struct group_task *task, const char *out, con
   FRAME_TRY(check_out(task, out, &task->v_out, true));
   FRAME_TRY(check_out(task, "save_mean", &task->v_mean, false));
   FRAME_TRY(check_out(task, "save_invstd", &task->v_scale, false));
-  return frame_run(&task->frame, run_forward, task);
+  return queue(task, run_forward);
 }
 
 static diopiError_t launch_backward(struct group_task *task, const char *weight, const char *grad_weight) {
@@ -240,7 +251,7 @@ static diopiError_t launch_backward(struct group_task *task, const char *weight,
   FRAME_TRY(check_out(task, "grad_input", &task->v_out, true));
   FRAME_TRY(check_out(task, grad_weight, &task->v_grad_weight, false));
   FRAME_TRY(check_out(task, "grad_bias", &task->v_grad_bias, false));
-  return frame_run(&task->frame, run_backward, task);
+  return queue(task, run_backward);
 }
 
 diopiError_t diopiGroupNorm(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiTensorHandle_t save_mean,

@@ -5,15 +5,14 @@ static void NAME(forward_groups)(const struct group_task *task, int64_t begin, i
   const int64_t area = task->area, size = task->width * area;
   const REAL *weight = task->weight, *bias = task->bias;
   for (int64_t k = begin; k < end; k++) {
-    const REAL *x = (const REAL *)task->x + k * size;
-    REAL *out = (REAL *)task->out + k * size;
-    const double middle = NAME(row_sum)(x, size) / (double)size;
+    double middle, squares;
+    NAME(data_moments)(&task->x, k * size, size, &middle, &squares);
     const REAL mean = (REAL)middle, lost = (REAL)(middle - (double)mean);
-    const REAL scale = (REAL)(1 / sqrt(NAME(row_sum_squares)(x, size, mean) / (double)size + task->eps));
+    const REAL scale = (REAL)(1 / sqrt(squares / (double)size + task->eps));
     for (int64_t j = 0; j < task->width; j++) {
       const int64_t c = k % task->groups * task->width + j;
       const REAL a = weight ? scale * weight[c] : scale, b = (bias ? bias[c] : 0) - lost * a;
-      NAME(row_centered)(out + j * area, x + j * area, area, mean, a, b);
+      NAME(data_centered)(&task->out, &task->x, k * size + j * area, area, mean, a, b);
     }
     if (task->mean) {
       ((REAL *)task->mean)[k] = mean;
@@ -29,26 +28,25 @@ static void NAME(backward_groups)(const struct group_task *task, int64_t begin, 
   const int64_t area = task->area, width = task->width, size = width * area;
   const REAL *weight = task->weight;
   for (int64_t k = begin; k < end; k++) {
-    const REAL *x = (const REAL *)task->x + k * size, *g = (const REAL *)task->g + k * size;
     const REAL mean = ((const REAL *)task->mean)[k];
     const double scale = (double)((const REAL *)task->scale)[k];
     double sum = 0, dot = 0;
     for (int64_t j = 0; j < width; j++) {
       double *sums = task->sums + 2 * (k * width + j);
       const double w = weight ? (double)weight[k % task->groups * width + j] : 1;
-      NAME(row_dot_centered)(g + j * area, x + j * area, area, mean, &sums[0], &sums[1]);
+      NAME(data_dot_centered)(&task->g, &task->x, k * size + j * area, area, mean, &sums[0], &sums[1]);
       sum += w * sums[0];
       dot += w * sums[1];
     }
-    if (!task->out) {
+    if (!task->out.data) {
       continue;
     }
     const double b = -scale * scale * scale * dot / (double)size;
     const double c = -scale * sum / (double)size - b * (double)mean;
     for (int64_t j = 0; j < width; j++) {
       const double w = weight ? (double)weight[k % task->groups * width + j] : 1;
-      NAME(row_combine)
-      ((REAL *)task->out + k * size + j * area, g + j * area, x + j * area, area, (REAL)(scale * w), (REAL)b, (REAL)c);
+      NAME(data_combine)
+      (&task->out, &task->g, &task->x, k * size + j * area, area, (REAL)(scale * w), (REAL)b, (REAL)c);
     }
   }
 }

@@ -6,130 +6,11 @@
 ///   grad_input = s * (h - mean(h) - z * mean(h * z)), RMS norm without mean(h);
 ///   grad_weight = sum over rows of g * z; grad_bias = sum over rows of g.
 /// Accumulated in double over blocks of float. Outputs may be exactly the input or the gradient.
+#include "norm_layer.h"
+
 #include <string.h>
 
-#include "dense.h"
-#include "dit/alloc.h"
-#include "dit/parallel.h"
-#include "lines.h"
-
-#define SUM_LANES 32
-#define SUM_BLOCK 2048
-#define GRAIN 16384
-#define MAX_CHUNKS 64
-
-/// Views first (handle NULL: absent), then what they became in the work type.
-struct layer_task {
-  struct frame frame;
-  struct dit_tensor_view v_out, v_mean, v_scale, v_input, v_weight, v_bias, v_grad, v_grad_weight, v_grad_bias;
-  int64_t rows, length;
-  int64_t chunk, chunks;  ///< rows per chunk of the backward pass
-  double eps;
-  int work;
-  bool rms;
-  const void *input, *grad, *weight, *bias;
-  void *out, *mean, *scale;
-  void *partial;  ///< [chunk][grad_weight, grad_bias]
-};
-
-#define REAL_LOOPS "norm_layer_loops.h"
-#include "real.h"
-
-static void run_forward_rows(void *context, int64_t begin, int64_t end) {
-  const struct layer_task *task = context;
-  (task->work == DIT_DTYPE_F32 ? forward_rows_f32 : forward_rows_f64)(task, begin, end);
-}
-
-static void run_backward_chunks(void *context, int64_t begin, int64_t end) {
-  const struct layer_task *task = context;
-  (task->work == DIT_DTYPE_F32 ? backward_chunks_f32 : backward_chunks_f64)(task, begin, end);
-}
-
-static diopiError_t run_forward(void *argument) {
-  struct layer_task *task = argument;
-  enum { INPUT, WEIGHT, BIAS, OUT, MEAN, SCALE, COUNT };
-  struct dense d[COUNT] = {0};
-  diopiError_t code = diopiSuccess;
-  const int work = task->work;
-  if (dense_read(&d[INPUT], &task->v_input, work) && dense_read(&d[WEIGHT], &task->v_weight, work) &&
-      dense_read(&d[BIAS], &task->v_bias, work) && dense_reserve(&d[OUT], &task->v_out, work) &&
-      dense_reserve(&d[MEAN], &task->v_mean, work) && dense_reserve(&d[SCALE], &task->v_scale, work)) {
-    task->input = d[INPUT].data;
-    task->weight = d[WEIGHT].data;
-    task->bias = d[BIAS].data;
-    task->out = d[OUT].data;
-    task->mean = d[MEAN].data;
-    task->scale = d[SCALE].data;
-    dit_parallel_for(0, task->rows, GRAIN / (task->length > 0 ? task->length : 1), run_forward_rows, task);
-    dense_store(&d[OUT]);
-    dense_store(&d[MEAN]);
-    dense_store(&d[SCALE]);
-  } else {
-    code = dense_fail(&task->frame);
-  }
-  for (int i = 0; i < COUNT; i++) {
-    dense_close(&d[i]);
-  }
-  return code;
-}
-
-/// Rows in fixed chunks, so that the order of sums does not depend on threads.
-static bool set_chunks(struct layer_task *task) {
-  const size_t width = dit_dtype_get_size(task->work);
-  task->chunk = (task->rows + MAX_CHUNKS - 1) / MAX_CHUNKS;
-  const int64_t least = GRAIN / (task->length > 0 ? task->length : 1);
-  task->chunk = task->chunk < least ? least : task->chunk;
-  task->chunk = task->chunk < 1 ? 1 : task->chunk;
-  task->chunks = (task->rows + task->chunk - 1) / task->chunk;
-  if (!task->v_grad_weight.handle && !task->v_grad_bias.handle) {
-    return true;
-  }
-  const size_t count = (size_t)(task->chunks > 0 ? task->chunks : 1) * 2 * (size_t)task->length;
-  task->partial = dit_calloc(count > 0 ? count : 1, width);
-  return task->partial != NULL;
-}
-
-static diopiError_t run_backward(void *argument) {
-  struct layer_task *task = argument;
-  enum { INPUT, GRAD, WEIGHT, MEAN, SCALE, OUT, GRAD_WEIGHT, GRAD_BIAS, COUNT };
-  struct dense d[COUNT] = {0};
-  diopiError_t code = diopiSuccess;
-  const int work = task->work;
-  if (dense_read(&d[INPUT], &task->v_input, work) && dense_read(&d[GRAD], &task->v_grad, work) &&
-      dense_read(&d[WEIGHT], &task->v_weight, work) && dense_read(&d[MEAN], &task->v_mean, work) &&
-      dense_read(&d[SCALE], &task->v_scale, work) && dense_reserve(&d[OUT], &task->v_out, work) &&
-      dense_reserve(&d[GRAD_WEIGHT], &task->v_grad_weight, work) &&
-      dense_reserve(&d[GRAD_BIAS], &task->v_grad_bias, work) && set_chunks(task)) {
-    task->input = d[INPUT].data;
-    task->grad = d[GRAD].data;
-    task->weight = d[WEIGHT].data;
-    task->mean = d[MEAN].data;
-    task->scale = d[SCALE].data;
-    task->out = d[OUT].data;
-    dit_parallel_for(0, task->chunks, 1, run_backward_chunks, task);
-    if (task->partial) {
-      const size_t bytes = (size_t)task->length * dit_dtype_get_size(work);
-      (work == DIT_DTYPE_F32 ? merge_chunks_f32 : merge_chunks_f64)(task);
-      for (int i = 0; i < 2; i++) {
-        if (d[GRAD_WEIGHT + i].data) {
-          memcpy(d[GRAD_WEIGHT + i].data, (char *)task->partial + (size_t)i * bytes, bytes);
-        }
-      }
-    }
-    for (int i = OUT; i < COUNT; i++) {
-      dense_store(&d[i]);
-    }
-  } else {
-    code = dense_fail(&task->frame);
-  }
-  dit_free(task->partial);
-  for (int i = 0; i < COUNT; i++) {
-    dense_close(&d[i]);
-  }
-  return code;
-}
-
-// ---- arguments
+// Arguments
 
 /// Cut the input into rows of the elements from dimension `axis` on.
 static diopiError_t set_rows(struct layer_task *task, int axis) {
@@ -188,7 +69,7 @@ static diopiError_t launch_forward(struct layer_task *task, int axis, const char
   FRAME_TRY(check_output(task, "out", &task->v_out, true));
   FRAME_TRY(check_output(task, mean, &task->v_mean, false));
   FRAME_TRY(check_output(task, scale, &task->v_scale, false));
-  return frame_run(&task->frame, run_forward, task);
+  return layer_forward(task);
 }
 
 static diopiError_t launch_backward(struct layer_task *task, int axis, const char *mean, const char *scale) {
@@ -208,7 +89,7 @@ static diopiError_t launch_backward(struct layer_task *task, int axis, const cha
   FRAME_TRY(check_output(task, "grad_input", &task->v_out, true));
   FRAME_TRY(check_output(task, "grad_weight", &task->v_grad_weight, false));
   FRAME_TRY(check_output(task, "grad_bias", &task->v_grad_bias, false));
-  return frame_run(&task->frame, run_backward, task);
+  return layer_backward(task);
 }
 
 static diopiError_t take_forward(struct layer_task *task, const char *function, diopiContextHandle_t ctx,

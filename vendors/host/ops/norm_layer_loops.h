@@ -4,11 +4,14 @@ static void NAME(forward_rows)(const struct layer_task *task, int64_t begin, int
   const int64_t n = task->length;
   const REAL *weight = task->weight, *bias = task->bias;
   for (int64_t row = begin; row < end; row++) {
-    const REAL *x = (const REAL *)task->input + row * n;
-    const REAL mean = task->rms ? 0 : (REAL)(NAME(row_sum)(x, n) / (double)n);
-    const double variance = NAME(row_sum_squares)(x, n, mean) / (double)n;
-    const REAL scale = (REAL)(1 / sqrt(variance + task->eps));
-    NAME(row_affine_weighted)((REAL *)task->out + row * n, x, weight, bias, n, scale, mean);
+    double middle = 0, squares = 0;
+    if (task->rms) {
+      squares = NAME(data_sum_squares)(&task->from, row * n, n, 0);
+    } else {
+      NAME(data_moments)(&task->from, row * n, n, &middle, &squares);
+    }
+    const REAL mean = (REAL)middle, scale = (REAL)(1 / sqrt(squares / (double)n + task->eps));
+    NAME(data_affine_weighted)(&task->to, &task->from, row * n, weight, bias, n, scale, mean);
     if (task->mean) {
       ((REAL *)task->mean)[row] = mean;
     }

@@ -9,14 +9,15 @@
 ///   RMSprop   s = alpha s + (1 - alpha) g^2;  d = g / (sqrt(s - avg^2) + eps);  param -= lr (momentum buf + d)
 ///
 /// Tensors have param's shape; dtypes may differ among float types; half types compute in float. Nothing is allocated.
+#include "optimizer.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "elementwise.h"
-#include "engine/kernels.h"
 
-#define SQRT(x) _Generic((x), float: sqrtf, double: sqrt)(x)
 /// A loop over `o[k][i]` (state, param first) and `p[k][i]` (the same, then the gradient), numbers n[].
+#ifdef LOOP_PARAMS
 #define STEP_LOOP(name, tag, type, states, statements)                                                                \
   KERNEL_INLINE void name##_##tag##_body LOOP_PARAMS {                                                                \
     const type *n = parameters;                                                                                       \
@@ -35,57 +36,9 @@
   STEP_LOOP(name, f32, float, states, statements)  \
   STEP_LOOP(name, f64, double, states, statements) \
   static loop_table name##_loops = {ROWS_FLOAT(name)};
-
-enum { SGD_LR, SGD_MOMENTUM, SGD_KEEP, SGD_DECAY, SGD_NESTEROV };
-STEP_LOOPS(sgd_plain, 1, grad += n[SGD_DECAY] * param; param -= n[SGD_LR] * grad;)
-STEP_LOOPS(sgd_momentum, 2, {
-  grad += n[SGD_DECAY] * param;
-  o1[i] = n[SGD_MOMENTUM] * p1[i] + n[SGD_KEEP] * grad;
-  grad = n[SGD_NESTEROV] != 0 ? grad + n[SGD_MOMENTUM] * o1[i] : o1[i];
-  param -= n[SGD_LR] * grad;
-})
-
-enum { ADAM_B1, ADAM_REST1, ADAM_B2, ADAM_REST2, ADAM_EPS, ADAM_STEP, ADAM_ROOT, ADAM_KEEP, ADAM_DECAY, ADAM_SIGN };
-#define ADAM_MOMENTS                                  \
-  grad = grad * n[ADAM_SIGN] + n[ADAM_DECAY] * param; \
-  param *= n[ADAM_KEEP];                              \
-  o1[i] = n[ADAM_B1] * p1[i] + n[ADAM_REST1] * grad;  \
-  o2[i] = n[ADAM_B2] * p2[i] + n[ADAM_REST2] * grad * grad;
-STEP_LOOPS(adam, 3, {
-  ADAM_MOMENTS
-  param -= n[ADAM_STEP] * o1[i] / (SQRT(o2[i]) * n[ADAM_ROOT] + n[ADAM_EPS]);
-})
-STEP_LOOPS(amsgrad, 4, {
-  ADAM_MOMENTS
-  o3[i] = ((p3[i] < o2[i]) | (o2[i] != o2[i])) ? o2[i] : p3[i];
-  param -= n[ADAM_STEP] * o1[i] / (SQRT(o3[i]) * n[ADAM_ROOT] + n[ADAM_EPS]);
-})
-
-enum { DELTA_LR, DELTA_RHO, DELTA_REST, DELTA_EPS, DELTA_DECAY };
-STEP_LOOPS(adadelta, 3, {
-  grad += n[DELTA_DECAY] * param;
-  o1[i] = n[DELTA_RHO] * p1[i] + n[DELTA_REST] * grad * grad;
-  grad *= SQRT(p2[i] + n[DELTA_EPS]) / SQRT(o1[i] + n[DELTA_EPS]);
-  o2[i] = n[DELTA_RHO] * p2[i] + n[DELTA_REST] * grad * grad;
-  param -= n[DELTA_LR] * grad;
-})
-
-enum { RMS_LR, RMS_ALPHA, RMS_REST, RMS_EPS, RMS_DECAY, RMS_MOMENTUM };
-#define RMS_SQUARE              \
-  grad += n[RMS_DECAY] * param; \
-  o1[i] = n[RMS_ALPHA] * p1[i] + n[RMS_REST] * grad * grad;
-#define RMS_CENTER o2[i] = n[RMS_ALPHA] * p2[i] + n[RMS_REST] * grad;
-STEP_LOOPS(rms_plain, 2, { RMS_SQUARE param -= n[RMS_LR] * grad / (SQRT(o1[i]) + n[RMS_EPS]); })
-STEP_LOOPS(rms_centered, 3,
-           { RMS_SQUARE RMS_CENTER param -= n[RMS_LR] * grad / (SQRT(o1[i] - o2[i] * o2[i]) + n[RMS_EPS]); })
-STEP_LOOPS(rms_momentum, 3, {
-  RMS_SQUARE o2[i] = n[RMS_MOMENTUM] * p2[i] + grad / (SQRT(o1[i]) + n[RMS_EPS]);
-  param -= n[RMS_LR] * o2[i];
-})
-STEP_LOOPS(rms_both, 4, {
-  RMS_SQUARE RMS_CENTER o3[i] = n[RMS_MOMENTUM] * p3[i] + grad / (SQRT(o1[i] - o2[i] * o2[i]) + n[RMS_EPS]);
-  param -= n[RMS_LR] * o3[i];
-})
+#define LOOP_STEP STEP_LOOPS
+#endif
+#include "optimizer_expressions.h"
 
 /// One step: param and states (names[0] is "param"), the gradient, the loop's numbers.
 struct step {
@@ -187,39 +140,15 @@ static void fill_adam(struct step *step, const struct adam *adam) {
 DEFINE_ADAM(diopiAdam, false)
 DEFINE_ADAM(diopiAdamW, true)
 
-/// The number in a one-element tensor on the device.
-struct read_task {
-  const struct dit_tensor_view *view;
-  double value;
-};
-static diopiError_t read_number(void *argument) {
-  struct read_task *task = argument;
-  const struct dit_tensor_view *view = task->view;
-  struct dit_tensor_view host = *view;
-  struct dit_error err;
-  static const int64_t one = 1;
-  host.data = &task->value;
-  host.dtype = DIT_DTYPE_F64;
-  host.sizes = host.strides = &one;
-  host.ndim = 1;
-  struct dit_tensor_view flat = *view;
-  flat.sizes = flat.strides = &one;
-  flat.ndim = 1;
-  return kernel_copy(NULL, &host, &flat, &err) == DIT_OK ? diopiSuccess : diopiDtypeNotSupported;
-}
-
 static diopiError_t get_step(struct frame *frame, diopiConstTensorHandle_t handle, double *out) {
   struct dit_tensor_view view;
-  struct read_task task = {&view, 0};
   FRAME_TRY(frame_take(frame, "state_steps", handle, &view));
   FRAME_CHECK(frame, view.numel == 1, "'state_steps' has a tensor of %lld elements; each holds one number",
               (long long)view.numel);
   if (!frame_has_dtype(DTYPES_REAL, view.dtype)) {
     return frame_fail_dtype(frame, "state_steps", view.dtype);
   }
-  FRAME_TRY(frame_run(frame, read_number, &task));
-  *out = task.value;
-  return diopiSuccess;
+  return optimizer_read_number(frame, &view, out);
 }
 
 /// Two passes: everything is checked before the first tensor is written.

@@ -6,19 +6,12 @@
 /// circular, with PyTorch's limits: reflect pads less than the size, circular at most what is left of it. roll: shifts
 /// along dims, or of the flattened tensor without dims. flip: dims backwards. Every dtype; out shares no memory with
 /// input.
+#include "engine/pad.h"
+
 #include <string.h>
 
 #include "engine/kernels.h"
 #include "layout.h"
-
-/// Elements [to, to + count) of the result are those of input from `from` on, in steps of `step`.
-struct piece {
-  int64_t to, from, count, step;
-};
-struct pieces {
-  int count[DIT_MAX_DIMS];
-  struct piece piece[DIT_MAX_DIMS][3];
-};
 
 static void add_piece(struct pieces *pieces, int dim, int64_t to, int64_t from, int64_t count, int64_t step) {
   if (count > 0) {
@@ -34,8 +27,8 @@ static void add_whole(struct pieces *pieces, const struct dit_tensor_view *view)
 }
 
 /// One copy per combination.
-static diopiError_t copy_pieces(struct frame *frame, const struct dit_tensor_view *out,
-                                const struct dit_tensor_view *input, const struct pieces *pieces) {
+static diopiError_t copy_combinations(struct frame *frame, const struct dit_tensor_view *out,
+                                      const struct dit_tensor_view *input, const struct pieces *pieces) {
   int at[DIT_MAX_DIMS] = {0}, dim;
   for (dim = 0; dim < out->ndim; dim++) {
     if (pieces->count[dim] == 0) {
@@ -59,6 +52,17 @@ static diopiError_t copy_pieces(struct frame *frame, const struct dit_tensor_vie
   return diopiSuccess;
 }
 
+/// Lines of several pieces go as a whole.
+static diopiError_t copy_pieces(struct frame *frame, const struct dit_tensor_view *out,
+                                const struct dit_tensor_view *input, const struct pieces *pieces) {
+  static const char nothing[16];
+  struct dit_error err = {.message = ""};
+  if (!pad_has_lines(out, input) || pieces->count[out->ndim - 1] == 1) {
+    return copy_combinations(frame, out, input, pieces);
+  }
+  return frame_get_code(frame, pad_lines(frame->stream, out, input, pieces, nothing, &err), &err);
+}
+
 static diopiError_t check_same(struct frame *frame, const struct dit_tensor_view *out,
                                const struct dit_tensor_view *input) {
   FRAME_TRY(layout_check_sizes(frame, "out", out, input->ndim, input->sizes));
@@ -66,7 +70,7 @@ static diopiError_t check_same(struct frame *frame, const struct dit_tensor_view
   return frame_check_output(frame, "out", out, &input, 1, false);
 }
 
-// ---- flip and roll
+// Flip and roll
 
 diopiError_t diopiFlip(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                        diopiSize_t dims) {
@@ -161,7 +165,7 @@ diopiError_t diopiRoll(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiC
   return copy_pieces(&frame, &o, &x, &pieces);
 }
 
-// ---- pad
+// Pad
 
 enum pad_mode { PAD_CONSTANT, PAD_REFLECT, PAD_REPLICATE, PAD_CIRCULAR };
 
@@ -269,6 +273,10 @@ diopiError_t diopiPad(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiCo
   FRAME_TRY(frame_check_output(&frame, "out", &o, inputs, 1, false));
   if (kind == PAD_CONSTANT) {
     FRAME_TRY(layout_get_value(&frame, "value", fill, o.dtype, element));
+    if (pad_has_lines(&o, &x)) {
+      struct dit_error err = {.message = ""};
+      return frame_get_code(&frame, pad_lines(frame.stream, &o, &x, &pieces, element, &err), &err);
+    }
     FRAME_TRY(fill_border(&frame, &o, &pieces, fill));
   }
   return copy_pieces(&frame, &o, &x, &pieces);

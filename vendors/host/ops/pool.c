@@ -252,8 +252,12 @@ static bool has_work(const struct pool_call *call) {
   return call->x.numel > 0;
 }
 
+static diopiError_t queue(struct pool_call *call, frame_work *work) {
+  return FRAME_QUEUE(call->frame, work, call, &call->frame, &call->pooled, &call->x, &call->indices, &call->grad_x);
+}
+
 diopiError_t pool_run_max(struct pool_call *call) {
-  return has_work(call) ? frame_run(call->frame, work_max, call) : diopiSuccess;
+  return has_work(call) ? queue(call, work_max) : diopiSuccess;
 }
 /// The mean of whole planes is a reduction, which takes any strides and dtypes as they are.
 static diopiError_t reduce_planes(struct pool_call *call) {
@@ -269,11 +273,11 @@ diopiError_t pool_run_mean(struct pool_call *call) {
   if (call->adaptive && out[0] * out[1] * out[2] == 1 && call->x.numel > 0) {
     return reduce_planes(call);
   }
-  return has_work(call) ? frame_run(call->frame, work_mean, call) : diopiSuccess;
+  return has_work(call) ? queue(call, work_mean) : diopiSuccess;
 }
 diopiError_t pool_run_max_backward(struct pool_call *call) {
-  return has_work(call) ? frame_run(call->frame, work_max_backward, call) : diopiSuccess;
+  return has_work(call) ? queue(call, work_max_backward) : diopiSuccess;
 }
 diopiError_t pool_run_mean_backward(struct pool_call *call) {
-  return has_work(call) ? frame_run(call->frame, work_mean_backward, call) : diopiSuccess;
+  return has_work(call) ? queue(call, work_mean_backward) : diopiSuccess;
 }

@@ -142,7 +142,7 @@ DEFINE_ADAPTIVE(1)
 DEFINE_ADAPTIVE(2)
 DEFINE_ADAPTIVE(3)
 
-// ---- by mode
+// By mode
 
 /// "max" or "avg"; an argument error otherwise.
 static diopiError_t read_mode(const char *function, const char *mode, bool *max) {

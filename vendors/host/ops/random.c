@@ -2,8 +2,8 @@
 ///
 /// Element i of the row-major order uses word i of the generator's sequence (words 2i and 2i + 1 for float64 and for
 /// ranges of 2^32 and more), so results depend neither on strides nor on threads. uniform: from + (to - from) * u with
-/// as many random bits as the dtype has digits; normal: Box-Muller, two elements from two words; Bernoulli: word < p *
-/// 2^32, exact for 0 and 1; integers: from + word * range / 2^32.
+/// as many random bits as the dtype has digits (24 for half types, which are rounded last); normal: Box-Muller, two
+/// elements from two words; Bernoulli: word < p * 2^32, exact for 0 and 1; integers: from + word * range / 2^32.
 #include "random.h"
 
 #include <math.h>
@@ -13,6 +13,7 @@
 #include "dit/parallel.h"
 #include "engine/cast.h"
 #include "engine/philox.h"
+#include "engine/scalar.h"
 
 #define BLOCK 512
 
@@ -43,14 +44,28 @@ struct random_task {
   uint64_t range;  ///< 0: all 64-bit numbers
   bool wide;       ///< two words per element
   int work;        ///< dtype that the loops write
-  int digits;      ///< random bits of a uniform float
+  diopiGeneratorHandle_t generator;
+  bool reserved;  ///< the numbers are in `span`
   struct random_span span;
   int64_t numel;
   const void *pa, *pb;
   void *out;
 };
 
-// ---- blocks of at most BLOCK elements, `words` for them
+// Blocks of at most BLOCK elements, `words` for them
+
+static float round_half(int dtype, float value) {
+  return dtype == DIT_DTYPE_F16 ? half_to_float(half_from_float(value)) : bfloat_to_float(bfloat_from_float(value));
+}
+
+/// What rounding to a half type makes the end of the range becomes its beginning, as in PyTorch.
+static void exclude_end(const struct random_task *task, float *out, int64_t count) {
+  const int dtype = task->v_out.dtype;
+  const float from = (float)task->a, to = (float)task->b;
+  for (int64_t i = 0; i < count; i++) {
+    out[i] = round_half(dtype, out[i]) == to ? from : out[i];
+  }
+}
 
 static void fill_uniform(const struct random_task *task, const uint32_t *words, char *out, int64_t count) {
   const double width = task->b - task->a;
@@ -61,10 +76,12 @@ static void fill_uniform(const struct random_task *task, const uint32_t *words, 
     }
     return;
   }
-  const int shift = 32 - task->digits;
-  const float scale = ldexpf(1.0f, -task->digits), from = (float)task->a, size = (float)width;
+  const float from = (float)task->a, size = (float)width;
   for (int64_t i = 0; i < count; i++) {
-    ((float *)out)[i] = from + size * ((float)(int32_t)(words[i] >> shift) * scale);
+    ((float *)out)[i] = from + size * ((float)(int32_t)(words[i] >> 8) * 0x1.0p-24f);
+  }
+  if (task->v_out.dtype != DIT_DTYPE_F32) {
+    exclude_end(task, (float *)out, count);
   }
 }
 
@@ -149,14 +166,15 @@ static diopiError_t check_values(struct random_task *task) {
   return diopiSuccess;
 }
 
-struct random_job {
-  struct random_task *task;
-  diopiGeneratorHandle_t generator;
-};
+/// Take the numbers from the generator: in the caller, as the next call takes the following ones.
+static diopiError_t reserve(struct random_task *task) {
+  const uint64_t words = (uint64_t)task->numel * (task->wide ? 2 : 1);
+  task->reserved = true;
+  return random_reserve(&task->frame, task->generator, words, &task->span);
+}
 
 static diopiError_t run_random(void *argument) {
-  const struct random_job *job = argument;
-  struct random_task *task = job->task;
+  struct random_task *task = argument;
   const int parameters = task->kind == RANDOM_BERNOULLI ? DIT_DTYPE_F64 : task->work;
   struct dense out = {0}, a = {0}, b = {0};
   diopiError_t code;
@@ -166,9 +184,8 @@ static diopiError_t run_random(void *argument) {
     task->pb = b.data;
     task->out = out.data;
     code = check_values(task);
-    const uint64_t words = (uint64_t)task->numel * (task->wide ? 2 : 1);
-    if (code == diopiSuccess) {
-      code = random_reserve(&task->frame, job->generator, words, &task->span);
+    if (code == diopiSuccess && !task->reserved) {
+      code = reserve(task);
     }
     if (code == diopiSuccess) {
       dit_parallel_for(0, (task->numel + BLOCK - 1) / BLOCK, 16, run_blocks, task);
@@ -186,11 +203,18 @@ static diopiError_t run_random(void *argument) {
 static diopiError_t launch(struct random_task *task, const char *name, diopiGeneratorHandle_t generator,
                            bool in_place) {
   const struct dit_tensor_view *inputs[] = {&task->v_a, &task->v_b};
-  struct random_job job = {task, generator};
   FRAME_TRY(random_check(&task->frame, generator));
   FRAME_TRY(frame_check_output(&task->frame, name, &task->v_out, inputs, 2, in_place));
   task->numel = task->v_out.numel;
-  return task->numel == 0 ? diopiSuccess : frame_run(&task->frame, run_random, &job);
+  task->generator = generator;
+  if (task->numel == 0) {
+    return diopiSuccess;
+  }
+  if (!task->frame.stream || task->v_a.handle || task->v_b.handle) {  // parameters are checked before numbers are drawn
+    return frame_run(&task->frame, run_random, task);
+  }
+  FRAME_TRY(reserve(task));
+  return FRAME_QUEUE(&task->frame, run_random, task, NULL, &task->v_out);
 }
 
 static diopiError_t take_out(struct random_task *task, const char *function, diopiContextHandle_t ctx, const char *name,
@@ -227,11 +251,14 @@ diopiError_t diopiUniformInp(diopiContextHandle_t ctx, diopiTensorHandle_t inout
   FRAME_TRY(take_out(&task, __func__, ctx, "inout", inout, DTYPES_FLOAT));
   FRAME_CHECK(&task.frame, from <= to && isfinite(to - from), "'from' is %g and 'to' is %g; from <= to, both finite",
               from, to);
-  task.digits = task.v_out.dtype == DIT_DTYPE_F16 ? 11 : task.v_out.dtype == DIT_DTYPE_BF16 ? 8 : 24;
+  if (frame_has_dtype(DTYPES_HALF, task.v_out.dtype)) {
+    task.a = (double)round_half(task.v_out.dtype, (float)from);
+    task.b = (double)round_half(task.v_out.dtype, (float)to);
+  }
   return launch(&task, "inout", generator, false);
 }
 
-// ---- normal
+// Normal
 
 static diopiError_t run_normal(const char *function, diopiContextHandle_t ctx, const char *name,
                                diopiTensorHandle_t out, double mean, diopiConstTensorHandle_t means, double std,
@@ -281,7 +308,7 @@ diopiError_t diopiNormalTensor(diopiContextHandle_t ctx, diopiTensorHandle_t out
                      : fail_absent(__func__, ctx, mean ? "std" : "mean");
 }
 
-// ---- Bernoulli
+// Bernoulli
 
 static diopiError_t run_bernoulli(const char *function, diopiContextHandle_t ctx, const char *name,
                                   diopiTensorHandle_t out, diopiConstTensorHandle_t input, double p,
@@ -313,7 +340,7 @@ diopiError_t diopiBernoulliScalar(diopiContextHandle_t ctx, diopiTensorHandle_t 
   return run_bernoulli(__func__, ctx, "out", out, NULL, p, generator);
 }
 
-// ---- integers
+// Integers
 
 /// Largest integer up to which every one has a value of the dtype.
 static int64_t get_largest(int dtype) {

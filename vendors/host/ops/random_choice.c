@@ -37,7 +37,7 @@ static uint64_t read_two(struct word_reader *reader) {
   return high << 32 | read_word(reader);
 }
 
-// ---- permutation
+// Permutation
 
 struct permutation_task {
   struct frame frame;
@@ -91,7 +91,7 @@ diopiError_t diopiRandperm(diopiContextHandle_t ctx, diopiTensorHandle_t out, in
   return frame_run(frame, run_permutation, &task);
 }
 
-// ---- samples of a distribution
+// Samples of a distribution
 
 struct sample_task {
   struct frame frame;
@@ -239,7 +239,7 @@ diopiError_t diopiMultinomial(diopiContextHandle_t ctx, diopiTensorHandle_t out,
   return frame_run(frame, run_samples, &task);
 }
 
-// ---- dropout
+// Dropout
 
 struct feature_task {
   struct frame *frame;

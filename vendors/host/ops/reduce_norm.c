@@ -64,7 +64,7 @@ static diopiError_t get_power(struct frame *frame, const char *name, const diopi
   return diopiSuccess;
 }
 
-// ---- norms
+// Norms
 
 /// Magnitudes of complex numbers, then their norm.
 struct complex_task {
@@ -152,7 +152,7 @@ diopiError_t diopiLinalgVecNorm(diopiContextHandle_t ctx, diopiTensorHandle_t ou
   return run_norm(&frame, &o, &x, power, mask, keepdim);
 }
 
-// ---- gradient of a norm, and normalisation
+// Gradient of a norm, and normalisation
 
 static void run_gradient_rows(void *context, int64_t begin, int64_t end) {
   const struct norm_task *task = context;

@@ -4,6 +4,7 @@
 /// dim, with Python's rules for negative and too large ends; step is at least 1. Backward: zeros, with grad_output at
 /// that part. select_scatter, slice_scatter: input with src at that part; out may be input itself. Copies of parts;
 /// every dtype; out shares no memory with the inputs otherwise.
+#include "fail.h"
 #include "layout.h"
 
 /// The part of one dimension; count -1: select.
@@ -26,8 +27,9 @@ static diopiError_t find_select(struct frame *frame, const struct dit_tensor_vie
   FRAME_CHECK(frame, whole->ndim > 0, "the tensor has 0 dimensions; it must have at least 1");
   FRAME_TRY(frame_wrap_dim(frame, "dim", dim, whole->ndim, &part->dim));
   const int64_t size = whole->sizes[part->dim];
-  FRAME_CHECK(frame, index >= -size && index < size, "'index' is %lld; " DIOPI_EXT_RANGE " %lld: %lld to %lld",
-              (long long)index, (long long)size, (long long)-size, (long long)size - 1);
+  FRAME_CHECK_RANGE(frame, index >= -size && index < size,
+                    "'index' is %lld; valid for a dimension of size %lld: %lld to %lld", (long long)index,
+                    (long long)size, (long long)-size, (long long)size - 1);
   part->start = index < 0 ? index + size : index;
   part->count = -1;
   part->step = 1;

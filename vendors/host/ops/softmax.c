@@ -3,10 +3,8 @@
 /// out[i] = exp(x[i] - max) / sum, or x[i] - max - log(sum); accumulated in float for half types. out has input's shape
 /// and its dtype, or float32 for half inputs. With y = out and g the gradient of out, grad_input = (g - sum(g * y)) *
 /// y, or g - exp(y) * sum(g) for the logarithm. Outputs may be exactly an input.
-#include "dense.h"
-#include "dit/parallel.h"
 #include "engine/kernels.h"
-#include "lines.h"
+#include "softmax_gradient.h"
 
 static diopiError_t run_softmax(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                 diopiConstTensorHandle_t input, int64_t dim, bool log) {
@@ -45,59 +43,6 @@ diopiError_t diopiLogSoftmax(diopiContextHandle_t ctx, diopiTensorHandle_t out, 
   return run_softmax(__func__, ctx, out, input, dim, true);
 }
 
-// ---- gradients
-
-#define COLUMN_BLOCK 256
-#define COLUMN_STEP 128  // steps of a line between two levels of its sum
-#define GRAIN 16384
-
-struct gradient_task {
-  struct frame *frame;
-  const struct dit_tensor_view *views[3];  ///< grad_input, grad_output, output
-  struct line_shape shape;
-  int64_t blocks;  ///< of columns per outer index
-  int work;
-  bool log;
-  const void *grad, *output;
-  void *result;
-};
-
-#define REAL_LOOPS "softmax_loops.h"
-#include "real.h"
-
-static void run_range(void *context, int64_t begin, int64_t end) {
-  const struct gradient_task *task = context;
-  const bool single = task->work == DIT_DTYPE_F32;
-  if (task->shape.inner == 1) {
-    (single ? run_rows_f32 : run_rows_f64)(task, begin, end);
-  } else {
-    (single ? run_columns_f32 : run_columns_f64)(task, begin, end);
-  }
-}
-
-static diopiError_t run_gradient(void *argument) {
-  struct gradient_task *task = argument;
-  struct dense grad = {0}, output = {0}, result = {0};
-  diopiError_t code = diopiSuccess;
-  if (dense_read(&grad, task->views[1], task->work) && dense_read(&output, task->views[2], task->work) &&
-      dense_reserve(&result, task->views[0], task->work)) {
-    const bool rows = task->shape.inner == 1;
-    task->blocks = (task->shape.inner + COLUMN_BLOCK - 1) / COLUMN_BLOCK;
-    task->grad = grad.data;
-    task->output = output.data;
-    task->result = result.data;
-    dit_parallel_for(0, task->shape.outer * (rows ? 1 : task->blocks),
-                     GRAIN / (task->shape.length * (rows ? 1 : COLUMN_BLOCK)), run_range, task);
-    dense_store(&result);
-  } else {
-    code = dense_fail(task->frame);
-  }
-  dense_close(&grad);
-  dense_close(&output);
-  dense_close(&result);
-  return code;
-}
-
 static diopiError_t run_backward(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,
                                  diopiConstTensorHandle_t grad_output, diopiConstTensorHandle_t output, int64_t dim,
                                  bool log) {
@@ -121,13 +66,7 @@ static diopiError_t run_backward(const char *function, diopiContextHandle_t ctx,
   if (y.numel == 0) {
     return diopiSuccess;
   }
-  const bool wide = go.dtype == DIT_DTYPE_F64 || y.dtype == DIT_DTYPE_F64;
-  struct gradient_task task = {.frame = &frame,
-                               .views = {&gi, &go, &y},
-                               .shape = line_shape_get(&y, d),
-                               .work = wide ? DIT_DTYPE_F64 : DIT_DTYPE_F32,
-                               .log = log};
-  return frame_run(&frame, run_gradient, &task);
+  return softmax_gradient(&frame, &gi, &go, &y, d, log);
 }
 
 diopiError_t diopiSoftmaxBackward(diopiContextHandle_t ctx, diopiTensorHandle_t grad_input,

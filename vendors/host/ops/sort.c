@@ -15,7 +15,7 @@
 
 struct sort_task {
   struct frame *frame;
-  const struct dit_tensor_view *v_values, *v_indices, *v_in;  ///< `dim` last; values may be absent
+  struct dit_tensor_view v_values, v_indices, v_in;  ///< `dim` last; values may be absent
   int64_t rows, length, keep;
   bool descending, packed;
   int dtype, width;
@@ -61,7 +61,6 @@ static void run_shares(void *context, int64_t begin, int64_t end) {
 
 static diopiError_t run_sort(void *argument) {
   struct sort_task *task = argument;
-  static const struct dit_tensor_view absent;
   struct dense in = {0}, values = {0}, indices = {0};
   const int64_t threads = dit_parallel_get_threads();
   task->packed = sort_is_packed(task->dtype, task->length);
@@ -69,9 +68,9 @@ static diopiError_t run_sort(void *argument) {
   task->room_size = 2 * (size_t)task->length * (narrow ? sizeof(uint64_t) : sizeof(struct sort_item));
   task->shares = task->rows * task->length < 4096 ? 1 : task->rows < threads ? task->rows : threads;
   task->room = dit_malloc((size_t)task->shares * task->room_size + 1);
-  const bool done = task->room && dense_read(&in, task->v_in, task->dtype) &&
-                    dense_reserve(&values, task->v_values ? task->v_values : &absent, task->dtype) &&
-                    dense_reserve(&indices, task->v_indices, DIT_DTYPE_I64);
+  const bool done = task->room && dense_read(&in, &task->v_in, task->dtype) &&
+                    dense_reserve(&values, &task->v_values, task->dtype) &&
+                    dense_reserve(&indices, &task->v_indices, DIT_DTYPE_I64);
   if (done) {
     task->in = in.data;
     task->values = values.data;
@@ -86,7 +85,7 @@ static diopiError_t run_sort(void *argument) {
   dit_free(task->room);
   return done ? diopiSuccess
               : frame_fail(task->frame, diopiErrorOccurred, "no memory to sort %lld elements",
-                           (long long)task->v_in->numel);
+                           (long long)task->v_in.numel);
 }
 
 /// Is `view` shaped like `in` with `keep` along `dim`?
@@ -141,16 +140,16 @@ static diopiError_t launch(struct frame *frame, diopiTensorHandle_t values, cons
     shaped_move_last(&moved[2], &v, mask);
   }
   struct sort_task task = {.frame = frame,
-                           .v_values = v.handle ? &moved[2].view : NULL,
-                           .v_indices = &moved[1].view,
-                           .v_in = &moved[0].view,
+                           .v_values = v.handle ? moved[2].view : v,
+                           .v_indices = moved[1].view,
+                           .v_in = moved[0].view,
                            .rows = x.numel / length,
                            .length = length,
                            .keep = keep,
                            .descending = descending,
                            .dtype = x.dtype,
                            .width = (int)dit_dtype_get_size(x.dtype)};
-  return frame_run(frame, run_sort, &task);
+  return FRAME_QUEUE(frame, run_sort, &task, &task.frame, &task.v_values, &task.v_indices, &task.v_in);
 }
 
 diopiError_t diopiSort(diopiContextHandle_t ctx, diopiTensorHandle_t values, diopiTensorHandle_t indices,
@@ -178,7 +177,7 @@ diopiError_t diopiArgsort(diopiContextHandle_t ctx, diopiTensorHandle_t out, dio
   return launch(&frame, NULL, "out", out, input, dim ? *dim : -1, 0, true, descending);
 }
 
-// ---- gradient
+// Gradient
 
 struct back_task {
   struct frame frame;

@@ -9,40 +9,15 @@
 
 #include "elementwise.h"
 
-#define PRODUCTS(tag, type, arith) LOOP_3(addcmul_##tag, type, type, arith, x + k3 * y * z)
-LOOP_LIST_BITS(PRODUCTS)
-LOOP_LIST_FLOAT(PRODUCTS)
-#define QUOTIENTS(tag, type, arith) LOOP_3(addcdiv_##tag, type, type, arith, x + k3 * y / z)
-LOOP_LIST_FLOAT(QUOTIENTS)
-#define PAIR(tag, type, arith)                                         \
-  LOOP_PLAIN_3(addcmul_##tag, type, type, arith, x + k3 * y * z)       \
-  LOOP_PLAIN_3(addcdiv_##tag, type, type, arith, x + k3 * y / z)       \
-  LOOP_PLAIN_3(lerp_##tag, type, type, arith, LERP(x, y, z, SIZE2(z))) \
-  LOOP_PLAIN_2(lerp_number_##tag, type, type, arith, LERP(x, y, k3, SIZE2(k3)))
-/// PyTorch starts from the nearer end.
-#define LERP(x, y, w, near) ((near) < 0.25 ? (x) + (w) * ((y) - (x)) : (y) - ((y) - (x)) * (1 - (w)))
-#define SIZE2(z) (__real__(z) * __real__(z) + __imag__(z) * __imag__(z))
-LOOP_LIST_COMPLEX(PAIR)
-#define LERPS(tag, type, arith)                              \
-  LOOP_3(lerp_##tag, type, type, arith, LERP(x, y, z, z *z)) \
-  LOOP_2(lerp_number_##tag, type, type, arith, LERP(x, y, k3, k3 *k3))
-LOOP_LIST_FLOAT(LERPS)
+// after the macros that it is written in
+#include "ternary_expressions.h"
 
-// NaN of any operand wins; max wins over min
-#define LOW(x, y) ((x) < (y) ? (y) : (x))
-#define HIGH(x, y) ((x) > (y) ? (y) : (x))
-#define CLAMP(tag, type, arith)                                                        \
-  LOOP_3(clamp_##tag, type, type, arith, y != y ? y : z != z ? z : HIGH(LOW(x, y), z)) \
-  LOOP_2(clamp_min_##tag, type, type, arith, y != y ? y : LOW(x, y))                   \
-  LOOP_2(clamp_max_##tag, type, type, arith, y != y ? y : HIGH(x, y))                  \
-  LOOP_1(clamp_numbers_##tag, type, type, arith, k0 != k0 ? k0 : k1 != k1 ? k1 : HIGH(LOW(x, k0), k1))
-LOOP_LIST_INT(CLAMP)
-LOOP_LIST_FLOAT(CLAMP)
-
-static loop_table addcmul_loops = {ROWS_BITS_SIGNED(addcmul), ROWS_FLOAT(addcmul), ROWS_COMPLEX(addcmul)};
-static loop_table addcdiv_loops = {ROWS_FLOAT(addcdiv), ROWS_COMPLEX(addcdiv)};
-static loop_table lerp_loops = {ROWS_FLOAT(lerp), ROWS_COMPLEX(lerp)};
-static loop_table lerp_number_loops = {ROWS_FLOAT(lerp_number), ROWS_COMPLEX(lerp_number)};
+static loop_table addcmul_loops = {ROWS_BITS_SIGNED(addcmul), ROWS_FLOAT(addcmul),
+                                   ROWS_COMPLEX(addcmul), [DIT_DTYPE_BF16] = addcmul_bf16};
+static loop_table addcdiv_loops = {ROWS_FLOAT(addcdiv), ROWS_COMPLEX(addcdiv), [DIT_DTYPE_BF16] = addcdiv_bf16};
+static loop_table lerp_loops = {ROWS_FLOAT(lerp), ROWS_COMPLEX(lerp), [DIT_DTYPE_BF16] = lerp_bf16};
+static loop_table lerp_number_loops = {ROWS_FLOAT(lerp_number),
+                                       ROWS_COMPLEX(lerp_number), [DIT_DTYPE_BF16] = lerp_number_bf16};
 static loop_table clamp_loops = {ROWS_INT(clamp), ROWS_FLOAT(clamp)};
 static loop_table clamp_min_loops = {ROWS_INT(clamp_min), ROWS_FLOAT(clamp_min)};
 static loop_table clamp_max_loops = {ROWS_INT(clamp_max), ROWS_FLOAT(clamp_max)};
@@ -64,7 +39,7 @@ static diopiError_t run_addc(const char *function, diopiContextHandle_t ctx, dio
   FRAME_TRY(elementwise_set_type(&e, compute, loops));
   FRAME_CHECK(&e.frame, factor.kind != DIT_SCALAR_DOUBLE || !frame_has_dtype(DTYPES_INT, compute),
               "'value' is %g, a floating point number; for integers it must be an integer", factor.v.d);
-  elementwise_set_number(&e, 3, factor, e.run.work[0]);
+  elementwise_set_number(&e, 3, factor, elementwise_get_work(e.run.work[0]));
   return elementwise_launch(&e);
 }
 
@@ -150,6 +125,7 @@ static diopiError_t run_clamp_numbers(const char *function, diopiContextHandle_t
     elementwise_set_number(&e, i, index[i] >= 0 ? e.scalars[index[i]] : get_limit(work, i == 0), work);
   }
   e.run.inputs = 1;
+  elementwise_use_bf16(&e, clamp_numbers_bf16);
   return elementwise_launch(&e);
 }
 
@@ -197,29 +173,6 @@ diopiError_t diopiClampMinScalar(diopiContextHandle_t ctx, diopiTensorHandle_t o
 diopiError_t diopiClampMinInpScalar(diopiContextHandle_t ctx, diopiTensorHandle_t input, const diopiScalar_t *min) {
   return run_clamp_numbers(__func__, ctx, input, input, min, NULL, BOUND_MIN);
 }
-
-// where moves elements and looks at nothing but the condition: one loop per width
-struct wide {
-  uint64_t part[2];
-};
-#define WHERE_BODY(tag, type)                         \
-  KERNEL_INLINE void where_##tag##_body LOOP_PARAMS { \
-    type *o = out[0];                                 \
-    const uint8_t *c = in[0];                         \
-    const type *p = in[1], *q = in[2];                \
-    (void)parameters;                                 \
-    KERNEL_LANES                                      \
-    for (int64_t i = 0; i < count; i++) {             \
-      const type a = p[i], b = q[i];                  \
-      o[i] = c[i] ? a : b;                            \
-    }                                                 \
-  }                                                   \
-  KERNEL_MULTI(static, where_##tag, LOOP_PARAMS, LOOP_ARGS)
-WHERE_BODY(1, uint8_t)
-WHERE_BODY(2, uint16_t)
-WHERE_BODY(4, uint32_t)
-WHERE_BODY(8, uint64_t)
-WHERE_BODY(16, struct wide)
 
 static pointwise_loop *get_where(size_t width) {
   return width == 1 ? where_1 : width == 2 ? where_2 : width == 4 ? where_4 : width == 8 ? where_8 : where_16;
@@ -275,6 +228,6 @@ diopiError_t diopiLerpScalar(diopiContextHandle_t ctx, diopiTensorHandle_t out, 
   FRAME_TRY(frame_get_scalar(&e.frame, "weight", weight, &factor));
   FRAME_TRY(elementwise_check(&e));
   FRAME_TRY(elementwise_set_type(&e, elementwise_promote(&e), lerp_number_loops));
-  elementwise_set_number(&e, 3, factor, e.run.work[0]);
+  elementwise_set_number(&e, 3, factor, elementwise_get_work(e.run.work[0]));
   return elementwise_launch(&e);
 }

@@ -11,6 +11,7 @@
 #include "engine/cast.h"
 #include "engine/index.h"
 #include "engine/scalar.h"
+#include "fail.h"
 #include "layout.h"
 
 /// The part of `whole` that windows over `dim` show, as a view. A 0-d tensor counts as 1-d.
@@ -18,8 +19,8 @@ static diopiError_t find_windows(struct frame *frame, const struct dit_tensor_vi
                                  int64_t step, struct layout *windows, int *at) {
   FRAME_TRY(frame_wrap_dim(frame, "dim", dim, whole->ndim, at));
   const int64_t n = whole->ndim > 0 ? whole->sizes[*at] : 1, stride = whole->ndim > 0 ? whole->strides[*at] : 1;
-  FRAME_CHECK(frame, size >= 0 && size <= n, "'size' is %lld; " DIOPI_EXT_RANGE " %lld: 0 to %lld", (long long)size,
-              (long long)n, (long long)n);
+  FRAME_CHECK_RANGE(frame, size >= 0 && size <= n, "'size' is %lld; valid for a dimension of size %lld: 0 to %lld",
+                    (long long)size, (long long)n, (long long)n);
   FRAME_CHECK(frame, step > 0, "'step' is %lld; valid: 1 and more", (long long)step);
   FRAME_CHECK(frame, whole->ndim < DIT_MAX_DIMS, "the tensor has %d dimensions; valid: 0 to %d", whole->ndim,
               DIT_MAX_DIMS - 1);
@@ -52,7 +53,7 @@ diopiError_t diopiUnfold(diopiContextHandle_t ctx, diopiTensorHandle_t out, diop
   return layout_copy(&frame, &o, &windows.view);
 }
 
-// ---- backward
+// Backward
 
 struct unfold_task {
   struct nest nest;  ///< grad_input, and grad_output at window 0, element 0; dim counts as size 1
@@ -168,7 +169,7 @@ diopiError_t diopiUnfoldBackward(diopiContextHandle_t ctx, diopiTensorHandle_t g
   return frame_launch(&frame, unfold_all, &task, sizeof task);
 }
 
-// ---- one_hot
+// one_hot
 
 struct hot_task {
   struct frame *frame;

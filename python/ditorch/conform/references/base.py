@@ -141,7 +141,7 @@ def find(function: str) -> Reference | None:
     return None
 
 
-# ---- helpers for gradients
+# Helpers for gradients
 
 
 def differentiate(

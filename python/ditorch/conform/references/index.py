@@ -113,7 +113,7 @@ def run_index_fill(call: Call) -> dict[str, Result]:
     return {"out": Result(x.index_fill(call["dim"], call["index"].to(torch.int64), number), exact=True)}
 
 
-# ---- gather and scatter
+# Gather and scatter
 
 
 @reference("Gather")
@@ -151,7 +151,7 @@ def run_scatter(call: Call) -> dict[str, Result]:
     return {"out": Result(value, scale=scale, terms=max(index.numel(), 1), ops=4 + index.numel(), compute=call.dtype)}
 
 
-# ---- advanced indexing
+# Advanced indexing
 
 
 def _indices(call: Call) -> tuple[Any, ...]:
@@ -198,7 +198,7 @@ def run_index_put(call: Call) -> dict[str, Result]:
     return {"out": Result(value, scale=scale, terms=max(x.numel(), 1), compute=call.dtype)}
 
 
-# ---- embedding
+# Embedding
 
 
 @reference("Embedding")

@@ -108,7 +108,7 @@ def run_bce_backward(call: Call) -> dict[str, Result]:
     )
 
 
-# ---- classes
+# Classes
 
 
 def _nll(call: Call) -> Any:
@@ -190,7 +190,7 @@ def run_cross_entropy_backward(call: Call) -> dict[str, Result]:
     return {"grad_input": Result(value, scale=entering, terms=max(x.numel(), 1), ops=8)}
 
 
-# ---- focal loss
+# Focal loss
 
 
 def _focal(x: torch.Tensor, target: torch.Tensor, alpha: float, gamma: float) -> torch.Tensor:
@@ -222,7 +222,7 @@ def run_focal_backward(call: Call) -> dict[str, Any]:
     return {"grad_input": Result(value, scale=scale, ops=16)}
 
 
-# ---- sequences
+# Sequences
 
 
 def _ctc(call: Call, log_probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -85,7 +85,7 @@ def _sum_over(name: str, value: torch.Tensor, scale: torch.Tensor, dims: list[in
     return {name: Result(summed.reshape(shape), scale=scales.reshape(shape), terms=terms, ops=8)}
 
 
-# ---- layer norm, RMS norm
+# Layer norm, RMS norm
 
 
 def _layer(call: Call, x: torch.Tensor, shape: list[int], eps: float, centered: bool = True) -> _Rows:
@@ -160,7 +160,7 @@ def run_layer_norm_gb_backward(call: Call) -> dict[str, Result]:
     return _layer_backward(call, rows, list(x.shape[axis:]), True)
 
 
-# ---- batch norm
+# Batch norm
 
 
 def _batch(x: torch.Tensor, eps: float) -> _Rows:
@@ -304,7 +304,7 @@ def run_batch_norm_backward_elemt(call: Call) -> dict[str, Result]:
     return {"grad_input": Result(value, scale=entering, ops=8)}
 
 
-# ---- group norm, instance norm
+# Group norm, instance norm
 
 
 class _Groups:

@@ -96,7 +96,7 @@ def run_isnan(call: Call) -> dict[str, Result]:
     return {"out": Result(torch.isnan(call["input"]), torch.bool, exact=True)}
 
 
-# ---- binary
+# Binary
 
 
 def _operands(call: Call, first: str, second: str) -> tuple[Any, Any, torch.dtype]:
@@ -205,7 +205,7 @@ def run_pow(call: Call) -> dict[str, Result]:
     return {"out": Result(out, dtype, scale=scale)}
 
 
-# ---- ternary
+# Ternary
 
 
 def _promote(call: Call, *names: str) -> tuple[torch.dtype, list[torch.Tensor]]:
@@ -263,7 +263,7 @@ def run_lerp(call: Call) -> dict[str, Result]:
     return {"out": Result(torch.lerp(x, end, weight), scale=(x.abs() + end.abs()) * (1 + size))}
 
 
-# ---- comparison, logical, bitwise
+# Comparison, logical, bitwise
 
 
 def _relation(function: Callable[..., torch.Tensor]) -> Any:
@@ -310,7 +310,7 @@ def run_equal(call: Call) -> dict[str, Result]:
     return {"out": Result(torch.equal(call["input"], call["other"]), exact=True)}
 
 
-# ---- lists of tensors
+# Lists of tensors
 
 
 def _each(call: Call, function: Callable[..., torch.Tensor], scale: Callable[..., torch.Tensor]) -> list[Result]:
@@ -343,7 +343,7 @@ def run_foreach_norm(call: Call) -> dict[str, Any]:
     return {"outs": results}
 
 
-# ---- complex numbers
+# Complex numbers
 
 
 @reference("Polar")

@@ -130,7 +130,7 @@ def run_adaptive_max(call: Call) -> dict[str, Result]:
     return {"out": Result(value, exact=True), "indices": Result(indices, torch.int64, exact=True)}
 
 
-# ---- all poolings by one function
+# All poolings by one function
 
 
 def _pool(call: Call) -> Any:
@@ -175,7 +175,7 @@ def run_pool_backward(call: Call) -> dict[str, Result]:
     return {"grad_input": Result(value, scale=scale, terms=max(grad.numel(), 1))}
 
 
-# ---- upsampling
+# Upsampling
 
 
 def _upsample(call: Call, size: list[int]) -> Any:

@@ -178,7 +178,7 @@ def run_cumsum_backward(call: Call) -> dict[str, Result]:
     return {"grad_input": Result(backward(grad), scale=backward(grad.abs()), terms=terms)}
 
 
-# ---- softmax
+# Softmax
 
 
 @reference("Softmax", "LogSoftmax")

@@ -6,7 +6,7 @@
 
 #define INSERTION_MAX 24  // tensors that are sorted by insertion
 
-// ---- arrays
+// Arrays
 
 static int spans_grow(struct capture_blobs *blobs, int count) {
   int capacity = blobs->span_capacity ? blobs->span_capacity : 16;
@@ -39,7 +39,7 @@ static int groups_grow(struct capture_blobs *blobs) {
   return 0;
 }
 
-// ---- spans
+// Spans
 
 int16_t capture_dtype_find(const struct engine_tensor *tensor) {
   // The exchange calls torch.int1 to int7 "int8" and their unsigned kin "uint8", and has no name for some others.
@@ -142,7 +142,7 @@ static void order_sort(struct capture_blobs *blobs, int count) {
   }
 }
 
-// ---- storages
+// Storages
 
 static bool group_takes(const struct capture_group *group, const struct capture_span *span) {
   const struct engine_tensor *a = group->tensor, *b = span->tensor;
@@ -221,7 +221,7 @@ int capture_blobs_collect(struct capture_blobs *blobs, const struct engine_tenso
   return 0;
 }
 
-// ---- late comers
+// Late comers
 
 int capture_blobs_join(struct capture_blobs *blobs, PyObject *tensor) {
   struct capture_late *late = malloc(sizeof *late);

@@ -50,7 +50,7 @@ static int capture_start(struct engine_tool *tool) {
   return 0;
 }
 
-// ---- saying things
+// Saying things
 
 static void say_once(bool *said, const char *text) {
   if (!*said) {
@@ -96,7 +96,7 @@ static void say_failure(struct capture_state *state, const char *name, const cha
   say_once(&state->said_failure, text);
 }
 
-// ---- saving
+// Saving
 
 // One item: what of which call.
 struct job {
@@ -188,7 +188,7 @@ static bool call_save(const struct job *job, struct capture_source *source) {
   return kept;
 }
 
-// ---- forward
+// Forward
 
 // call->data: the second, and what is on its way. Nothing is allocated per call.
 enum { SAVED_INPUT = 1, SAVED_OUTPUT = 2, SAVED_ERROR = 4, TAKEN = 8, SAVED_BITS = 4 };
@@ -275,7 +275,7 @@ static int capture_after(struct engine_tool *tool, struct engine_call *call) {
   return 0;
 }
 
-// ---- backward
+// Backward
 
 struct kept {
   time_t second;
@@ -349,7 +349,7 @@ static int capture_backward_end(struct engine_tool *tool, struct engine_backward
   return 0;
 }
 
-// ---- the end
+// The end
 
 static uint64_t losses_count(const struct capture_state *state, const struct dit_store_counts *counts) {
   return counts->dropped + counts->lost - state->before.dropped - state->before.lost;
@@ -414,7 +414,7 @@ static PyObject *capture_describe(struct engine_tool *tool) {
                        counts.failing ? Py_True : Py_False, "problem", lost ? counts.problem : "");
 }
 
-// ---- the full console
+// The full console
 
 static int saved_add(PyObject *list, const struct capture_state *state, const struct engine_op *op, uint64_t id,
                      time_t second, const char *what) {

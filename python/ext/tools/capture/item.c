@@ -96,7 +96,7 @@ int64_t capture_item_get_size(const struct capture_item *item) {
   return item->blobs.bytes + (int64_t)(item->pickle.size + item->json.size);
 }
 
-// ---- for Python
+// For Python
 
 struct arguments {
   const char *path, *name, *identifier;

@@ -99,7 +99,7 @@ struct capture_memory *capture_memory_create(size_t size) {
   return memory;
 }
 
-// ---- pinned memory
+// Pinned memory
 
 #define DEVICES 64
 #define EVENTS 256

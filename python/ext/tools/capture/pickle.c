@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-// ---- opcodes
+// Opcodes
 
 void pickle_opcode(struct pickle *p, char opcode) {
   capture_text_add_byte(p->out, opcode);
@@ -128,7 +128,7 @@ uint32_t pickle_memo_put(struct pickle *p) {
   return entry + 1;
 }
 
-// ---- globals
+// Globals
 
 #define GLOBAL(module, name) "c" module "\n" name "\n"
 static const char *const global_texts[PICKLE_STORAGE_CLASS] = {
@@ -205,7 +205,7 @@ void pickle_global(struct pickle *p, int global) {
   p->global[global] = pickle_memo_put(p);
 }
 
-// ---- values
+// Values
 
 void pickle_tag_begin(struct pickle *p, const char *kind) {
   CAPTURE_TEXT_LITERAL(p->out, "}(");

@@ -60,7 +60,7 @@ DIT_NODISCARD int pickle_item(struct capture_text *out, struct capture_blobs *bl
                               PyObject *const *args, Py_ssize_t count, PyObject *kwargs, const char *identifier,
                               size_t identifier_size, PyObject *state);
 
-// ---- the parts; each returns 0, or -1 with an exception
+// The parts; each returns 0, or -1 with an exception
 
 DIT_NODISCARD int pickle_value(struct pickle *p, PyObject *value);
 DIT_NODISCARD int pickle_tensor(struct pickle *p, PyObject *tensor);
@@ -110,7 +110,7 @@ const char *pickle_device_text(const struct engine_tensor *tensor);
 /// Whether the negative bit is set (torch only sets it on views such as x.conj().imag).
 bool pickle_tensor_is_negated(PyObject *tensor);
 
-// ---- .pth.json
+// .pth.json
 
 /// The companion text, byte for byte json.dumps(mapping, indent=4) of the description of the arguments. 0 or -1.
 DIT_NODISCARD int pickle_json(struct capture_text *out, const struct engine_tensor *tensors, int tensor_count,

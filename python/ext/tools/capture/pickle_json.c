@@ -18,7 +18,7 @@ struct json {
 
 static int value_write(struct json *j, PyObject *value);
 
-// ---- text
+// Text
 
 static void indent_write(struct json *j) {
   char *at = capture_text_reserve(j->out, 1 + 4 * (size_t)j->depth);
@@ -104,7 +104,7 @@ static int text_write(struct json *j, PyObject *value) {
   return py_text ? 0 : -1;
 }
 
-// ---- tensors
+// Tensors
 
 #define KEY(j, literal)                                  \
   do {                                                   \
@@ -239,7 +239,7 @@ static int tensor_find_write(struct json *j, PyObject *value) {
   return done;
 }
 
-// ---- containers
+// Containers
 
 static int sequence_write(struct json *j, PyObject *const *items, Py_ssize_t count) {
   if (count == 0) {

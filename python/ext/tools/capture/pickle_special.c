@@ -7,7 +7,7 @@
 #include "tools/capture/pickle.h"
 #include "torch_tensor.h"
 
-// ---- helpers
+// Helpers
 
 // `key` and an attribute of `value`.
 static int attribute_write(struct pickle *p, PyObject *value, const char *key) {
@@ -93,7 +93,7 @@ static int reduce_text_write(struct pickle *p, int global, PyObject *value) {
   return done;
 }
 
-// ---- builtins
+// Builtins
 
 static int latin_write(struct pickle *p, int global, const char *data, Py_ssize_t size, const char *encoding) {
   PyObject *py_text = PyUnicode_DecodeLatin1(data, size, NULL);
@@ -195,7 +195,7 @@ static int builtin_write(struct pickle *p, PyObject *value) {
   return done < 0 ? -1 : 1;
 }
 
-// ---- torch's own
+// Torch's own
 
 static int memory_format_write(struct pickle *p, PyObject *value) {
   pickle_tag_begin(p, "memory_format");
@@ -268,7 +268,7 @@ static int torch_type_write(struct pickle *p, PyObject *value) {
   return done < 0 ? -1 : 1;
 }
 
-// ---- subclasses of the containers
+// Subclasses of the containers
 
 static int plain_tuple_write(struct pickle *p, PyObject *value) {
   PyObject *py_tuple = PyTuple_New(PyTuple_GET_SIZE(value));
@@ -390,7 +390,7 @@ static int buffer_write(struct pickle *p, PyObject *value) {
   return done;
 }
 
-// ---- objects that are only named or described
+// Objects that are only named or described
 
 static int named_write(struct pickle *p, PyObject *value, const char *kind) {
   pickle_tag_begin(p, kind);

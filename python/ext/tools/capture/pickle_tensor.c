@@ -5,7 +5,7 @@
 
 #include "tools/capture/pickle.h"
 
-// ---- devices
+// Devices
 
 #define DEVICE_TEXTS 64
 static struct {
@@ -66,7 +66,7 @@ bool pickle_tensor_is_negated(PyObject *tensor) {
   return negated;
 }
 
-// ---- tensors with memory
+// Tensors with memory
 
 static void location_write(struct pickle *p, const struct engine_tensor *tensor) {
   const char *text = pickle_device_text(tensor);
@@ -203,7 +203,7 @@ void pickle_bytes_tensor(struct pickle *p, int key, size_t size) {
   CAPTURE_TEXT_LITERAL(p->out, "tR");
 }
 
-// ---- components
+// Components
 
 // The result of a method of the tensor.
 static int method_write(struct pickle *p, PyObject *tensor, const char *method) {
@@ -341,7 +341,7 @@ static int meta_write(struct pickle *p, const struct engine_tensor *known) {
   return 0;
 }
 
-// ---- descriptions
+// Descriptions
 
 static int described_write(struct pickle *p, PyObject *tensor, const struct engine_tensor *known) {
   pickle_tag_begin(p, "tensor");

@@ -12,7 +12,7 @@
 
 #define NAME_MAX_BYTES 200  // of an operator's name as a folder
 
-// ---- options
+// Options
 
 // A small number of the environment; -1 when it is not there.
 static long environ_number(const char *name) {
@@ -70,10 +70,8 @@ struct capture_state *capture_state_create(PyObject *options) {
     PyErr_NoMemory();
     return NULL;
   }
-  state->cap_bytes = DIT_STORE_CAP_BYTES;
-  state->cap_calls = 100000;
   state->outputs = state->gradients = true;
-  int64_t queue = DIT_STORE_QUEUE_BYTES;
+  int64_t queue = 0;  // the store's own
   int layout = DIT_STORE_FILES, pressure = DIT_RECORD_BLOCK;
   bool staging = true;
   if (root_read(state, options) < 0 ||
@@ -94,11 +92,10 @@ struct capture_state *capture_state_create(PyObject *options) {
   state->store_options.layout = layout == DIT_STORE_PACKED ? DIT_STORE_PACKED : DIT_STORE_FILES;
   state->store_options.pressure = pressure == DIT_RECORD_DROP ? DIT_RECORD_DROP : DIT_RECORD_BLOCK;
   state->store_options.queue_bytes = queue;
-  state->store_options.cap_bytes = state->store_options.cap_items = -1;  // counted here, for the whole process
   return state;
 }
 
-// ---- keys and paths
+// Keys and paths
 
 // The local time of a second, as the folders are called; cached, guarded by the GIL.
 static const char *time_text(time_t second) {

@@ -19,7 +19,7 @@ static struct usage {
   int64_t check_at;  // bytes at which the sum is worth computing
 } usage;
 
-// ---- stores
+// Stores
 
 static char *path_make_absolute(const char *root) {
   if (root[0] == '/') {
@@ -156,7 +156,7 @@ void capture_store_close(struct capture_store *store) {
   idle_trim();
 }
 
-// ---- caps
+// Caps
 
 static void usage_adopt(void) {
   if (!usage.pid) {

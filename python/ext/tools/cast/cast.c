@@ -18,7 +18,7 @@
 
 #define IN_VAIN_MOST 3  // consecutive calls, before an operator is left alone
 
-// ---- maps
+// Maps
 
 static void op_forget_map(struct cast_op *op) {
   op->pair_count = 0;
@@ -87,7 +87,7 @@ static const struct cast_pair *pair_find(const struct cast_op *op, int16_t dtype
   return NULL;
 }
 
-// ---- is this call cast?
+// Is this call cast?
 
 static bool leaf_is_dtype(const struct engine_leaf *leaf) {
   return leaf->kind == ENGINE_LEAF_OTHER && torch_is(leaf->value, torch_names.py_dtype_type);
@@ -224,10 +224,11 @@ static int job_prepare(struct cast_job *job) {
   return call_names_dtype(job->call)                  ? CAST_LEFT_DTYPE
          : call_is_plain_index(job->call)             ? CAST_LEFT_INDEX
          : engine_call_has_sparse_gradient(job->call) ? CAST_LEFT_UNUSUAL
+         : engine_guard_has_tracer()                  ? CAST_LEFT_UNUSUAL
                                                       : -1;
 }
 
-// ---- one call
+// One call
 
 static PyObject *job_run_plain(struct cast_job *job, struct engine_chain *chain, int reason) {
   PyObject *py_result = engine_chain_run(chain, job->call->args, job->call->kwargs);
@@ -360,7 +361,7 @@ static PyObject *cast_call(struct engine_tool *tool, struct engine_call *call, s
   return py_result;
 }
 
-// ---- the tool
+// The tool
 
 static int cast_configure(struct engine_tool *tool, PyObject *options) {
   PyObject *plan = PyDict_GetItemString(options, "plan");

@@ -89,7 +89,7 @@ struct cast_job {
   struct cast_item inline_item[CAST_INLINE];
 };
 
-// ---- cast/copies.c
+// cast/copies.c
 
 /// The copies of all items that have a pair. 0 or -1.
 DIT_NODISCARD int cast_copies_make(struct cast_job *job);
@@ -97,7 +97,7 @@ DIT_NODISCARD int cast_copies_make(struct cast_job *job);
 DIT_NODISCARD int cast_copies_write_back(struct cast_job *job);
 void cast_copies_drop(struct cast_job *job);
 
-// ---- cast/effects.c
+// cast/effects.c
 
 /// Which copies the operator wrote to. 0 or -1.
 DIT_NODISCARD int cast_copies_look(struct cast_job *job);
@@ -105,12 +105,12 @@ DIT_NODISCARD int cast_copies_look(struct cast_job *job);
 /// were written to: such a call must be run as it is.
 bool cast_copies_are_shown(const struct cast_job *job, const struct engine_leaves *out);
 
-// ---- cast/results.c
+// cast/results.c
 
 /// The result as the program should get it; new reference or NULL. `out` are its leaves.
 PyObject *cast_result_finish(struct cast_job *job, PyObject *result, const struct engine_leaves *out);
 
-// ---- cast/ledger.c
+// cast/ledger.c
 
 /// The tool's entry for an operator; NULL with an exception.
 struct cast_op *cast_op_find(struct cast_state *state, struct engine_op *op);

@@ -9,7 +9,7 @@
 #include "tools/cast/torch.h"
 #include "torch_tensor.h"
 
-// ---- on the way in
+// On the way in
 
 // Outside inference mode, so that the copy has a version counter; without autograd, as inside.
 static PyObject *copy_make_counted(PyObject *tensor, const struct cast_pair *pair) {
@@ -62,7 +62,7 @@ void cast_copies_drop(struct cast_job *job) {
   Py_CLEAR(job->py_results);
 }
 
-// ---- write back
+// Write back
 
 // out= that was resized: the original gets the same shape and strides.
 static int tensor_reshape_like(PyObject *original, const struct engine_tensor *copy) {

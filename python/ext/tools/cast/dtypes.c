@@ -44,7 +44,7 @@ bool cast_call_may_repeat(const struct engine_call *call) {
   return false;
 }
 
-// ---- dtypes
+// Dtypes
 
 static bool dtype_is_real(int dtype) {
   return dtype >= 0 && dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_FLOAT;
@@ -68,7 +68,7 @@ static int dtype_get_complex(int dtype) {
   }
 }
 
-// ---- the key
+// The key
 
 static uint64_t mix(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0x9E3779B97F4A7C15u;
@@ -132,7 +132,7 @@ static const int16_t *entry_get_dtypes(const struct entry *entry) {
   return entry->more ? entry->more : entry->dtype;
 }
 
-// ---- the run on meta tensors
+// The run on meta tensors
 
 // A tensor like this one without memory; NULL with an exception.
 static PyObject *meta_make(const struct engine_tensor *tensor) {
@@ -277,7 +277,7 @@ static int entry_fill(struct entry *entry, const struct engine_call *call) {
   return status;
 }
 
-// ---- promotion
+// Promotion
 
 // torch.result_type of all tensors: those with dimensions come before those without, of the same category.
 static int promote_all(const struct engine_leaves *in) {

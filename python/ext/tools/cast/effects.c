@@ -9,7 +9,7 @@
 #include "dit/record.h"
 #include "tools/cast/cast.h"
 
-// ---- what the operator wrote to
+// What the operator wrote to
 
 // May the schema's argument with this name or at this place be written to?
 static int argument_is_written(PyObject *argument) {
@@ -161,7 +161,7 @@ int cast_copies_look(struct cast_job *job) {
   return aten ? schema_look(job) : 0;
 }
 
-// ---- shared memory
+// Shared memory
 
 struct span {
   const char *begin, *end;  // NULL: unknown or empty

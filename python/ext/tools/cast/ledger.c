@@ -10,7 +10,7 @@
 static const char *const left_names[CAST_LEFTS] = {"nothing", "dtype",     "index",  "unusual",
                                                    "view",    "no_tensor", "refused"};
 
-// ---- the table of operators
+// The table of operators
 
 static size_t slot_find(struct cast_op *const *ops, size_t capacity, const struct engine_op *op) {
   size_t at = (((uintptr_t)op >> 4) * 0x9E3779B97F4A7C15u) >> 20 & (capacity - 1);
@@ -83,7 +83,7 @@ void cast_ops_destroy(struct cast_state *state) {
   state->op_capacity = state->op_count = 0;
 }
 
-// ---- one call
+// One call
 
 // "torch.float16->torch.float32 x3", several separated by ", ".
 static size_t casts_format(const struct cast_job *job, char *text, size_t size) {
@@ -182,7 +182,7 @@ PyObject *cast_extra(struct engine_tool *tool, struct engine_call *call) {
   return py_facts;
 }
 
-// ---- for Python
+// For Python
 
 static PyObject *op_describe(const struct cast_op *op) {
   PyObject *py_row = Py_BuildValue("{s:O,s:O,s:K,s:K,s:K,s:K,s:K,s:L,s:L}", "name", op->op->py_name, "config",

@@ -56,7 +56,7 @@ bool cast_autocast_is_on(void) {
   return py_call_is_true(torch_names.py_autocast_is_any, NULL);
 }
 
-// ---- tensors
+// Tensors
 
 PyObject *cast_tensor_convert(PyObject *tensor, PyObject *convert, PyObject *dtype) {
   if (convert) {

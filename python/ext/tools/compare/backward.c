@@ -58,7 +58,7 @@ static bool list_has(PyObject *py_list, const PyObject *object) {
   return false;
 }
 
-// ---- views that were written to
+// Views that were written to
 
 // (index, sizes and strides of the base, sizes, strides and offset of the view in it); NULL with an exception.
 static PyObject *view_describe(PyObject *tensor, PyObject *base, int index) {
@@ -151,7 +151,7 @@ static int view_get_index(const struct compare_case *c) {
   return (int)PyLong_AsLong(PyTuple_GET_ITEM(c->py_view, 0));
 }
 
-// ---- outputs
+// Outputs
 
 // All tensors that may have a gradient, in the engine's order; new list.
 static PyObject *outputs_list(const struct compare_case *c, const struct graph *graph) {
@@ -179,7 +179,8 @@ static void gradient_shake(const struct compare_case *c, PyObject *tensor, int d
   struct dit_tensor_view view;
   struct dit_judge_type type;
   engine_tensor_read(tensor, &info);
-  bool is_wide = engine_tensor_get_view(&info, &view) && (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128);
+  bool is_wide = engine_tensor_get_view(&info, &view) && (view.dtype == DIT_DTYPE_F64 || view.dtype == DIT_DTYPE_C128 ||
+                                                          (c->is_single && view.dtype == DIT_DTYPE_F32));
   if (is_wide && dit_judge_type_get(dtype, &type, NULL) == DIT_OK &&
       (c->is_on_site || dit_shape_is_dense(view.ndim, view.sizes, view.strides))) {
     double size = c->shake > 0 ? c->shake : type.roundoff;
@@ -210,7 +211,7 @@ static PyObject *gradient_move(const struct compare_case *c, enum compare_precis
   if (c->narrow) {
     dtype = is_complex ? DIT_DTYPE_C64 : DIT_DTYPE_F32;
   }
-  PyObject *wide = torch_dtype_get(is_complex ? DIT_DTYPE_C128 : DIT_DTYPE_F64);
+  PyObject *wide = torch_dtype_get(is_complex ? DIT_DTYPE_C128 : c->is_single ? DIT_DTYPE_F32 : DIT_DTYPE_F64);
   PyObject *py_copy = wide ? PyObject_CallMethod(gradient, "clone", NULL) : NULL;
   PyObject *py_wide = py_copy ? tensor_to(py_copy, wide) : NULL;
   Py_XDECREF(py_copy);
@@ -292,7 +293,7 @@ static int outputs_match(const struct compare_case *c, enum compare_precision pr
   return status;
 }
 
-// ---- inputs
+// Inputs
 
 // What to differentiate by: each leaf once. New list or NULL.
 static PyObject *inputs_list(const struct compare_case *c, const struct graph *graph) {
@@ -329,7 +330,7 @@ static int grads_add_base(const struct compare_case *c, PyObject *base, PyObject
   return status < 0 ? -1 : PyList_SetItem(py_grads, view, Py_NewRef(Py_None));
 }
 
-// ---- the call of autograd
+// The call of autograd
 
 // Tuple of gradients; NULL with an exception.
 static PyObject *autograd_call(PyObject *py_outputs, PyObject *py_inputs, PyObject *py_gradients) {

@@ -10,7 +10,7 @@
 #include "tools/compare/state.h"
 #include "tools/device.h"
 
-// ---- what is compared
+// What is compared
 
 struct work {
   struct engine_tool *tool;
@@ -84,7 +84,7 @@ static int outputs_judge(struct work *work) {
              : judge(work, COMPARE_OUTPUT, work->out.value, work->reference, count, work->outputs);
 }
 
-// ---- inputs after the call
+// Inputs after the call
 
 // An input that is also a result, on both sides: it was judged as such. Index of the result, or -1.
 static int input_find_output(const struct work *work, int i) {
@@ -211,7 +211,7 @@ static int inputs_judge(struct work *work) {
   return status;
 }
 
-// ---- what is said
+// What is said
 
 // Place of a tensor of the arguments among all of them; -1: it is the only one.
 static int input_get_index(const struct engine_call *call, int tensor) {
@@ -330,7 +330,7 @@ static int call_report(struct work *work) {
                          : 0;
 }
 
-// ---- what is kept
+// What is kept
 
 static bool call_has_grad(const struct compare_state *state, const struct engine_call *call) {
   if (!state->backward || (call->flags & ENGINE_CALL_ATEN)) {
@@ -350,9 +350,16 @@ static bool call_has_grad(const struct compare_state *state, const struct engine
   return false;
 }
 
+// Places that are others than the CPU's and as good: the judge lets equal values exchange their gradients.
+static bool work_chooses(const struct work *work) {
+  const struct dit_operator *op = dit_operator_find(work->c->op->name);
+  return op && op->dim != -1 && dit_operator_has(work->c->op->name, DIT_OPERATOR_TIES);
+}
+
 // Gradients can be compared only where both sides went the same way: results and inputs are right, and indices and
-// random numbers are the same ones.
-static bool work_is_fit_for_backward(const struct work *work) {
+// random numbers are the same ones (*apart: they are not, and nothing else is amiss).
+static bool work_is_fit_for_backward(const struct work *work, bool *apart) {
+  *apart = false;
   for (int i = 0; i < work->c->twin_count; i++) {
     if (work->inputs[i].verdict == COMPARE_WRONG) {
       return false;
@@ -364,11 +371,14 @@ static bool work_is_fit_for_backward(const struct work *work) {
     int dtype = tensor < 0 ? -1 : work->call->out.tensor[tensor].dtype;
     enum dit_dtype_class class = dit_dtype_get_class(dtype);
     bool real = class == DIT_DTYPE_CLASS_FLOAT || class == DIT_DTYPE_CLASS_COMPLEX;
-    if (judgement->verdict != COMPARE_RIGHT || ((!real || work_is_random(work)) && !judgement->close)) {
+    bool must_equal = work_is_random(work) || (!real && !work_chooses(work));
+    if (judgement->verdict != COMPARE_RIGHT) {
+      *apart = false;
       return false;
     }
+    *apart |= must_equal && !judgement->close;
   }
-  return true;
+  return !*apart;
 }
 
 static void case_take_run(struct compare_case *c, struct compare_run *run) {
@@ -461,7 +471,11 @@ int compare_call_run(struct engine_tool *tool, struct engine_call *call, struct 
     return status;
   }
   status = call_report(&work);
-  *kept = status == 0 && grad && work_is_fit_for_backward(&work);
+  bool apart = false;
+  *kept = status == 0 && grad && work_is_fit_for_backward(&work, &apart);
+  if (status == 0 && grad && apart && !work_is_random(&work)) {
+    status = compare_note_unable(state, info, "its backward: the device chose other places, which are as good");
+  }
   if (*kept) {
     compare_case_note_results(c, call);
     case_take_run(c, &work.run);

@@ -12,7 +12,7 @@
 #include "tools/remap.h"
 #include "tools/twin.h"
 
-// ---- what is switched on around the call
+// What is switched on around the call
 
 // Autocast of the device of the call's tensors. Any autocast first: nearly always there is none.
 static void autocast_find(struct compare_case *c, const struct engine_call *call) {
@@ -38,7 +38,7 @@ static void autocast_find(struct compare_case *c, const struct engine_call *call
   py_error_drop();
 }
 
-// ---- signature
+// Signature
 
 static uint64_t hash_add(uint64_t hash, uint64_t value) {
   return (hash ^ value) * UINT64_C(0x100000001B3);
@@ -56,7 +56,7 @@ static uint64_t signature_make(const struct engine_call *call) {
   return hash;
 }
 
-// ---- life
+// Life
 
 static int case_allocate(struct compare_case *c, const struct engine_call *call) {
   size_t count = (size_t)call->in.tensor_count;
@@ -85,12 +85,12 @@ static int case_allocate(struct compare_case *c, const struct engine_call *call)
   return 0;
 }
 
-static int case_fill(struct compare_case *c, const struct compare_op *info, const struct engine_call *call) {
+static int case_fill(struct compare_case *c, struct compare_op *info, const struct engine_call *call) {
   if (case_allocate(c, call) < 0) {
     return -1;
   }
   if (compare_site_takes(c->tool->state, info, call)) {
-    return compare_site_fill(c, call);
+    return compare_site_fill(c, info, call);
   }
   int count = call->in.tensor_count;
   if (count > 0 && twin_make(call->in.tensor, count, TWIN_DETACHED, true, c->twins) < 0) {
@@ -104,7 +104,7 @@ static int case_fill(struct compare_case *c, const struct compare_op *info, cons
   return 0;
 }
 
-struct compare_case *compare_case_create(struct engine_tool *tool, const struct compare_op *info,
+struct compare_case *compare_case_create(struct engine_tool *tool, struct compare_op *info,
                                          const struct engine_call *call) {
   struct compare_case *c = PyMem_Calloc(1, sizeof *c);
   if (!c) {
@@ -177,14 +177,16 @@ void compare_case_destroy(struct compare_case *c) {
   }
 }
 
-// ---- what the call wrote to
+// What the call wrote to
 
-// aten: the version counters are raised above the level at which the call is seen; its schema tells.
-static bool schema_writes(struct compare_op *info, PyObject *func) {
+// torch.ops.aten.copy_.default: below autograd, where the calls of level aten and of the program's own dispatch modes
+// are, no version counter is raised; the schema tells.
+bool compare_call_writes(struct compare_op *info, const struct engine_call *call) {
   if (info->writes < 0) {
-    PyObject *py_schema = PyObject_GetAttrString(func, "_schema");
+    PyObject *py_schema = PyObject_GetAttrString(call->func, "_schema");
     PyObject *py_mutable = py_schema ? PyObject_GetAttrString(py_schema, "is_mutable") : NULL;
-    info->writes = !py_mutable || PyObject_IsTrue(py_mutable) != 0;  // unknown: may write
+    bool is_overload = py_schema || (call->flags & ENGINE_CALL_ATEN);
+    info->writes = is_overload && (!py_mutable || PyObject_IsTrue(py_mutable) != 0);  // unknown: may write
     Py_XDECREF(py_mutable);
     Py_XDECREF(py_schema);
     py_error_drop();
@@ -193,8 +195,7 @@ static bool schema_writes(struct compare_op *info, PyObject *func) {
 }
 
 void compare_case_note_changes(struct compare_case *c, struct compare_op *info, const struct engine_call *call) {
-  bool all =
-      engine_op_is_fused_optimizer(call->op) || ((call->flags & ENGINE_CALL_ATEN) && schema_writes(info, call->func));
+  bool all = engine_op_is_fused_optimizer(call->op) || compare_call_writes(info, call);
   for (int i = 0; i < c->twin_count; i++) {
     const struct engine_tensor *tensor = &call->in.tensor[i];
     if (all || tensor->version < 0) {  // inference tensors have no counter
@@ -207,7 +208,7 @@ void compare_case_note_changes(struct compare_case *c, struct compare_op *info, 
   }
 }
 
-// ---- inputs that somebody changed
+// Inputs that somebody changed
 
 void compare_spoiled_note(struct compare_state *state, const struct engine_span *span, uint64_t id) {
   if (span->high > span->low) {

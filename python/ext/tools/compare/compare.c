@@ -15,7 +15,7 @@
 static const char *const skip_names[COMPARE_SKIPS] = {"metadata", "uninitialised", "collective", "max_bytes",
                                                       "share",    "random",        "unable"};
 
-// ---- what is not compared
+// What is not compared
 
 static int64_t call_get_bytes(const struct engine_call *call) {
   int64_t bytes = 0;
@@ -118,7 +118,7 @@ bool compare_case_has_bad_inputs(const struct compare_case *c) {
   return bad;
 }
 
-// ---- cases that wait to be kept
+// Cases that wait to be kept
 
 // Between `after` and `keep` of a call; the engine may not ask, then the next call of the thread finds it here.
 static void waiting_push(struct compare_state *state, struct compare_case *c) {
@@ -146,7 +146,7 @@ static void waiting_drop(struct compare_state *state, bool all) {
   }
 }
 
-// ---- before
+// Before
 
 static int compare_before(struct engine_tool *tool, struct engine_call *call) {
   struct compare_state *state = tool->state;
@@ -207,7 +207,7 @@ static int compare_after(struct engine_tool *tool, struct engine_call *call) {
   return status;
 }
 
-// ---- backward
+// Backward
 
 static void *compare_keep(struct engine_tool *tool, struct engine_call *call) {
   struct compare_state *state = tool->state;
@@ -244,7 +244,7 @@ static int compare_backward_end(struct engine_tool *tool, struct engine_backward
   return status;
 }
 
-// ---- the full console
+// The full console
 
 void compare_extra_put(struct compare_state *state, int64_t key, PyObject *py_extra) {
   PyObject *py_key = PyLong_FromLongLong(key);
@@ -292,7 +292,7 @@ static PyObject *compare_extra_backward(struct engine_tool *tool, struct engine_
   return extra_take(tool->state, -(int64_t)backward->id);
 }
 
-// ---- life
+// Life
 
 static void counts_clear(struct compare_state *state) {
   memset(state->compared, 0, sizeof state->compared);
@@ -355,7 +355,7 @@ static void compare_destroy(struct engine_tool *tool) {
   tool->state = NULL;
 }
 
-// ---- answers
+// Answers
 
 static PyObject *counts_describe(const struct compare_state *state, int direction) {
   return Py_BuildValue("{s:K,s:K,s:K}", "compared", (unsigned long long)state->compared[direction], "close",

@@ -75,10 +75,11 @@ struct compare_case {
   // Of compare.c: while it waits to be kept.
   struct compare_case *next;
   unsigned long thread;
-  // Of compare/guard.c: the hashes of its inputs before the call; 0: none were asked for.
-  uint64_t guard;
+  // Of compare/guard.c: the checksums of its inputs before and after the call; 0: none were asked for.
+  uint64_t guard, guard_after;
   // Of compare/on_site.c: reference=device.
   bool is_on_site;                          ///< the twins are the device's own tensors, and runs are made there
+  bool is_single;                           ///< then: float32 is wide enough for them
   PyObject *py_home_args, *py_home_kwargs;  ///< owned: the arguments for the CPU, with the same twins still
   bool *fixed;                              ///< its dtype is no matter of precision: the step counts of an optimizer
   int64_t *versions;                        ///< of the twins when the call was made; -1: copies
@@ -155,7 +156,7 @@ DIT_NODISCARD int compare_run_backward(struct compare_case *c, enum compare_prec
 /// fails: without it such gradients are not compared.
 void compare_backward_note(struct compare_case *c, const struct engine_call *call);
 
-// ---- compare/random.c: operators with ENGINE_OP_RANDOM
+// compare/random.c: operators with ENGINE_OP_RANDOM
 
 /// In `before`: take the states of the generators the call may draw from (c->py_random). Never changes them. 0 or -1.
 DIT_NODISCARD int compare_random_save(struct compare_case *c, const struct engine_call *call);

@@ -159,6 +159,22 @@ static bool judgements_have_wrong(const struct compare_judgement *judgements, in
   return false;
 }
 
+// Why nothing could be said about any of them; NULL when something could.
+static const char *judgements_find_reason(const struct compare_judgement *judgements, PyObject *const *mine,
+                                          PyObject *const *reference, int count) {
+  const char *reason = NULL;
+  for (int i = 0; i < count; i++) {
+    if (!mine[i] && !reference[i]) {
+      continue;
+    }
+    if (judgements[i].verdict != COMPARE_UNKNOWN) {
+      return NULL;
+    }
+    reason = reason ? reason : judgements[i].reason;
+  }
+  return reason;
+}
+
 static int gradients_judge(struct engine_tool *tool, struct compare_op *info, struct compare_case *c,
                            const struct engine_backward *backward, const struct gradients *out,
                            const struct gradients *in, PyObject *py_grads) {
@@ -175,8 +191,11 @@ static int gradients_judge(struct engine_tool *tool, struct compare_op *info, st
   status = status < 0 ? status : compare_judge_all(c, COMPARE_GRAD, in->value, reference, in->count, judgements);
   uint64_t spoiler =
       status == 0 && judgements_have_wrong(judgements, in->count) ? compare_spoiled_find(tool->state, c) : 0;
+  const char *unknown = status == 0 ? judgements_find_reason(judgements, in->value, reference, in->count) : NULL;
   if (status < 0) {
     status = compare_note_error(tool->state, info);
+  } else if (unknown) {
+    status = compare_note_unable(tool->state, info, unknown);
   } else if (spoiler) {
     char reason[128];
     snprintf(reason, sizeof reason, "call %llu changed what it had saved for its backward",

@@ -1,10 +1,10 @@
-// Were the inputs left alone? Asked of the device itself: hashes before and after the call, read together.
+// Were the inputs left alone? Asked of the device itself: checksums before and after the call, read together.
 //
 // On a device whose memory the host cannot read, copying every input a second time only to see that nothing happened
-// to it costs more than all the rest. A hash costs a launch. Per device there is one ring of slots; a case remembers
-// where its hashes begin, as a number that only grows, so a ring that has come round is noticed and the inputs are
-// copied after all. Devices without a hash: likewise. Rings live as long as the process. Everything under the GIL.
-// Depends on device.h.
+// to it costs more than all the rest. A checksum costs a launch. Per device there is one ring of slots; a case
+// remembers where its hashes begin, as a number that only grows, so a ring that has come round is noticed and the
+// inputs are copied after all. Devices without checksums: likewise. Rings live as long as the process. Everything under
+// the GIL. Depends on device.h.
 #include <string.h>
 
 #include "tools/compare/state.h"
@@ -37,7 +37,7 @@ static struct ring *ring_get(const struct tools_site *site) {
   ring->device = site->device;
   ring->place = site->place;
   ring->at = 1;
-  ring->refused = !ring->helper || !ring->helper->hash ||
+  ring->refused = !ring->helper || !ring->helper->checksum ||
                   ring->helper->slots_create(site->device, sizeof(struct dit_hash), RING, &ring->slots, NULL) != DIT_OK;
   ring->next = rings;
   rings = ring;
@@ -72,7 +72,7 @@ static bool inputs_hash(struct ring *ring, const struct tools_site *site, const 
     filled += fits;
     if (filled > 0 && (!fits || filled == DIT_HELPER_BATCH)) {
       size_t begin = (size_t)((first + (uint64_t)(i - filled + fits)) % RING);
-      if (ring->helper->hash(views, filled, site->stream, ring->slots, begin, NULL) != DIT_OK) {
+      if (ring->helper->checksum(views, filled, site->stream, ring->slots, begin, NULL) != DIT_OK) {
         return false;
       }
       filled = 0;
@@ -119,17 +119,19 @@ void compare_guard_begin(struct compare_case *c, const struct engine_call *call)
   c->guard = inputs_hash(ring, &site, &call->in, NULL, first) ? first : 0;
 }
 
-bool compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched) {
+void compare_guard_ask(struct compare_case *c, const struct engine_call *call) {
   struct tools_site site;
   struct ring *ring = c->guard ? site_find(call, &site) : NULL;
-  if (!ring) {
-    return false;
-  }
+  uint64_t first = ring ? ring_take(ring, call->in.tensor_count) : 0;
+  c->guard_after = ring && inputs_hash(ring, &site, &call->in, c->changed, first) ? first : 0;
+}
+
+bool compare_guard_read(const struct compare_case *c, const struct engine_call *call, bool *untouched) {
+  struct tools_site site;
+  struct ring *ring = c->guard && c->guard_after ? site_find(call, &site) : NULL;
   struct dit_hash hashes[2 * MOST];
   int count = call->in.tensor_count;
-  uint64_t first = ring_take(ring, count);
-  if (!inputs_hash(ring, &site, &call->in, c->changed, first) || ring->at - c->guard > RING ||
-      !hashes_read(ring, c->guard, first, count, site.stream, hashes)) {
+  if (!ring || ring->at - c->guard > RING || !hashes_read(ring, c->guard, c->guard_after, count, site.stream, hashes)) {
     return false;  // refused, or its slots were used again
   }
   struct dit_tensor_view view;
@@ -139,4 +141,9 @@ bool compare_guard_end(struct compare_case *c, const struct engine_call *call, b
     }
   }
   return true;
+}
+
+bool compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched) {
+  compare_guard_ask(c, call);
+  return compare_guard_read(c, call, untouched);
 }

@@ -11,7 +11,7 @@
 #include "py_call.h"
 #include "tools/compare/state.h"
 
-// ---- yardsticks
+// Yardsticks
 
 // One memory for all tools of the process, made when it is first needed.
 static struct dit_verdict_memory *memory_get(void) {
@@ -41,28 +41,18 @@ bool judge_seen_get(struct compare_case *c, enum compare_what what, int index, c
   return dit_verdict_memory_get(memory_get(), yardstick_get_key(c, what, index, view), relative, residual);
 }
 
-// ---- what the judge asks for
+void judge_seen_put(const struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
+                    double relative, double residual) {
+  dit_verdict_memory_put(memory_get(), yardstick_get_key(c, what, index, view), relative, residual);
+}
 
-/// The values of the runs that are open, and the arguments.
+// What the judge asks for
+
 struct judge_source {
   struct judge_runs *runs;
-  PyThreadState *thread;          ///< of the GIL while the judge works without it
-  struct judge_tensor open[6];    ///< by enum dit_verdict_run
-  struct judge_tensor *inputs;    ///< owned
-  struct dit_tensor_view *views;  ///< owned: of the inputs
-  int input_count;
+  PyThreadState *thread;  ///< of the GIL while the judge works without it
+  struct judge_reading reading;
 };
-
-static void source_reset(struct judge_source *source) {
-  for (size_t i = 0; i < sizeof source->open / sizeof *source->open; i++) {
-    judge_tensor_close(&source->open[i]);
-  }
-  for (int i = 0; i < source->input_count; i++) {
-    judge_tensor_close(&source->inputs[i]);
-  }
-  PyMem_Free(source->inputs);
-  PyMem_Free(source->views);
-}
 
 static void case_set_moves(struct compare_case *c, const struct dit_verdict_request *request) {
   bool jitters = request->kind == DIT_RUN_JITTER || request->kind == DIT_RUN_JITTER_WIDE;
@@ -77,27 +67,19 @@ static enum dit_status value_open(struct judge_source *source, const struct dit_
   static const enum compare_precision precisions[] = {
       [DIT_RUN_WIDE] = COMPARE_WIDE,     [DIT_RUN_NATIVE] = COMPARE_NATIVE,           [DIT_RUN_SHAKEN] = COMPARE_SHAKEN,
       [DIT_RUN_JITTER] = COMPARE_JITTER, [DIT_RUN_JITTER_WIDE] = COMPARE_JITTER_WIDE, [DIT_RUN_OTHER] = COMPARE_OTHER};
-  struct judge_tensor *tensor = &source->open[request->kind];
   if (request->kind == DIT_RUN_OTHER && !compare_run_has_other(source->runs->c)) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "the CPU has no other way");
   }
-  judge_tensor_close(tensor);
+  judge_tensor_close(&source->reading.runs[request->kind]);
   case_set_moves(source->runs->c, request);
   struct judge_values *values = judge_runs_get(source->runs, precisions[request->kind]);
   case_set_moves(source->runs->c, &(struct dit_verdict_request){.kind = DIT_RUN_WIDE});
   if (!values && PyErr_Occurred()) {
     return dit_error_set(err, DIT_ERR_INTERNAL, "an exception of Python is pending");
   }
-  PyObject *value = values && index < values->count ? values->value[index] : NULL;
-  if (!value || !engine_is_tensor(value)) {
-    const char *reason = judge_runs_get_reason(source->runs, precisions[request->kind]);
-    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "%.200s", *reason ? reason : "the run gave no such tensor");
-  }
-  if (judge_tensor_open(tensor, value) < 0) {
-    return dit_error_set(err, DIT_ERR_INTERNAL, "an exception of Python is pending");
-  }
-  *view = tensor->view;
-  return DIT_OK;
+  return judge_reading_open(&source->reading, request->kind,
+                            values && index < values->count ? values->value[index] : NULL,
+                            judge_runs_get_reason(source->runs, precisions[request->kind]), view, err);
 }
 
 static enum dit_status source_run(void *context, const struct dit_verdict_request *request, int index,
@@ -109,64 +91,17 @@ static enum dit_status source_run(void *context, const struct dit_verdict_reques
   return status;
 }
 
-// An argument by place or by name; borrowed, NULL when it is not given.
-static PyObject *argument_get(const struct compare_case *c, int place, const char *name) {
-  PyObject *value = c->py_kwargs ? PyDict_GetItemString(c->py_kwargs, name) : NULL;
-  if (!value && place >= 0 && PyTuple_GET_SIZE(c->py_args) > place) {
-    value = PyTuple_GET_ITEM(c->py_args, place);
-  }
-  return value;
-}
-
-static void arguments_fill(const struct compare_case *c, struct dit_verdict_arguments *arguments) {
-  const struct dit_operator *op = dit_operator_find(c->op->name);
-  PyObject *dim = op ? argument_get(c, op->dim, "dim") : NULL;
-  PyObject *index = op ? argument_get(c, op->index, "index") : NULL;
-  if (dim && PyLong_Check(dim) && !PyBool_Check(dim)) {
-    arguments->dim = PyLong_AsLongLong(dim);
-    arguments->has_dim = true;
-  }
-  PyObject *sorted = op && strcmp(op->name, "topk") == 0 ? argument_get(c, 4, "sorted") : NULL;
-  arguments->is_unsorted = sorted == Py_False;
-  for (int i = 0; index && i < c->twin_count; i++) {
-    arguments->index = c->twins[i] == index ? i : arguments->index;
-  }
-  arguments->input_roundoff =
-      dit_operator_has(c->op->name, DIT_OPERATOR_CONTRACTION) ? judge_input_roundoff(op->name) : 0;
-  py_error_drop();
-}
-
-static enum dit_status arguments_open(struct judge_source *source, struct dit_verdict_arguments *arguments,
-                                      struct dit_error *err) {
-  const struct compare_case *c = source->runs->c;
-  source->inputs = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *source->inputs);
-  source->views = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *source->views);
-  if (!source->inputs || !source->views) {
-    (void)PyErr_NoMemory();
-    return dit_error_set(err, DIT_ERR_NOMEM, "no memory for the arguments");
-  }
-  for (int i = 0; i < c->twin_count; i++) {
-    if (judge_tensor_open(&source->inputs[i], c->twins[i]) < 0) {
-      return dit_error_set(err, DIT_ERR_INTERNAL, "an exception of Python is pending");
-    }
-    source->views[i] = source->inputs[i].view;
-    source->input_count = i + 1;
-  }
-  arguments->inputs = source->views;
-  arguments->input_count = source->input_count;
-  arguments_fill(c, arguments);
-  return DIT_OK;
-}
-
 static enum dit_status source_arguments(void *context, struct dit_verdict_arguments *arguments, struct dit_error *err) {
   struct judge_source *source = context;
   PyEval_RestoreThread(source->thread);
-  enum dit_status status = arguments_open(source, arguments, err);
+  const struct compare_case *c = source->runs->c;
+  enum dit_status status = judge_reading_open_arguments(&source->reading, c->op->name, c->py_args, c->py_kwargs,
+                                                        c->twins, c->twin_count, arguments, err);
   source->thread = PyEval_SaveThread();
   return status;
 }
 
-// ---- one pair of tensors
+// One pair of tensors
 
 static void out_set(struct compare_judgement *out, enum compare_verdict verdict, const char *reason) {
   out->auto_verdict = verdict;
@@ -194,7 +129,7 @@ static bool shapes_agree(const struct dit_tensor_view *a, const struct dit_tenso
 // The columns follow the better reference where the verdict did; the note about dtypes stays that of the first run.
 static int columns_improve(const struct judge_source *source, const struct judge_tensor *device,
                            const struct judge_tensor *first, struct compare_judgement *out) {
-  const struct judge_tensor *wide = &source->open[DIT_RUN_WIDE];
+  const struct judge_tensor *wide = &source->reading.runs[DIT_RUN_WIDE];
   bool better = wide->py_tensor && wide->view.dtype != first->view.dtype && shapes_agree(&wide->view, &device->view);
   struct dit_compare_result compared;
   struct compare_judgement columns = *out;
@@ -208,6 +143,86 @@ static int columns_improve(const struct judge_source *source, const struct judge
   out->cosine = columns.cosine;
   out->max_abs_diff = columns.max_abs_diff;
   out->max_relative_diff = columns.max_relative_diff;
+  return 0;
+}
+
+// Was the first run in the dtypes of the program?
+static bool first_is_native(const struct compare_case *c, const struct compare_op *info) {
+  for (int i = 0; i < c->twin_count && !info->is_exact; i++) {
+    if (compare_dtype_get(c, c->dtypes[i]) != c->dtypes[i]) {
+      return false;
+    }
+  }
+  return !c->has_autocast;
+}
+
+static uint64_t dtype_get_key(const struct compare_case *c, int index, const struct dit_tensor_view *view) {
+  return dit_random_mix(yardstick_get_key(c, COMPARE_OUTPUT, index, view), c->autocast + 1U) | 1;
+}
+
+static bool dtype_is_known(const struct compare_case *c, int index, const struct dit_tensor_view *view) {
+  double known[2];
+  return (c->has_autocast && !compare_run_has_other(c)) ||
+         dit_verdict_memory_get(memory_get(), dtype_get_key(c, index, view), &known[0], &known[1]);
+}
+
+bool judge_dtype_is_known(struct compare_case *c, int index, PyObject *device, PyObject *first) {
+  const struct compare_op *info = compare_op_find(c->tool->state, c->op);
+  struct engine_tensor a, b;
+  struct dit_tensor_view view;
+  if (!info || !device || !first || !engine_is_tensor(device) || !engine_is_tensor(first)) {
+    return true;
+  }
+  engine_tensor_read(device, &a);
+  engine_tensor_read(first, &b);
+  bool known = first_is_native(c, info) ? a.dtype == b.dtype
+                                        : engine_tensor_get_view(&a, &view) && dtype_is_known(c, index, &view);
+  engine_tensor_reset(&a);
+  engine_tensor_reset(&b);
+  return known;
+}
+
+// Of the value in the program's own dtypes: what the first run says, or a further one; -1: not known, maybe with an
+// exception.
+static int dtype_find(struct judge_runs *runs, const struct compare_op *info, int index,
+                      const struct judge_tensor *first) {
+  if (first_is_native(runs->c, info)) {
+    return first->view.dtype;
+  }
+  struct judge_values *values = judge_runs_get(runs, COMPARE_NATIVE);
+  PyObject *value = values && index < values->count ? values->value[index] : NULL;
+  struct judge_tensor native = {0};
+  if (!value || !engine_is_tensor(value) || judge_tensor_open(&native, value) < 0) {
+    return -1;
+  }
+  int dtype = native.view.dtype;
+  judge_tensor_close(&native);
+  return dtype;
+}
+
+// Is a result of another dtype than the CPU's? Asked once per kind of call; not where the CPU can only be asked under
+// its own autocast, whose lists differ. 0, or -1 with an exception.
+static int dtype_judge(struct judge_runs *runs, int index, const struct judge_tensor *device,
+                       const struct judge_tensor *first, struct compare_judgement *out, bool *wrong) {
+  struct compare_case *c = runs->c;
+  const struct compare_op *info = compare_op_find(c->tool->state, c->op);
+  *wrong = false;
+  if (!info || runs->what != COMPARE_OUTPUT || dtype_is_known(c, index, &device->view)) {
+    return 0;
+  }
+  int dtype = dtype_find(runs, info, index, first);
+  if (dtype < 0) {
+    return PyErr_Occurred() ? -1 : 0;
+  }
+  *wrong = dtype != device->view.dtype;
+  if (!*wrong) {
+    dit_verdict_memory_put(memory_get(), dtype_get_key(c, index, &device->view), 0, 0);
+    return 0;
+  }
+  out_set(out, COMPARE_WRONG, "");
+  (void)snprintf(out->reason, sizeof out->reason, "the result is of dtype %s, the CPU's of %s",
+                 dit_dtype_get_name(device->view.dtype), dit_dtype_get_name(dtype));
+  out->wrong = out->numel;
   return 0;
 }
 
@@ -225,8 +240,13 @@ static int tensors_judge(struct judge_runs *runs, int index, const struct judge_
     (void)snprintf(out->info, sizeof out->info, "Inconsistent shape");
   } else if (judge_legacy_tensor(c, device, reference, out, &compared) < 0) {
     return -1;
-  } else if (compared.unequal == 0) {
-    out->auto_verdict = COMPARE_RIGHT;
+  }
+  bool is_wrong = false;
+  if (same_shape && dtype_judge(runs, index, device, reference, out, &is_wrong) < 0) {
+    return -1;
+  }
+  if (is_wrong || (same_shape && compared.unequal == 0)) {
+    out->auto_verdict = is_wrong ? COMPARE_WRONG : COMPARE_RIGHT;
     return 0;
   }
   struct judge_source source = {.runs = runs};
@@ -255,7 +275,7 @@ static int tensors_judge(struct judge_runs *runs, int index, const struct judge_
     out_fill(out, &result);
     done = result.has_wide && same_shape ? columns_improve(&source, device, reference, out) : 0;
   }
-  source_reset(&source);
+  judge_reading_reset(&source.reading);
   return done;
 }
 

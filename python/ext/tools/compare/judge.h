@@ -18,6 +18,27 @@ DIT_NODISCARD int judge_tensor_open(struct judge_tensor *out, PyObject *tensor);
 /// Accepts a struct that is all zero.
 void judge_tensor_close(struct judge_tensor *tensor);
 
+/// What a judgement reads: a value of each kind of run, and the arguments.
+struct judge_reading {
+  struct judge_tensor runs[6];    ///< by enum dit_verdict_run
+  struct judge_tensor *inputs;    ///< owned
+  struct dit_tensor_view *views;  ///< owned: of the inputs
+  int input_count;
+};
+
+/// The value of a run, in the place of the one of its kind before. NULL or no tensor: DIT_ERR_UNSUPPORTED, `err` says
+/// `reason`. DIT_ERR_INTERNAL: an exception is pending.
+DIT_NODISCARD enum dit_status judge_reading_open(struct judge_reading *reading, enum dit_verdict_run kind,
+                                                 PyObject *value, const char *reason, struct dit_tensor_view *view,
+                                                 struct dit_error *err);
+/// The arguments of a call of the operator `name`: `inputs` are the tensors among them. At most once.
+DIT_NODISCARD enum dit_status judge_reading_open_arguments(struct judge_reading *reading, const char *name,
+                                                           PyObject *args, PyObject *kwargs, PyObject *const *inputs,
+                                                           int count, struct dit_verdict_arguments *arguments,
+                                                           struct dit_error *err);
+/// Accepts a struct that is all zero.
+void judge_reading_reset(struct judge_reading *reading);
+
 /// One run: its values in the order of those that are judged. Borrowed from `owner`.
 struct judge_values {
   bool tried;
@@ -55,7 +76,13 @@ DIT_NODISCARD int judge_excuse(struct compare_judgement *out);
 bool judge_seen_get(struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
                     double *relative, double *residual);
 
-// ---- compare/judge_legacy.c
+/// Leave one, half of what was allowed.
+void judge_seen_put(const struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
+                    double relative, double residual);
+/// Is it known that this result has the dtype that it should have? Else the judge has to look.
+bool judge_dtype_is_known(struct compare_case *c, int index, PyObject *device, PyObject *first);
+
+// compare/judge_legacy.c
 
 /// The legacy columns of two values that are not both tensors.
 DIT_NODISCARD int judge_legacy_value(PyObject *device, PyObject *reference, struct compare_judgement *out);

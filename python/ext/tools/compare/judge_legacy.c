@@ -49,7 +49,7 @@ static void columns_set(struct compare_judgement *out, bool close, double differ
   out->rtol = rtol;
 }
 
-// ---- values that are no tensors
+// Values that are no tensors
 
 // Appends text with %S of both; what str() raises is no concern of the program.
 static void info_add_values(struct compare_judgement *out, const char *end, PyObject *device, PyObject *reference) {
@@ -138,7 +138,7 @@ int judge_legacy_value(PyObject *device, PyObject *reference, struct compare_jud
                                                        : objects_judge(device, reference, out);
 }
 
-// ---- tensors
+// Tensors
 
 // The reference in the device's dtype, as the original compares them. 0 or -1.
 static int reference_cast(const struct judge_tensor *device, const struct judge_tensor *reference,

@@ -132,7 +132,7 @@ void judge_runs_reset(struct judge_runs *runs) {
   values_reset(&runs->jittered);
 }
 
-// ---- precision of the device
+// Precision of the device
 
 // A setting of torch._C by its getter; -1 when this torch has none, or the program uses the newer settings alone.
 static int setting_get(const char *getter) {

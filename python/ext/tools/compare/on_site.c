@@ -1,11 +1,14 @@
-// reference=device: the first look at a call is the same operator on the device itself, in float64.
+// reference=device: the first look at a call is the same operator on the device itself, in a wider dtype.
 //
 // Its arguments stay where they are, so nothing travels: a case holds the tensors themselves (copies of those that the
-// call may write to), and its run is the operator with float64 in their places. A result within what is known to be
-// right (twice the rounding of its dtype; the yardstick that an earlier judgement left behind) is right. Everything
-// else is a suspect: the arguments go to the CPU, and the ordinary comparison takes over. So a right result costs one
-// run on the device, and "wrong" is said by the CPU alone. What both dtypes of the device do wrong alike is not seen.
-// Depends on compare/run.c and backward.c for the runs, device.h for comparing where the tensors are.
+// call may write to), and its run is the operator with float64 (or float32, compare/site_precision.c) in their places.
+// A result within what is known to be right (twice the rounding of its dtype; the yardstick that an earlier judgement
+// left behind) is right. Everything else is a suspect: the arguments go to the CPU, and the ordinary comparison takes
+// over. So a right result costs one run on the device, and "wrong" is said by the CPU alone. What both dtypes of the
+// device do wrong alike is not seen. Depends on compare/run.c and backward.c for the runs, compare/site_measure.c.
+#include "tools/compare/on_site.h"
+
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,13 +16,12 @@
 #include "dit/operator.h"
 #include "py_call.h"
 #include "tools/compare/judge.h"
-#include "tools/compare/state.h"
 #include "tools/device.h"
 #include "tools/remap.h"
 #include "tools/twin.h"
 #include "torch_names.h"
 
-// ---- which calls
+// Which calls
 
 static bool tensor_is_here(const struct engine_tensor *tensor) {
   return tensor->place == ENGINE_PLACE_CPU;
@@ -40,18 +42,18 @@ static bool call_has_overlaps(const struct engine_call *call) {
 }
 
 // By its name, its keywords, or without saying so.
-static bool call_may_write(const struct engine_call *call) {
-  return (call->op->flags & ENGINE_OP_INPLACE) || (call->flags & ENGINE_CALL_ATEN) ||
+static bool call_may_write(struct compare_op *info, const struct engine_call *call) {
+  return (call->op->flags & ENGINE_OP_INPLACE) || compare_call_writes(info, call) ||
          dit_operator_has(call->op->name, DIT_OPERATOR_OPTIMIZER) ||
          (call->kwargs && (PyDict_GetItemString(call->kwargs, "out") || PyDict_GetItemString(call->kwargs, "inplace")));
 }
 
-bool compare_site_takes(const struct compare_state *state, const struct compare_op *info,
-                        const struct engine_call *call) {
+bool compare_site_takes(const struct compare_state *state, struct compare_op *info, const struct engine_call *call) {
   int away = 0, floating = 0;
   uint64_t strange = DIT_OPERATOR_RUNNING | DIT_OPERATOR_SCRATCH;  // write what nobody declares
   if (!state->on_site || info->moves || (call->op->flags & (ENGINE_OP_RANDOM | ENGINE_OP_COLLECTIVE)) ||
-      dit_operator_has(call->op->name, strange) || strstr(call->op->name, "_foreach_")) {
+      dit_operator_has(call->op->name, strange) || strstr(call->op->name, "_foreach_") ||
+      strstr(call->op->name, "_amp_")) {  // the tracker of a gradient scaler has no version counter that is raised
     return false;
   }
   for (int i = 0; i < call->in.tensor_count; i++) {
@@ -65,10 +67,10 @@ bool compare_site_takes(const struct compare_state *state, const struct compare_
     away += !tensor_is_here(tensor);
     floating += is_real && !tensor_is_here(tensor);
   }
-  return away > 0 && floating > 0 && !(call_may_write(call) && call_has_overlaps(call));
+  return away > 0 && floating > 0 && !(call_may_write(info, call) && call_has_overlaps(call));
 }
 
-// ---- the case
+// The case
 
 // The tensor itself without its history, or a copy; requires_grad as it was. New reference or NULL.
 static PyObject *twin_take(const struct engine_tensor *tensor, bool copy) {
@@ -82,8 +84,7 @@ static PyObject *twin_take(const struct engine_tensor *tensor, bool copy) {
   return py_twin;
 }
 
-static int twins_take(struct compare_case *c, const struct engine_call *call) {
-  bool copy = call_may_write(call);
+static int twins_take(struct compare_case *c, const struct engine_call *call, bool copy) {
   for (int i = 0; i < call->in.tensor_count; i++) {
     int first = 0;
     while (call->in.tensor[first].py_tensor != call->in.tensor[i].py_tensor) {
@@ -112,7 +113,7 @@ static uint64_t hash_make(PyObject *tensor) {
   return hash.low;
 }
 
-int compare_site_fill(struct compare_case *c, const struct engine_call *call) {
+int compare_site_fill(struct compare_case *c, struct compare_op *info, const struct engine_call *call) {
   size_t count = (size_t)call->in.tensor_count;
   c->versions = PyMem_Calloc(count + 1, sizeof *c->versions);
   c->hashes = PyMem_Calloc(count + 1, sizeof *c->hashes);
@@ -122,7 +123,7 @@ int compare_site_fill(struct compare_case *c, const struct engine_call *call) {
     return -1;
   }
   c->is_on_site = true;
-  if (torch_names_load(TORCH_TENSOR) < 0 || twins_take(c, call) < 0 ||
+  if (torch_names_load(TORCH_TENSOR) < 0 || twins_take(c, call, call_may_write(info, call)) < 0 ||
       remap_call(call, c->twins, NULL, &c->py_args, &c->py_kwargs) < 0 ||
       remap_call(call, c->twins, torch_names.py_host, &c->py_home_args, &c->py_home_kwargs) < 0) {
     return -1;
@@ -215,126 +216,83 @@ int compare_site_leave(struct compare_case *c) {
   c->twins = twins;
   Py_XSETREF(c->py_args, py_args);
   Py_XSETREF(c->py_kwargs, py_kwargs);
-  c->is_on_site = false;
+  c->is_on_site = c->is_single = false;
   compare_site_reset(c);
   return 0;
 }
 
-// ---- comparing where the tensors are
+// The first look
 
-// One slot per device, kept for the life of the process and guarded by the GIL, which is kept while it is in use.
-static void *slot_get(const struct dit_helper_vtable *helper, int device) {
-  static void *slots[64];
-  if (device < 0 || device >= 64) {
-    return NULL;
-  }
-  if (!slots[device] &&
-      helper->slots_create(device, sizeof(struct dit_compare_result), 1, &slots[device], NULL) != DIT_OK) {
-    slots[device] = NULL;
-  }
-  return slots[device];
-}
-
-static bool views_compare(const struct tools_site *site, const struct dit_tensor_view *a,
-                          const struct dit_tensor_view *b, const struct dit_compare_options *options,
-                          struct dit_compare_result *result) {
-  if (site->place == ENGINE_PLACE_HOST || site->place == ENGINE_PLACE_CPU) {
-    enum dit_status status;
-    Py_BEGIN_ALLOW_THREADS;
-    status = dit_tensor_compare(a, b, options, result, NULL);
-    Py_END_ALLOW_THREADS;
-    return status == DIT_OK;
-  }
-  const struct dit_helper_vtable *helper = tools_site_get_helper(site);
-  void *slots = helper && helper->compare ? slot_get(helper, site->device) : NULL;
-  return slots && helper->compare(a, b, options, site->stream, slots, 0, NULL) == DIT_OK &&
-         helper->slots_read(slots, 0, 1, site->stream, result, NULL) == DIT_OK;
-}
+/// A value of the device and what the wide run and the shaken run made of it. Borrowed; NULL: none.
+struct look {
+  enum compare_what what;
+  int index;
+  PyObject *mine, *wide, *shaken;
+  bool near;
+};
 
 // What is right whatever the operator: twice the rounding of the dtype, and the roundings of sums, which devices keep
-// in float32. A longer way to the result needs the judge once, who leaves a yardstick.
-static void allowance_get(struct compare_case *c, enum compare_what what, int index, const struct dit_tensor_view *view,
-                          double *relative, double *residual) {
+// in float32. A longer way to the result is asked about once, which leaves a yardstick.
+static void allowance_get(struct compare_case *c, const struct look *look, double *relative, double *residual) {
   struct dit_judge_type type;
   double seen_relative, seen_residual;
   bool contracts = dit_operator_has(c->op->name, DIT_OPERATOR_CONTRACTION);
-  bool exact = dit_operator_has(c->op->name, DIT_OPERATOR_VIEW | DIT_OPERATOR_EXACT) && what != COMPARE_GRAD;
-  bool floating = dit_judge_type_get(view->dtype, &type, NULL) == DIT_OK;
+  bool exact = dit_operator_has(c->op->name, DIT_OPERATOR_VIEW | DIT_OPERATOR_EXACT) && look->what != COMPARE_GRAD;
+  struct engine_tensor info;
+  struct dit_tensor_view view;
+  engine_tensor_read(look->mine, &info);
+  bool floating = engine_tensor_get_view(&info, &view) && dit_judge_type_get(view.dtype, &type, NULL) == DIT_OK;
   *relative = floating && !exact ? 2 * type.roundoff : 0;
   *residual = floating && contracts ? 0x1p-20 : 0;
-  if (floating && judge_seen_get(c, what, index, view, &seen_relative, &seen_residual)) {
+  if (floating && judge_seen_get(c, look->what, look->index, &view, &seen_relative, &seen_residual)) {
     *relative = fmax(*relative, seen_relative);
     *residual = fmax(*residual, seen_residual);
   }
+  engine_tensor_reset(&info);
 }
 
-/// Two values of one shape, where they are.
-struct pair {
-  struct engine_tensor a, b;
-  struct dit_tensor_view first, second;
-  struct tools_site site;
-};
-
-static void pair_close(struct pair *pair) {
-  engine_tensor_reset(&pair->a);
-  engine_tensor_reset(&pair->b);
-}
-
-// False (and closed): they cannot be compared there.
-static bool pair_open(struct pair *pair, PyObject *a, PyObject *b) {
-  engine_tensor_read(a, &pair->a);
-  engine_tensor_read(b, &pair->b);
-  bool fits = pair->a.ndim == pair->b.ndim && pair->a.place == pair->b.place &&
-              pair->a.device_index == pair->b.device_index && engine_tensor_get_view(&pair->a, &pair->first) &&
-              engine_tensor_get_view(&pair->b, &pair->second) &&
-              (pair->a.ndim == 0 ||
-               memcmp(pair->first.sizes, pair->second.sizes, (size_t)pair->a.ndim * sizeof *pair->first.sizes) == 0);
-  if (!fits) {
-    pair_close(pair);
-    return false;
+// Is each value of the device near enough to that of the wide run? Anything that cannot be told is not. 0 or -1.
+static int looks_take(struct compare_case *c, struct look *looks, int count) {
+  struct site_measure *measures = PyMem_Calloc((size_t)count + 1, sizeof *measures);
+  int *places = PyMem_Calloc((size_t)count + 1, sizeof *places), asked = 0;
+  if (!measures || !places) {
+    PyMem_Free(measures);
+    PyMem_Free(places);
+    (void)PyErr_NoMemory();
+    return -1;
   }
-  tools_site_find_among(&a, 1, &pair->site);
-  tools_site_settle(&pair->site);
+  for (int i = 0; i < count; i++) {
+    struct look *look = &looks[i];
+    if (!look->mine || !look->wide || !engine_is_tensor(look->mine) || !engine_is_tensor(look->wide)) {
+      bool same = look->mine && look->wide && PyObject_RichCompareBool(look->mine, look->wide, Py_EQ) == 1;
+      py_error_drop();
+      look->near = same || (!look->mine && !look->wide);
+      continue;
+    }
+    places[asked] = i;
+    measures[asked] = (struct site_measure){.a = look->mine, .b = look->wide};
+    allowance_get(c, look, &measures[asked].relative, &measures[asked].residual);
+    asked++;
+  }
+  site_measure_all(measures, asked);
+  for (int i = 0; i < asked; i++) {
+    looks[places[i]].near = measures[i].known && measures[i].near;
+  }
+  PyMem_Free(measures);
+  PyMem_Free(places);
+  return 0;
+}
+
+static bool looks_are_near(const struct look *looks, int count) {
+  for (int i = 0; i < count; i++) {
+    if (!looks[i].near) {
+      return false;
+    }
+  }
   return true;
 }
 
-static bool pair_compare(const struct pair *pair, double rtol, double atol, struct dit_compare_result *result) {
-  const struct dit_compare_options options = {.rtol = rtol, .atol = atol, .equal_nan = true};
-  return views_compare(&pair->site, &pair->first, &pair->second, &options, result);
-}
-
-static bool pair_is_near(struct compare_case *c, enum compare_what what, int index, const struct pair *pair) {
-  double relative, residual;
-  struct dit_compare_result result;
-  allowance_get(c, what, index, &pair->first, &relative, &residual);
-  if (!pair_compare(pair, relative, 0, &result)) {
-    return false;
-  }
-  double atol = residual * fmax(fabs(result.min_b), fabs(result.max_b));
-  if (result.allclose || result.nonfinite_mismatch > 0 || !isfinite(atol) || atol == 0) {
-    return result.allclose;
-  }
-  return result.max_abs_diff <= atol || (pair_compare(pair, relative, atol, &result) && result.allclose);
-}
-
-// Is this value of the device near enough to that of the wide run? Anything that cannot be told is not.
-static bool value_is_near(struct compare_case *c, enum compare_what what, int index, PyObject *device,
-                          PyObject *reference) {
-  if (!device || !reference || !engine_is_tensor(device) || !engine_is_tensor(reference)) {
-    bool same = device && reference && PyObject_RichCompareBool(device, reference, Py_EQ) == 1;
-    py_error_drop();
-    return same || (!device && !reference);
-  }
-  struct pair pair;
-  if (!pair_open(&pair, device, reference)) {
-    return false;
-  }
-  bool near = pair.a.numel == 0 || pair_is_near(c, what, index, &pair);
-  pair_close(&pair);
-  return near;
-}
-
-// ---- the second look: conditioning, as the judge's (docs/verdict.md, steps 4 and 5)
+// The second look: conditioning, as the judge's (docs/verdict.md, steps 4 and 5)
 
 void compare_site_shake(const struct compare_case *c, PyObject *tensor, double size, int place) {
   const struct compare_state *state = c->tool->state;
@@ -357,29 +315,62 @@ static bool case_may_shake(const struct compare_case *c, enum compare_what what,
   return !careful && !exact && ((traits & DIT_OPERATOR_POINTWISE) == 0 || cancels);
 }
 
-// Four times what inputs that are off by a rounding move, besides four roundings of the element itself.
-static bool value_is_conditioned(struct compare_case *c, enum compare_what what, PyObject *device, PyObject *wide,
-                                 PyObject *shaken) {
-  struct pair moved, own;
-  struct dit_judge_type type;
-  struct dit_compare_result result;
-  bool near = false;
-  if (!device || !wide || !shaken || !engine_is_tensor(device) || !engine_is_tensor(wide) ||
-      !engine_is_tensor(shaken) || !case_may_shake(c, what, device) || !pair_open(&moved, shaken, wide)) {
-    return false;
+// May every value that is not near be asked about that way?
+static bool looks_may_shake(const struct compare_case *c, const struct look *looks, int count) {
+  for (int i = 0; i < count; i++) {
+    const struct look *look = &looks[i];
+    if (!look->near && (!look->mine || !look->wide || !engine_is_tensor(look->mine) || !engine_is_tensor(look->wide) ||
+                        !case_may_shake(c, look->what, look->mine))) {
+      return false;
+    }
   }
-  bool known = pair_compare(&moved, 0, 0, &result) && result.nonfinite_mismatch == 0 && isfinite(result.max_abs_diff);
-  double atol = known ? 4 * result.max_abs_diff : 0;
-  pair_close(&moved);
-  if (known && pair_open(&own, device, wide)) {
-    near = dit_judge_type_get(own.first.dtype, &type, NULL) == DIT_OK &&
-           pair_compare(&own, 4 * type.roundoff, atol, &result) && result.allclose;
-    pair_close(&own);
-  }
-  return near;
+  return true;
 }
 
-// ---- one call
+// Right within four roundings of the element itself and four times what inputs that are off by a rounding move; half of
+// that is left as a yardstick.
+static void look_settle(struct compare_case *c, struct look *look, double moved) {
+  struct engine_tensor info;
+  struct dit_tensor_view view;
+  struct dit_judge_type type;
+  engine_tensor_read(look->mine, &info);
+  if (engine_tensor_get_view(&info, &view) && dit_judge_type_get(view.dtype, &type, NULL) == DIT_OK) {
+    struct site_measure own = {.a = look->mine, .b = look->wide, .relative = 4 * type.roundoff, .absolute = 4 * moved};
+    site_measure_all(&own, 1);
+    look->near = own.known && own.near;
+    if (look->near && own.largest > 0) {
+      judge_seen_put(c, look->what, look->index, &view, 2 * type.roundoff, 2 * moved / own.largest);
+    }
+  }
+  engine_tensor_reset(&info);
+}
+
+static int looks_take_shaken(struct compare_case *c, struct look *looks, int count) {
+  struct site_measure *moves = PyMem_Calloc((size_t)count + 1, sizeof *moves);
+  if (!moves) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  int asked = 0;
+  for (int i = 0; i < count; i++) {
+    if (!looks[i].near && looks[i].shaken && engine_is_tensor(looks[i].shaken)) {
+      moves[asked++] = (struct site_measure){.a = looks[i].shaken, .b = looks[i].wide, .absolute = DBL_MAX};
+    }
+  }
+  site_measure_all(moves, asked);
+  for (int i = 0, at = 0; i < count; i++) {
+    if (!looks[i].near && looks[i].shaken && engine_is_tensor(looks[i].shaken)) {
+      const struct site_measure *move = &moves[at++];
+      if (move->known && move->near && isfinite(move->difference)) {
+        look_settle(c, &looks[i], move->difference);
+      }
+    }
+  }
+  PyMem_Free(moves);
+  return 0;
+}
+
+// One call
 
 // To which the device rounds the inputs of this call on purpose; 0: it does not.
 static double input_roundoff_find(const struct compare_case *c) {
@@ -427,8 +418,9 @@ static int site_values_make(struct site_values *values, struct compare_case *c, 
   engine_leaves_init(&values->leaves);
   c->shake = precision == COMPARE_SHAKEN ? input_roundoff_find(c) : 0;
   c->shake_seed = c->id;
-  PyObject *py_state = generator_save(info);
+  PyObject *py_state = generator_save(info), *py_precision = site_precision_enter(c);
   int status = compare_run_forward(c, precision, false, &values->run);
+  site_precision_leave(py_precision);
   generator_restore(py_state);
   c->shake = 0;
   if (status < 0 || !values->run.py_result || values->run.reason[0]) {
@@ -444,33 +436,61 @@ static PyObject *site_values_get(const struct site_values *values, const struct 
   return i < outputs ? values->leaves.leaf[i].value : values->run.inputs[i - outputs];
 }
 
-static int outputs_look(struct compare_case *c, const struct compare_op *info, const struct engine_call *call) {
-  struct site_values wide, shaken = {0};
-  int outputs = call->out.leaf_count, total = outputs + c->twin_count, shaken_status = -2;
-  int status = site_values_make(&wide, c, info, COMPARE_WIDE);
-  status = status > 0 && wide.leaves.leaf_count != outputs ? 0 : status;
-  for (int i = 0; i < total && status > 0; i++) {
+// The values of the call in the order of looks: results, then arguments that were written to.
+static int outputs_list(const struct compare_case *c, const struct engine_call *call, const struct site_values *wide,
+                        struct look *looks) {
+  int outputs = call->out.leaf_count, count = 0;
+  for (int i = 0; i < outputs + c->twin_count; i++) {
     bool is_input = i >= outputs;
     if (is_input && !c->changed[i - outputs]) {
       continue;
     }
-    enum compare_what what = is_input ? COMPARE_INPUT : COMPARE_OUTPUT;
-    PyObject *mine = is_input ? call->in.tensor[i - outputs].py_tensor : call->out.leaf[i].value;
-    PyObject *reference = site_values_get(&wide, call, i);
-    if (value_is_near(c, what, is_input ? i - outputs : i, mine, reference)) {
-      continue;
+    looks[count++] = (struct look){
+        .what = is_input ? COMPARE_INPUT : COMPARE_OUTPUT,
+        .index = is_input ? i - outputs : i,
+        .mine = is_input ? call->in.tensor[i - outputs].py_tensor : call->out.leaf[i].value,
+        .wide = site_values_get(wide, call, i),
+    };
+  }
+  return count;
+}
+
+static int outputs_look_again(struct compare_case *c, const struct compare_op *info, const struct engine_call *call,
+                              struct look *looks, int count) {
+  struct site_values shaken;
+  int status = site_values_make(&shaken, c, info, COMPARE_SHAKEN);
+  if (status > 0 && shaken.leaves.leaf_count == call->out.leaf_count) {
+    for (int i = 0; i < count; i++) {
+      bool is_input = looks[i].what == COMPARE_INPUT;
+      looks[i].shaken = site_values_get(&shaken, call, looks[i].index + (is_input ? call->out.leaf_count : 0));
     }
-    if (shaken_status == -2 && engine_is_tensor(mine) && case_may_shake(c, what, mine)) {
-      shaken_status = site_values_make(&shaken, c, info, COMPARE_SHAKEN);
+    status = looks_take_shaken(c, looks, count) < 0 ? -1 : looks_are_near(looks, count);
+  } else {
+    status = status < 0 ? -1 : 0;
+  }
+  site_values_reset(&shaken);
+  return status;
+}
+
+static int outputs_look(struct compare_case *c, const struct compare_op *info, const struct engine_call *call) {
+  struct site_values wide;
+  struct look *looks = PyMem_Calloc((size_t)(call->out.leaf_count + c->twin_count) + 1, sizeof *looks);
+  if (!looks) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  int status = site_values_make(&wide, c, info, COMPARE_WIDE);
+  if (status > 0 && wide.leaves.leaf_count == call->out.leaf_count) {
+    int count = outputs_list(c, call, &wide, looks);
+    status = looks_take(c, looks, count) < 0 ? -1 : looks_are_near(looks, count);
+    if (status == 0 && looks_may_shake(c, looks, count)) {
+      status = outputs_look_again(c, info, call, looks, count);
     }
-    bool conditioned = shaken_status > 0 && shaken.leaves.leaf_count == outputs &&
-                       value_is_conditioned(c, what, mine, reference, site_values_get(&shaken, call, i));
-    status = shaken_status == -1 ? -1 : conditioned;
+  } else {
+    status = status < 0 ? -1 : 0;
   }
   site_values_reset(&wide);
-  if (shaken_status != -2) {
-    site_values_reset(&shaken);
-  }
+  PyMem_Free(looks);
   return status;
 }
 
@@ -478,7 +498,7 @@ static int outputs_look(struct compare_case *c, const struct compare_op *info, c
 static int spoiled_find(struct compare_case *c, const struct engine_call *call) {
   bool *untouched = PyMem_Calloc((size_t)c->twin_count + 1, sizeof *untouched);
   int found = -1;
-  bool known = untouched && c->guard && compare_guard_end(c, call, untouched);
+  bool known = untouched && c->guard && compare_guard_read(c, call, untouched);
   struct tools_site site;
   struct dit_tensor_view view;
   tools_site_find(&call->in, &site);
@@ -514,7 +534,7 @@ static void rows_report(struct engine_tool *tool, struct compare_case *c, const 
   struct compare_event event = {.tool = tool, .c = c, .call = call, .backward = backward, .id = c->id, .step = c->step};
   for (int i = 0; i < count; i++) {
     struct compare_judgement judgement = {.close = true, .cosine = 1, .index = -1, .cpu_error = NAN, .dtype = -1};
-    snprintf(judgement.info, sizeof judgement.info, "near the device's own float64");
+    snprintf(judgement.info, sizeof judgement.info, "near the device's own %s", c->is_single ? "float32" : "float64");
     compare_report_row(&event, what, count > 1 ? i : -1, &judgement);
   }
   compare_report_settle(tool);
@@ -523,11 +543,13 @@ static void rows_report(struct engine_tool *tool, struct compare_case *c, const 
 int compare_site_forward(struct engine_tool *tool, struct engine_call *call, struct compare_op *info,
                          struct compare_case *c) {
   struct compare_state *state = tool->state;
-  int spoiled = spoiled_find(c, call);
+  c->is_single = site_is_single(c, call);
+  compare_guard_ask(c, call);
+  int near = outputs_look(c, info, call);
+  int spoiled = near < 0 ? -1 : spoiled_find(c, call);
   if (spoiled >= 0) {
     return spoiled_report(tool, call, info, c, spoiled) < 0 ? -1 : COMPARE_SITE_WRONG;
   }
-  int near = outputs_look(c, info, call);
   if (near <= 0) {
     return near < 0 ? -1 : COMPARE_SITE_SUSPECT;
   }
@@ -537,7 +559,7 @@ int compare_site_forward(struct engine_tool *tool, struct engine_call *call, str
   return COMPARE_SITE_RIGHT;
 }
 
-// ---- its backward
+// Its backward
 
 static PyObject *grads_make(struct compare_case *c, const struct compare_op *info,
                             const struct engine_backward *backward, enum compare_precision precision) {
@@ -545,9 +567,10 @@ static PyObject *grads_make(struct compare_case *c, const struct compare_op *inf
   char reason[256] = "";
   c->shake = precision == COMPARE_SHAKEN ? input_roundoff_find(c) : 0;
   c->shake_seed = c->id;
-  PyObject *py_state = generator_save(info);
+  PyObject *py_state = generator_save(info), *py_precision = site_precision_enter(c);
   int status =
       compare_run_backward(c, precision, backward->grad_outputs, backward->grad_output_count, &py_grads, reason);
+  site_precision_leave(py_precision);
   generator_restore(py_state);
   c->shake = 0;
   return status == 0 ? py_grads : NULL;
@@ -558,24 +581,40 @@ static PyObject *grads_get(PyObject *py_grads, const struct engine_backward *bac
   return grad == Py_None || (!backward->complete && !mine) ? NULL : grad;
 }
 
-static bool grads_look(struct compare_case *c, const struct compare_op *info, const struct engine_backward *backward) {
-  PyObject *py_wide = grads_make(c, info, backward, COMPARE_WIDE), *py_shaken = NULL;
-  bool near = py_wide != NULL, asked = false;
-  for (int i = 0; near && i < backward->grad_input_count; i++) {
-    PyObject *mine = backward->grad_inputs[i] == Py_None ? NULL : backward->grad_inputs[i];
-    PyObject *wide = grads_get(py_wide, backward, i, mine);
-    if (value_is_near(c, COMPARE_GRAD, i, mine, wide)) {
-      continue;
+static int grads_look_again(struct compare_case *c, const struct compare_op *info,
+                            const struct engine_backward *backward, struct look *looks, int count) {
+  PyObject *py_shaken = grads_make(c, info, backward, COMPARE_SHAKEN);
+  for (int i = 0; i < count && py_shaken; i++) {
+    looks[i].shaken = grads_get(py_shaken, backward, i, looks[i].mine);
+  }
+  int status = !py_shaken ? 0 : looks_take_shaken(c, looks, count) < 0 ? -1 : looks_are_near(looks, count);
+  Py_XDECREF(py_shaken);
+  return status;
+}
+
+static int grads_look(struct compare_case *c, const struct compare_op *info, const struct engine_backward *backward) {
+  int count = backward->grad_input_count;
+  struct look *looks = PyMem_Calloc((size_t)count + 1, sizeof *looks);
+  if (!looks) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  PyObject *py_wide = grads_make(c, info, backward, COMPARE_WIDE);
+  int status = 0;
+  if (py_wide) {
+    for (int i = 0; i < count; i++) {
+      PyObject *mine = backward->grad_inputs[i] == Py_None ? NULL : backward->grad_inputs[i];
+      looks[i] =
+          (struct look){.what = COMPARE_GRAD, .index = i, .mine = mine, .wide = grads_get(py_wide, backward, i, mine)};
     }
-    if (!asked && mine && engine_is_tensor(mine) && case_may_shake(c, COMPARE_GRAD, mine)) {
-      asked = true;
-      py_shaken = grads_make(c, info, backward, COMPARE_SHAKEN);
+    status = looks_take(c, looks, count) < 0 ? -1 : looks_are_near(looks, count);
+    if (status == 0 && looks_may_shake(c, looks, count)) {
+      status = grads_look_again(c, info, backward, looks, count);
     }
-    near = py_shaken && value_is_conditioned(c, COMPARE_GRAD, mine, wide, grads_get(py_shaken, backward, i, mine));
   }
   Py_XDECREF(py_wide);
-  Py_XDECREF(py_shaken);
-  return near;
+  PyMem_Free(looks);
+  return status;
 }
 
 int compare_site_backward(struct engine_tool *tool, struct compare_op *info, struct compare_case *c,
@@ -584,8 +623,8 @@ int compare_site_backward(struct engine_tool *tool, struct compare_op *info, str
     int status = compare_note_unable(tool->state, info, "an argument was changed between the call and its backward");
     return status < 0 ? -1 : COMPARE_SITE_WRONG;
   }
-  bool near = grads_look(c, info, backward);
-  if (PyErr_Occurred() || !near) {
+  int near = grads_look(c, info, backward);
+  if (PyErr_Occurred() || near <= 0) {
     return PyErr_Occurred() ? -1 : COMPARE_SITE_SUSPECT;
   }
   struct compare_state *state = tool->state;

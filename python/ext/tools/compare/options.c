@@ -13,7 +13,7 @@
 #include "tools/compare/state.h"
 #include "tools/option.h"
 
-// ---- reading
+// Reading
 
 static char *text_copy(const char *text) {
   size_t size = strlen(text) + 1;
@@ -171,7 +171,7 @@ void compare_options_reset(struct compare_state *state) {
   Py_CLEAR(state->py_other_way);
 }
 
-// ---- one operator
+// One operator
 
 static bool key_is(const char *key, const char *name, size_t size) {
   if (strlen(key) != size) {
@@ -286,7 +286,7 @@ void compare_ops_reset(struct compare_state *state) {
   }
 }
 
-// ---- for the judge
+// For the judge
 
 int compare_dtype_get(const struct compare_case *c, int dtype) {
   const struct compare_op *info = compare_op_find(c->tool->state, c->op);

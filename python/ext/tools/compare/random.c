@@ -33,7 +33,7 @@ static const struct dit_operator *entry_find(const struct compare_case *c) {
   return row && row->draw != DIT_OPERATOR_DRAW_NONE ? row : NULL;
 }
 
-// ---- generators
+// Generators
 
 // The generator that the call will draw from; NULL (an exception is cleared): not known.
 static PyObject *generator_find(const struct engine_call *call, PyObject *given) {
@@ -144,7 +144,7 @@ int compare_random_leave(const struct compare_case *c, PyObject *py_saved) {
   return status;
 }
 
-// ---- values as arrays
+// Values as arrays
 
 struct doubles {
   struct judge_tensor tensor;
@@ -214,7 +214,7 @@ static void doubles_close(struct doubles *doubles) {
   judge_tensor_close(&doubles->tensor);
 }
 
-// ---- verdicts
+// Verdicts
 
 static void out_say(struct compare_judgement *out, enum compare_verdict verdict, const char *reason) {
   out->auto_verdict = verdict;
@@ -247,7 +247,7 @@ static void share_judge(struct compare_judgement *out, const struct random_dropo
   }
 }
 
-// ---- dropout
+// Dropout
 
 // Argument number `place` or of this name; `value` stays when it is not there.
 static void argument_read(const struct compare_case *c, int place, const char *name, double *value) {
@@ -332,7 +332,7 @@ static int dropout_judge(struct compare_case *c, const struct dit_operator *entr
   return status;
 }
 
-// ---- draws
+// Draws
 
 static void support_find(const struct compare_case *c, const struct dit_operator *entry, double *low, double *high) {
   *low = entry->low;
@@ -435,7 +435,7 @@ static int permutation_judge(PyObject *device, struct compare_judgement *out) {
   return status;
 }
 
-// ---- one result
+// One result
 
 // Did both draw the same numbers? Half of them are enough where equal ones are no accident. 1 or 0.
 static int numbers_are_same(const struct dit_operator *entry, const struct judge_tensor *a,
@@ -542,7 +542,7 @@ static int tensor_judge(struct judge_runs *runs, int index, PyObject *device, Py
   return status;
 }
 
-// ---- gradients
+// Gradients
 
 // Where the gradient of a dropout passed. Where x is 0 the result does not tell what was kept; there the device may
 // have either. New reference or NULL.
@@ -600,7 +600,7 @@ bool compare_random_has_kept(const struct compare_case *c) {
   return c->py_random && random_item(c, RANDOM_KEPT) != Py_None;
 }
 
-// ---- the judge
+// The judge
 
 static void out_init(struct compare_judgement *out) {
   *out = (struct compare_judgement){.close = true, .cosine = 1, .index = -1, .cpu_error = NAN};

@@ -58,7 +58,7 @@ double random_stats_get_share_bound(int64_t count) {
   return count > 0 ? sqrt(log(2 / RANDOM_ALARM) / (2 * (double)count)) : 1;
 }
 
-// ---- dropout
+// Dropout
 
 static void wrong_note(struct random_dropout *out, int64_t index, double want) {
   if (out->wrong++ == 0) {

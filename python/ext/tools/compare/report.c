@@ -20,7 +20,7 @@
 static const char *const labels[] = {"input", "output", "grad"};
 static const char *const verdicts[] = {"right", "wrong", "unknown"};
 
-// ---- the log
+// The log
 
 // X(member, key)
 #define COMPARE_KEY_LIST(X) \
@@ -86,7 +86,7 @@ static void record_write(const struct compare_event *event, enum compare_what wh
   engine_log_commit(builder);
 }
 
-// ---- rows
+// Rows
 
 static bool row_is_wanted(const struct compare_state *state, const struct compare_judgement *judgement) {
   return state->rows_mode == COMPARE_ROWS_ALL ||
@@ -139,14 +139,17 @@ static void number_print(char out[64], double value, int width) {
   }
 }
 
-static void name_print(char *out, size_t size, const struct compare_row *row) {
+#define NAME_WIDTH 30
+
+// `width`: at least so many characters; the original's console pads names, a file has them as they are.
+static void name_print(char *out, size_t size, const struct compare_row *row, int width) {
   char text[512];
   if (row->index >= 0) {
     snprintf(text, sizeof text, "%.400s %s[%d]", row->op->name, labels[row->what], (int)row->index);
   } else {
     snprintf(text, sizeof text, "%.400s %s", row->op->name, labels[row->what]);
   }
-  snprintf(out, size, "%-30s", text);
+  snprintf(out, size, "%-*s", width, text);
 }
 
 // Minimal quoting, as Python's csv.
@@ -186,7 +189,7 @@ static const char *tolerance_print(double value) {
 
 static void row_write(FILE *file, const struct compare_row *row) {
   char name[512], numbers[3][64];
-  name_print(name, sizeof name, row);
+  name_print(name, sizeof name, row, 0);
   number_print(numbers[0], row->cosine, 1);
   number_print(numbers[1], row->max_abs_diff, 10);
   number_print(numbers[2], row->max_relative_diff, 10);
@@ -271,7 +274,7 @@ static bool csv_append(struct compare_state *state, const char *path) {
 static PyObject *row_describe(const struct compare_row *row) {
   char name[512], cosine[64], numbers[4][64];
   const double values[] = {row->max_abs_diff, row->max_relative_diff, row->atol, row->rtol};
-  name_print(name, sizeof name, row);
+  name_print(name, sizeof name, row, NAME_WIDTH);
   number_print(cosine, row->cosine, 1);
   for (int i = 0; i < 4; i++) {
     number_print(numbers[i], values[i], 10);
@@ -370,7 +373,7 @@ void compare_report_flush(struct engine_tool *tool) {
   rows_clear(state);
 }
 
-// ---- findings
+// Findings
 
 static PyObject *shape_describe(const int64_t *values, int count) {
   PyObject *py_list = PyList_New(count);

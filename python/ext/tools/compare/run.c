@@ -15,7 +15,7 @@
 #include "tools/remap.h"
 #include "tools/twin.h"
 
-// ---- errors as text
+// Errors as text
 
 bool compare_error_is_foreign(void) {
   return PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception);
@@ -33,7 +33,7 @@ void compare_error_take(char *text, size_t size) {
   snprintf(text, size, "%s: %.*s", name, (int)(line < 400 ? line : 400), words);
 }
 
-// ---- surroundings
+// Surroundings
 
 // What was switched, to be switched back.
 struct surroundings {
@@ -223,7 +223,7 @@ static bool state_has_moved(PyObject *before) {
   return moved;
 }
 
-// ---- inputs
+// Inputs
 
 // Operators that compute nothing run as they are; their gradients may be sums.
 static int dtype_choose(const struct compare_case *c, const struct compare_op *info, enum compare_precision precision,
@@ -237,7 +237,7 @@ static int dtype_choose(const struct compare_case *c, const struct compare_op *i
   }
   switch (dit_dtype_get_class(dtype)) {
     case DIT_DTYPE_CLASS_FLOAT:
-      return DIT_DTYPE_F64;
+      return c->is_single ? DIT_DTYPE_F32 : DIT_DTYPE_F64;
     case DIT_DTYPE_CLASS_COMPLEX:
       return DIT_DTYPE_C128;
     default:
@@ -312,7 +312,8 @@ static PyObject *input_make(const struct compare_case *c, const struct compare_o
   PyObject *twin = c->twins[i];
   bool fixed = c->is_on_site && c->fixed[i];
   int dtype = fixed ? c->dtypes[i] : dtype_choose(c, info, precision, grad, c->dtypes[i]);
-  bool shaken = precision == COMPARE_SHAKEN && (dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_C128);
+  bool is_wide = dtype == DIT_DTYPE_F64 || dtype == DIT_DTYPE_C128 || (c->is_single && dtype == DIT_DTYPE_F32);
+  bool shaken = precision == COMPARE_SHAKEN && is_wide && !fixed;
   bool jittered =
       (precision == COMPARE_JITTER || precision == COMPARE_JITTER_WIDE) && compare_roundoff_get(c->dtypes[i]) > 0;
   *fresh = false;
@@ -449,7 +450,7 @@ static int inputs_make(const struct compare_case *c, const struct compare_op *in
   return 0;
 }
 
-// ---- the run
+// The run
 
 struct swap {
   const struct compare_case *c;
@@ -626,7 +627,7 @@ static PyObject *operator_call(const struct compare_case *c, const struct compar
   bool failed = compare_run_get_arguments(c, run, &py_args, &py_kwargs) < 0;
   failed = failed || (shaken && numbers_shake(c, &py_args, &py_kwargs) < 0);
   bool narrow = c->narrow && !widen;
-  failed = failed || ((widen || narrow) && kwargs_widen(&py_kwargs, narrow) < 0);
+  failed = failed || ((widen || narrow) && kwargs_widen(&py_kwargs, narrow || c->is_single) < 0);
   PyObject *py_result = failed ? NULL : PyObject_Call(c->py_func, py_args, py_kwargs);
   if (!failed && !py_result) {
     py_result = operator_call_instead(c, py_args, py_kwargs);

@@ -14,7 +14,7 @@
 /// Why a call was not compared. The order is the order of the tests.
 enum compare_skip {
   COMPARE_SKIP_METADATA,       ///< strides, devices, addresses: they are the device's own
-  COMPARE_SKIP_UNINITIALISED,  ///< memory as it is
+  COMPARE_SKIP_UNINITIALISED,  ///< uninitialised memory
   COMPARE_SKIP_COLLECTIVE,     ///< other processes take part
   COMPARE_SKIP_BYTES,          ///< max_bytes
   COMPARE_SKIP_SHARE,          ///< share
@@ -29,7 +29,7 @@ struct compare_op {
   struct engine_op *op;
   bool is_metadata, may_draw, is_exact, moves;
   int8_t mixes[2];                 ///< forward, gradients: roundings on the way may grow; -1 not asked yet
-  int8_t writes;                   ///< aten: the schema says that it writes to arguments; -1 not asked yet
+  int8_t writes;                   ///< of torch.ops: the schema says that it writes to arguments; -1 not asked yet
   bool told;                       ///< why it could not be compared
   uint64_t unable;                 ///< calls that could not be compared
   uint64_t suspects;               ///< reference=device: comparisons that went on to the CPU
@@ -132,7 +132,7 @@ struct compare_state {
   uint64_t near_count;  ///< comparisons that the device's own float64 decided
 };
 
-// ---- compare/options.c
+// compare/options.c
 
 /// Reads what Python passed. 0 or -1.
 DIT_NODISCARD int compare_options_read(struct compare_state *state, PyObject *options);
@@ -141,10 +141,10 @@ void compare_options_reset(struct compare_state *state);
 struct compare_op *compare_op_find(struct compare_state *state, struct engine_op *op);
 void compare_ops_reset(struct compare_state *state);
 
-// ---- compare/case.c
+// compare/case.c
 
 /// The call as it is before it runs; NULL with an exception.
-struct compare_case *compare_case_create(struct engine_tool *tool, const struct compare_op *info,
+struct compare_case *compare_case_create(struct engine_tool *tool, struct compare_op *info,
                                          const struct engine_call *call);
 void compare_case_destroy(struct compare_case *c);  ///< NULL allowed
 /// Give back all that it holds; `done` from now on.
@@ -152,6 +152,8 @@ void compare_case_empty(struct compare_case *c);
 /// The CPU's run whose graph the backward would use is not needed any more.
 void compare_case_drop_run(struct compare_case *c);
 /// After the call: which tensors it wrote to.
+/// Does the schema of an operator of torch.ops say that it writes to an argument? False for all other functions.
+bool compare_call_writes(struct compare_op *info, const struct engine_call *call);
 void compare_case_note_changes(struct compare_case *c, struct compare_op *info, const struct engine_call *call);
 
 /// The case waits for its backward: where its results are.
@@ -161,14 +163,13 @@ void compare_spoiled_note(struct compare_state *state, const struct engine_span 
 /// The call that changed an input or a result of the case after the case's own call; 0: none.
 uint64_t compare_spoiled_find(const struct compare_state *state, const struct compare_case *c);
 
-// ---- compare/on_site.c
+// compare/on_site.c
 
 enum { COMPARE_SITE_SUSPECT, COMPARE_SITE_RIGHT, COMPARE_SITE_WRONG };
 /// Is the first look at this call one on the device?
-bool compare_site_takes(const struct compare_state *state, const struct compare_op *info,
-                        const struct engine_call *call);
+bool compare_site_takes(const struct compare_state *state, struct compare_op *info, const struct engine_call *call);
 /// Fill a fresh case with the device's own tensors. 0 or -1.
-DIT_NODISCARD int compare_site_fill(struct compare_case *c, const struct engine_call *call);
+DIT_NODISCARD int compare_site_fill(struct compare_case *c, struct compare_op *info, const struct engine_call *call);
 void compare_site_reset(struct compare_case *c);
 /// The arguments go to the CPU: from now on it is an ordinary case. 0 or -1.
 DIT_NODISCARD int compare_site_leave(struct compare_case *c);
@@ -178,15 +179,18 @@ DIT_NODISCARD int compare_site_forward(struct engine_tool *tool, struct engine_c
 DIT_NODISCARD int compare_site_backward(struct engine_tool *tool, struct compare_op *info, struct compare_case *c,
                                         const struct engine_backward *backward);
 
-// ---- compare/guard.c
+// compare/guard.c
 
 /// Before the call: have the device hash the tensors of the arguments that only it can read. Nothing elsewhere.
 void compare_guard_begin(struct compare_case *c, const struct engine_call *call);
 /// After it: untouched[i] becomes true where the hash says that tensor i is as it was; the others stay. False: nothing
 /// is known, or only about tensors that can be hashed.
 bool compare_guard_end(struct compare_case *c, const struct engine_call *call, bool *untouched);
+/// The two halves of it: have the device look once more; read what it saw.
+void compare_guard_ask(struct compare_case *c, const struct engine_call *call);
+bool compare_guard_read(const struct compare_case *c, const struct engine_call *call, bool *untouched);
 
-// ---- compare/run.c
+// compare/run.c
 
 /// The unit roundoff of a floating dtype; 0 for others.
 double compare_roundoff_get(int dtype);
@@ -206,7 +210,7 @@ DIT_NODISCARD int compare_run_get_arguments(const struct compare_case *c, const 
 /// py_context_leave, or NULL when there are none; an exception is pending when it failed.
 PyObject *compare_dispatch_disable(void);
 
-// ---- compare/same.c
+// compare/same.c
 
 /// What the device gave, where the CPU can read it: the tensors themselves in host memory, else copies.
 struct compare_fetched {
@@ -237,7 +241,7 @@ DIT_NODISCARD int compare_near_judge(struct compare_case *c, enum compare_what w
 DIT_NODISCARD int compare_judge_all(struct compare_case *c, enum compare_what what, PyObject *const *device,
                                     PyObject *const *reference, int count, struct compare_judgement *judgements);
 
-// ---- compare/call.c, compare/gradient.c
+// compare/call.c, compare/gradient.c
 
 #define COMPARE_FOLDER_BYTES 1800
 /// The whole comparison of one call. *kept: the case waits for `keep`. 0 or -1.
@@ -249,7 +253,7 @@ DIT_NODISCARD int compare_gradient_run(struct engine_tool *tool, struct compare_
 /// Will the graph that is being walked be walked again?
 bool compare_graph_is_kept(void);
 
-// ---- compare.c
+// compare.c
 
 /// Cannot be compared: counted, and said once per operator. 0.
 int compare_note_unable(struct compare_state *state, struct compare_op *info, const char *reason);
@@ -273,7 +277,7 @@ void compare_extra_put(struct compare_state *state, int64_t key, PyObject *py_ex
 /// {"torch.float16": "torch.float32"}: what the CPU's run computes in, where that differs. New reference.
 PyObject *compare_casts_describe(const struct compare_case *c);
 
-// ---- compare/report.c
+// compare/report.c
 
 /// One call or its backward.
 struct compare_event {
@@ -301,7 +305,7 @@ void compare_report_reset(struct compare_state *state);
 PyObject *compare_findings_describe(struct compare_state *state);
 PyObject *compare_rows_describe(const struct compare_row *rows, int64_t count);
 
-// ---- compare/save.c
+// compare/save.c
 
 /// What belongs to a wrong call, beside the case: as the device and the CPU have it.
 struct compare_files {

@@ -43,7 +43,7 @@ static void last_set(const struct fallback_run *run, enum fallback_reason reason
   }
 }
 
-// ---- which calls
+// Which calls
 
 // An index of numbers, slices, None and Ellipsis makes a view; lists, tensors, arrays and booleans make a copy.
 static bool index_is_view(PyObject *index) {
@@ -59,8 +59,10 @@ static bool index_is_view(PyObject *index) {
          (PyLong_Check(index) && !PyBool_Check(index));
 }
 
-static enum fallback_reason reason_find(const struct fallback_row *row, const struct engine_call *call) {
-  if (row->reason != FALLBACK_APPLIES) {
+static enum fallback_reason reason_find(struct fallback_run *run) {
+  const struct fallback_row *row = run->row;
+  const struct engine_call *call = run->call;
+  if (row->reason != FALLBACK_APPLIES && !(row->traits & FALLBACK_COPIES)) {
     return row->reason;
   }
   for (int i = 0; i < call->in.tensor_count; i++) {
@@ -71,8 +73,14 @@ static enum fallback_reason reason_find(const struct fallback_row *row, const st
       return FALLBACK_VALUELESS;
     }
   }
+  if (engine_guard_has_tracer()) {
+    return FALLBACK_TRACED;
+  }
   if (engine_call_has_sparse_gradient(call)) {
     return FALLBACK_SPARSE;
+  }
+  if (row->traits & FALLBACK_COPIES) {
+    return fallback_transfer_find(row, call, &run->transfer);
   }
   bool indexing = (row->traits & FALLBACK_INDEXING) && PyTuple_GET_SIZE(call->args) == 2;
   return indexing && index_is_view(PyTuple_GET_ITEM(call->args, 1)) ? FALLBACK_VIEW : FALLBACK_APPLIES;
@@ -121,14 +129,16 @@ static PyObject *call_run(struct fallback_run *run) {
 static PyObject *fallback_call(struct engine_tool *tool, struct engine_call *call, struct engine_chain *chain) {
   struct fallback_run run = {.tool = tool, .call = call, .chain = chain};
   run.row = fallback_row_find(tool->state, call->op);
-  if (!run.row) {
+  if (!run.row || fallback_torch_load() < 0) {
     return NULL;
   }
-  enum fallback_reason reason = reason_find(run.row, call);
-  return reason == FALLBACK_APPLIES ? call_run(&run) : call_leave(&run, reason);
+  enum fallback_reason reason = reason_find(&run);
+  PyObject *py_result = reason == FALLBACK_APPLIES ? call_run(&run) : call_leave(&run, reason);
+  fallback_transfer_reset(&run.transfer);
+  return py_result;
 }
 
-// ---- log and console
+// Log and console
 
 static int fallback_after(struct engine_tool *tool, struct engine_call *call) {
   static uint32_t key_down, key_up, key_cpu_ns;
@@ -168,7 +178,7 @@ static PyObject *fallback_extra(struct engine_tool *tool, struct engine_call *ca
   return py_extra;
 }
 
-// ---- the tool
+// The tool
 
 static int fallback_configure(struct engine_tool *tool, PyObject *options) {
   (void)options;

@@ -2,6 +2,7 @@
 ///
 /// fallback.c         the tool: which calls are its business, the order of things in one call, the log
 /// fallback/run.c     the operator on the CPU: twins, arguments, autocast, the retry in float32
+/// fallback/transfer.c  which calls of to, type, copy_, reshape ... convert or copy
 /// fallback/change.c  which arguments the operator changed
 /// fallback/result.c  back to the device: changed arguments, results, what must stay a view
 /// fallback/random.c  operators that draw random numbers
@@ -23,6 +24,7 @@
   X(COLLECTIVE, "collective")                      \
   X(BOOKKEEPING, "bookkeeping")                    \
   X(VALUELESS, "tensor without memory of its own") \
+  X(TRACED, "traced")                              \
   X(GENERATOR, "generator")                        \
   X(MISSING, "no operator of the CPU")             \
   X(ALIAS, "result is a view of an argument")      \
@@ -48,6 +50,7 @@ enum fallback_trait {
   FALLBACK_LOWER = 1 << 6,   ///< runs in autocast's dtype
   FALLBACK_PLAIN = 1 << 7,   ///< runs in the dtypes that it gets
   FALLBACK_DRAWS = 1 << 8,   ///< draws random numbers whatever its other arguments are
+  FALLBACK_COPIES = 1 << 9,  ///< converts or copies where its arguments ask for it (transfer.c)
 };
 
 /// One operator of the ledger; lives as long as the tool.
@@ -72,12 +75,24 @@ struct fallback_row *fallback_row_find(struct fallback_state *state, struct engi
 void fallback_rows_reset(struct fallback_state *state);
 PyObject *fallback_describe(struct engine_tool *tool);
 
+/// What a call of to, type, type_as ... asks for; owned references, NULL where nothing was said.
+struct fallback_transfer {
+  PyObject *py_device, *py_dtype;
+  bool copies;  ///< copy=, memory_format=: perhaps a copy in the same dtype
+};
+
+/// Does this call of an operator with FALLBACK_COPIES compute? Else why it stays on the device.
+enum fallback_reason fallback_transfer_find(const struct fallback_row *row, const struct engine_call *call,
+                                            struct fallback_transfer *transfer);
+void fallback_transfer_reset(struct fallback_transfer *transfer);
+
 /// One call.
 struct fallback_run {
   struct engine_tool *tool;
   struct engine_call *call;
   struct engine_chain *chain;
   struct fallback_row *row;
+  struct fallback_transfer transfer;
   PyObject **twins;               ///< owned references, in the order of call->in.tensor; a CPU tensor is its own
   int64_t *versions;              ///< of the twins before the run
   PyObject *py_args, *py_kwargs;  ///< owned: the arguments on the CPU
@@ -91,6 +106,8 @@ struct fallback_run {
   int64_t inline_versions[FALLBACK_INLINE];
 };
 
+/// What the tool needs of torch; once. 0 or -1.
+DIT_NODISCARD int fallback_torch_load(void);
 /// Run the operator on the CPU: py_result, twins, versions. 0; -1 with the program's exception; a fallback_reason: a
 /// tensor has no values, or a generator cannot be replaced: the device must do it.
 DIT_NODISCARD int fallback_run_forward(struct fallback_run *run);
@@ -103,7 +120,7 @@ DIT_NODISCARD int fallback_changes_find(const struct fallback_run *run, bool *ch
 PyObject *fallback_run_finish(struct fallback_run *run);
 void fallback_run_reset(struct fallback_run *run);
 
-// ---- random numbers
+// Random numbers
 
 struct fallback_random {
   PyObject *py_source;  ///< owned: the device's generator; NULL: nothing to do

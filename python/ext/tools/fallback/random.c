@@ -41,7 +41,7 @@ static void lock_give(void) {
   PyThread_release_lock(lock);
 }
 
-// ---- the device's generator
+// The device's generator
 
 // torch.<type>.default_generators[index] of a device; NULL with an exception.
 static PyObject *generator_find(PyObject *device) {
@@ -90,7 +90,7 @@ static int seed_find(struct fallback_random *random, uint64_t *seed) {
   return status;
 }
 
-// ---- a generator among the arguments
+// A generator among the arguments
 
 // Where it is: index of the positional argument, -2 for keyword arguments, -1 for none. Borrowed.
 static PyObject *argument_find(const struct engine_call *call, Py_ssize_t *where) {
@@ -143,7 +143,7 @@ static int generator_pass(struct fallback_run *run, Py_ssize_t where, uint64_t s
   return status;
 }
 
-// ---- around the run
+// Around the run
 
 static int default_borrow(struct fallback_random *random, uint64_t seed) {
   random->locked = lock_take();

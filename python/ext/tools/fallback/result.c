@@ -14,7 +14,7 @@
 #include "tools/remap.h"
 #include "tools/twin.h"
 
-// ---- back into the arguments
+// Back into the arguments
 
 // An `out` argument that the operator resized: the same shape and strides for the original.
 static int argument_resize(PyObject *original, const struct engine_tensor *twin) {
@@ -107,7 +107,7 @@ static int arguments_return(struct fallback_run *run, const bool *changed) {
   return 0;
 }
 
-// ---- results
+// Results
 
 enum fate {
   FATE_SEND,      // copied to the device

@@ -14,15 +14,21 @@
 #include "tools/remap.h"
 #include "tools/twin.h"
 
-static int torch_load(void) {
+int fallback_torch_load(void) {
   return torch_names_load(TORCH_AUTOCAST | TORCH_RANDOM | TORCH_FALLBACK) < 0 ? -1 : backward_torch_load();
 }
 
-// ---- where results go
+// Where results go
 
 // The device that the caller named, else that of the first tensor on a device. 0 or -1.
 static int target_find(struct fallback_run *run) {
   const struct engine_call *call = run->call;
+  if (run->transfer.py_device) {
+    int8_t type = dit_device_object_get(run->transfer.py_device)->type;
+    run->stays = type == DIT_C10_CPU || type == DIT_C10_META;
+    run->py_device = Py_NewRef(run->transfer.py_device);
+    return 0;
+  }
   PyObject *named = call->kwargs ? PyDict_GetItemWithError(call->kwargs, torch_names.py_text_device) : NULL;
   if (named && named != Py_None) {
     bool made = Py_IS_TYPE(named, (PyTypeObject *)torch_names.py_device_type);
@@ -49,7 +55,7 @@ static int target_find(struct fallback_run *run) {
   return 0;
 }
 
-// ---- twins
+// Twins
 
 static bool dtype_is_low(int16_t dtype) {
   return dtype >= 0 && dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_FLOAT && dit_dtype_get_size(dtype) <= 2;
@@ -138,7 +144,7 @@ static void bytes_count(struct fallback_run *run) {
   }
 }
 
-// ---- around the operator
+// Around the operator
 
 struct surroundings {
   PyObject *py_enabled, *py_dtype;  // owned: the CPU's autocast as it was; NULL: untouched
@@ -246,6 +252,18 @@ static void surroundings_leave(struct surroundings *around) {
   PyErr_Restore(kind, value, traceback);
 }
 
+// x.type("torch.cuda.HalfTensor") names a device inside of a text: on the CPU it is x.to(torch.float16).
+static PyObject *operator_call(struct fallback_run *run) {
+  bool type = run->transfer.py_dtype && strcmp(engine_name_get_last(run->call->op->name), "type") == 0;
+  if (!type) {
+    return engine_chain_run(run->chain, run->py_args, run->py_kwargs);
+  }
+  PyObject *py_args = PyTuple_Pack(2, run->twins[0], run->transfer.py_dtype);
+  PyObject *py_result = py_args ? engine_chain_run_function(run->chain, torch_names.py_to, py_args, NULL) : NULL;
+  Py_XDECREF(py_args);
+  return py_result;
+}
+
 static int operator_run(struct fallback_run *run) {
   struct fallback_random random = {0};
   int status = 0;
@@ -254,7 +272,7 @@ static int operator_run(struct fallback_run *run) {
   }
   if (status == 0) {
     int64_t begin = dit_record_get_time();
-    run->py_result = engine_chain_run(run->chain, run->py_args, run->py_kwargs);
+    run->py_result = operator_call(run);
     run->cpu_ns += dit_record_get_time() - begin;
     status = run->py_result ? 0 : -1;
   }
@@ -292,7 +310,7 @@ static int attempt(struct fallback_run *run, bool cast) {
   return status;
 }
 
-// ---- the retry
+// The retry
 
 static bool text_has(const char *text, const char *const *words) {
   for (; *words; words++) {
@@ -350,7 +368,7 @@ int fallback_run_forward(struct fallback_run *run) {
       return -1;
     }
   }
-  if (torch_load() < 0 || target_find(run) < 0) {
+  if (target_find(run) < 0) {
     return -1;
   }
   bytes_count(run);

@@ -43,13 +43,14 @@ static unsigned autocast_find(const char *name, uint64_t traits) {
 static unsigned traits_find(const struct engine_op *op, uint64_t known) {
   unsigned traits = known & (DIT_OPERATOR_RANDOM | DIT_OPERATOR_MAY_DRAW) ? FALLBACK_RANDOM : 0;
   traits |= known & DIT_OPERATOR_INDEXING ? FALLBACK_INDEXING : 0;
+  traits |= known & DIT_OPERATOR_COPIES ? FALLBACK_COPIES : 0;
   traits |= known & DIT_OPERATOR_DRAWS ? FALLBACK_DRAWS : 0;
   traits |= known & DIT_OPERATOR_STATISTICS ? FALLBACK_STATISTICS : 0;
   traits |= known & DIT_OPERATOR_LENGTHS ? FALLBACK_LENGTHS : 0;
   return traits | autocast_find(op->name, known);
 }
 
-// ---- rows
+// Rows
 
 static size_t slot_find(struct fallback_row *const *rows, size_t capacity, const struct engine_op *op) {
   size_t at = (((uintptr_t)op >> 4) * 0x9E3779B97F4A7C15u) >> 20 & (capacity - 1);
@@ -113,7 +114,7 @@ void fallback_rows_reset(struct fallback_state *state) {
   *state = (struct fallback_state){0};
 }
 
-// ---- for Python
+// For Python
 
 static PyObject *exempt_describe(const struct fallback_row *row) {
   static const char *const texts[] = {"",

@@ -4,7 +4,7 @@
 // batch). What the forward had read and written is known from its own check. Runs on the autograd threads.
 #include "tools/overflow/overflow.h"
 
-// ---- what the forward leaves for the backward
+// What the forward leaves for the backward
 
 void overflow_kept_release(struct overflow_kept *kept) {
   if (kept && --kept->references == 0) {
@@ -34,7 +34,7 @@ void overflow_release(struct engine_tool *tool, void *data) {
   overflow_kept_release(data);
 }
 
-// ---- reading
+// Reading
 
 static uint8_t gradient_get_coverage(struct overflow_state *state, const struct engine_tensor *tensor) {
   return state->unwritten.count ? overflow_unwritten_get(&state->unwritten, tensor) : OVERFLOW_WRITTEN;
@@ -136,26 +136,43 @@ static int backward_check_now(struct engine_tool *tool, const struct engine_back
   return status;
 }
 
-static void gradients_add(struct overflow_state *state, struct overflow_pending *pending, PyObject *const *gradients,
-                          int count, enum overflow_role role) {
-  struct engine_tensor tensor[DIT_HELPER_BATCH];
+/// Gradients that wait for their launch, with what it borrows from them.
+struct waiting {
   struct overflow_launch launch;
-  launch.count = 0;
-  int read = 0;
+  struct engine_tensor *tensor;
+  int count;
+};
+
+static void gradients_add(struct overflow_state *state, struct overflow_pending *pending, struct waiting *waiting,
+                          PyObject *const *gradients, int count, enum overflow_role role) {
   for (int i = 0; i < count; i++) {
     if (gradients[i] && engine_is_tensor(gradients[i])) {
-      engine_tensor_read(gradients[i], &tensor[read]);
-      overflow_pending_add(state, pending, &launch, &tensor[read], role, i);
-      overflow_pending_mark_last(pending, gradient_get_coverage(state, &tensor[read]));
-      read++;
-    }
-    if (read && (read == DIT_HELPER_BATCH || i == count - 1)) {
-      overflow_pending_launch(state, pending, &launch);  // before the sizes that it may borrow from `tensor` go
-      while (read) {
-        engine_tensor_reset(&tensor[--read]);
-      }
+      struct engine_tensor *tensor = &waiting->tensor[waiting->count++];
+      engine_tensor_read(gradients[i], tensor);
+      overflow_pending_add(state, pending, &waiting->launch, tensor, role, i);
+      overflow_pending_mark_last(pending, gradient_get_coverage(state, tensor));
     }
   }
+}
+
+// Gradients that came in are asked about when those that go out are bad.
+static int gradients_launch(struct overflow_state *state, struct overflow_pending *pending,
+                            const struct engine_backward *backward) {
+  int capacity = backward->grad_input_count + backward->grad_output_count;
+  struct waiting waiting = {.tensor = PyMem_Calloc((size_t)capacity + 1, sizeof *waiting.tensor)};
+  if (!waiting.tensor) {
+    (void)PyErr_NoMemory();
+    return -1;
+  }
+  overflow_launch_init(&waiting.launch, true);
+  gradients_add(state, pending, &waiting, backward->grad_outputs, backward->grad_output_count, OVERFLOW_IN);
+  gradients_add(state, pending, &waiting, backward->grad_inputs, backward->grad_input_count, OVERFLOW_OUT);
+  overflow_pending_launch(state, pending, &waiting.launch);
+  for (int i = 0; i < waiting.count; i++) {
+    engine_tensor_reset(&waiting.tensor[i]);
+  }
+  PyMem_Free(waiting.tensor);
+  return 0;
 }
 
 static int backward_check_later(struct engine_tool *tool, const struct engine_backward *backward,
@@ -169,8 +186,10 @@ static int backward_check_later(struct engine_tool *tool, const struct engine_ba
   if (!pending) {
     return 0;
   }
-  gradients_add(state, pending, backward->grad_outputs, backward->grad_output_count, OVERFLOW_IN);
-  gradients_add(state, pending, backward->grad_inputs, backward->grad_input_count, OVERFLOW_OUT);
+  if (gradients_launch(state, pending, backward) < 0) {
+    overflow_pending_destroy(state, pending);
+    return -1;
+  }
   struct overflow_event *event = overflow_pending_get_event(pending), facts;
   backward_event_set(&facts, backward);
   facts.in_count = event->in_count;

@@ -26,7 +26,7 @@ struct radix {
   uintptr_t origin;
 };
 
-// ---- boxes
+// Boxes
 
 void overflow_box_set_run(struct overflow_box *box, uintptr_t low, uintptr_t high) {
   *box = (struct overflow_box){.start = low, .ndim = 1, .size[0] = (int64_t)(high - low), .stride[0] = 1};
@@ -118,7 +118,7 @@ bool overflow_box_set(struct overflow_box *box, const struct engine_tensor *tens
   return true;
 }
 
-// ---- digits
+// Digits
 
 static bool radix_add(struct radix *radix, const struct overflow_box *box) {
   for (int d = 0; d < box->ndim; d++) {
@@ -248,7 +248,7 @@ static bool pair_set(struct radix *radix, const struct overflow_box *a, const st
   return radix_set(radix, a, b) && list_set(a_list, radix, a) && list_set(b_list, radix, b);
 }
 
-// ---- pairs
+// Pairs
 
 static bool digits_meet(const struct radix *radix, const struct digits *a, const struct digits *b) {
   for (int i = 0; i < radix->count; i++) {

@@ -30,7 +30,7 @@ static uint8_t call_scan_constants(const struct engine_call *call) {
   return flags;
 }
 
-// ---- host: at once
+// host: at once
 
 struct scan {
   struct overflow_state *state;
@@ -147,7 +147,7 @@ int overflow_call_check_now(struct engine_tool *tool, struct engine_call *call, 
   return overflow_tick(tool);
 }
 
-// ---- device: into slots
+// device: into slots
 
 struct add {
   struct overflow_state *state;
@@ -171,6 +171,33 @@ static struct overflow_pending *call_pending_create(struct engine_tool *tool, co
   return overflow_batch_reserve(tool, batch, capacity) < 0 ? NULL : overflow_pending_create(batch, site, capacity);
 }
 
+static bool call_may_have_backward(const struct overflow_state *state, const struct engine_call *call) {
+  bool found = false;
+  for (int i = 0; state->backward && i < call->out.tensor_count; i++) {
+    found |= (call->out.tensor[i].flags & ENGINE_TENSOR_GRAD) != 0;
+  }
+  for (int i = 0; state->backward && call->changed && i < call->in.tensor_count; i++) {
+    found |= (call->in.tensor[i].flags & ENGINE_TENSOR_GRAD) != 0;
+  }
+  return found;
+}
+
+static bool results_can_be_bad(const struct engine_call *call) {
+  for (int i = 0; i < call->out.tensor_count; i++) {
+    if (!overflow_can_be_bad(&call->out.tensor[i])) {
+      return false;
+    }
+  }
+  return call->out.tensor_count > 0;
+}
+
+// Finite results of a call that has a backward say little about its inputs, which its gradients depend on; unless they
+// could not be finite otherwise, or are the inputs' own memory.
+static bool call_is_lazy(const struct overflow_state *state, const struct engine_call *call,
+                         const struct overflow_op *info, bool has_results) {
+  return !call_may_have_backward(state, call) || !has_results || (info->passes_all && results_can_be_bad(call));
+}
+
 int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call, struct overflow_op *info,
                               struct overflow_batch *batch, const struct tools_site *site,
                               const struct overflow_look *look) {
@@ -186,7 +213,7 @@ int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call
   struct add add;
   add.state = state;
   add.pending = pending;
-  add.launch.count = 0;
+  overflow_launch_init(&add.launch, false);
   overflow_parts_set(&parts, state, call, info, look);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];
@@ -203,6 +230,7 @@ int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call
     }
   }
   overflow_parts_visit_written(&parts, add_visit, &add);
+  add.launch.lazy = call_is_lazy(state, call, info, overflow_pending_get_event(pending)->out_count > 0);
   overflow_pending_launch(state, pending, &add.launch);
   struct overflow_event *event = overflow_pending_get_event(pending), facts;
   call_event_set(&facts, call);
@@ -215,7 +243,7 @@ int overflow_call_check_later(struct engine_tool *tool, struct engine_call *call
   return status;
 }
 
-// ---- notes
+// Notes
 
 struct overflow_pending *overflow_call_get_pending(const struct engine_tool *tool, const struct engine_call *call) {
   void *data = call->data[tool->slot];
@@ -226,7 +254,7 @@ bool overflow_call_is_noted(const struct engine_tool *tool, const struct engine_
   return (uintptr_t)call->data[tool->slot] & NOTE_TAG;
 }
 
-// ---- before the call
+// Before the call
 
 static bool kwargs_say_inplace(const struct engine_call *call) {
   PyObject *value =
@@ -260,7 +288,7 @@ int overflow_call_before(struct engine_tool *tool, struct engine_call *call) {
   uint8_t flags = 0;
   struct overflow_parts parts;
   struct overflow_launch launch;
-  launch.count = 0;
+  overflow_launch_init(&launch, false);
   overflow_parts_set(&parts, state, call, info, NULL);
   for (int i = 0; i < call->in.leaf_count; i++) {
     const struct engine_leaf *leaf = &call->in.leaf[i];

@@ -81,7 +81,7 @@ struct overflow_batch *overflow_batch_get(struct overflow_state *state, const st
   return batch->refused ? NULL : batch;
 }
 
-// ---- one event
+// One event
 
 struct overflow_pending *overflow_pending_create(struct overflow_batch *batch, const struct tools_site *site,
                                                  int capacity) {
@@ -166,28 +166,167 @@ static int slots_take(struct overflow_state *state, struct overflow_pending *pen
   return first;
 }
 
+// Launches
+
+void overflow_launch_init(struct overflow_launch *launch, bool lazy) {
+  launch->count = 0;
+  launch->capacity = 2 * DIT_HELPER_BATCH;
+  launch->more = NULL;
+  launch->tensor_more = NULL;
+  launch->lazy = lazy;
+}
+
+static struct dit_tensor_view *launch_get_views(struct overflow_launch *launch) {
+  return launch->more ? launch->more : launch->few;
+}
+
+static int *launch_get_tensors(struct overflow_launch *launch) {
+  return launch->tensor_more ? launch->tensor_more : launch->tensor_few;
+}
+
+static void launch_reset(struct overflow_launch *launch) {
+  PyMem_Free(launch->more);
+  PyMem_Free(launch->tensor_more);
+  overflow_launch_init(launch, launch->lazy);
+}
+
+// Room for one more; false without memory.
+static bool launch_grow(struct overflow_launch *launch) {
+  if (launch->count < launch->capacity) {
+    return true;
+  }
+  size_t capacity = 2 * (size_t)launch->capacity;
+  struct dit_tensor_view *more = PyMem_Realloc(launch->more, capacity * sizeof *more);
+  int *tensors = more ? PyMem_Realloc(launch->tensor_more, capacity * sizeof *tensors) : NULL;
+  if (more && !launch->more) {
+    memcpy(more, launch->few, sizeof launch->few);
+  }
+  launch->more = more ? more : launch->more;
+  if (!tensors) {
+    return false;
+  }
+  if (!launch->tensor_more) {
+    memcpy(tensors, launch->tensor_few, sizeof launch->tensor_few);
+  }
+  launch->tensor_more = tensors;
+  launch->capacity = (int)capacity;
+  return true;
+}
+
+/// How a group of tensors is looked at.
+enum pass { PASS_FLAGS, PASS_STATS, PASS_WATCH, PASS_STATS_IF };
+
+/// The tensors of a launch whose reading is one of `readings` (bits).
+struct group {
+  struct overflow_pending *pending;
+  struct overflow_launch *launch;
+  unsigned readings;
+  enum pass pass;
+  uint64_t mark;  ///< left by results that are bad
+};
+
+static enum dit_status views_pass(const struct overflow_batch *batch, const struct group *group,
+                                  const struct dit_tensor_view *views, int count, int results, size_t first) {
+  const struct dit_helper_vtable *helper = batch->helper;
+  void *stream = group->pending->stream;
+  switch (group->pass) {
+    case PASS_FLAGS:
+      return helper->nonfinite(views, count, stream, batch->slots, first, NULL);
+    case PASS_STATS:
+      return helper->stats(views, count, stream, batch->slots, first, NULL);
+    case PASS_WATCH:
+      return helper->watch(views, count, results, group->mark, stream, batch->slots, first, NULL);
+    default:
+      return helper->stats_if(views, count, group->mark, stream, batch->slots, first, NULL);
+  }
+}
+
+// Neighbours of the launch that belong to the group go together: their slots are neighbours too.
+static void group_pass(struct overflow_state *state, const struct group *group) {
+  struct overflow_launch *launch = group->launch;
+  struct overflow_meta *tensors = group->pending->tensor;
+  const struct dit_tensor_view *views = launch_get_views(launch);
+  const int *indices = launch_get_tensors(launch);
+  for (int i = 0; i < launch->count;) {
+    int count = 0, results = 0;  // results come last
+    while (i + count < launch->count && count < DIT_HELPER_BATCH &&
+           group->readings >> tensors[indices[i + count]].reading & 1 && tensors[indices[i + count]].slot >= 0) {
+      results += !is_output(&tensors[indices[i + count]]);
+      count++;
+    }
+    enum dit_status status = DIT_OK;
+    if (count) {
+      status = views_pass(group->pending->batch, group, views + i, count, results, (size_t)tensors[indices[i]].slot);
+    }
+    for (int k = 0; k < count && status != DIT_OK; k++) {
+      tensors[indices[i + k]].slot = -1;
+      tensors[indices[i + k]].flags = OVERFLOW_UNKNOWN;
+      state->unchecked++;
+    }
+    i += count ? count : 1;
+  }
+}
+
+// From here on reading flags first costs less than reading statistics at once.
+#define WATCHED_BYTES ((int64_t)4 << 20)
+
+static bool launch_is_watched(const struct overflow_batch *batch, struct overflow_launch *launch) {
+  const struct dit_tensor_view *views = launch_get_views(launch);
+  int64_t bytes = 0;
+  for (int i = 0; i < launch->count; i++) {
+    bytes += views[i].numel * (int64_t)dit_dtype_get_size(views[i].dtype);
+  }
+  return batch->stats && batch->helper->watch && batch->helper->stats_if && bytes >= WATCHED_BYTES;
+}
+
+static uint8_t reading_get(const struct overflow_launch *launch, const struct overflow_meta *tensor, bool watched) {
+  return !watched                             ? OVERFLOW_READ
+         : tensor->role == OVERFLOW_IN_BEFORE ? OVERFLOW_READ_FLAGS
+         : is_output(tensor)                  ? OVERFLOW_READ_RESULT
+         : launch->lazy                       ? OVERFLOW_READ_LAZILY
+                                              : OVERFLOW_READ_WATCHED;
+}
+
+// Results leave a mark, so that what follows knows whether anybody will ask.
+static void launch_pass_watched(struct overflow_state *state, struct group *group) {
+  static uint64_t marks;  // under the GIL
+  const unsigned both = 1U << OVERFLOW_READ_RESULT | 1U << OVERFLOW_READ_WATCHED;
+  group->pass = PASS_WATCH;
+  group->mark = ++marks;
+  group->readings = both | 1U << OVERFLOW_READ_FLAGS;
+  group_pass(state, group);
+  group->pass = PASS_STATS_IF;
+  group->readings = both | 1U << OVERFLOW_READ_LAZILY;
+  group_pass(state, group);
+}
+
 void overflow_pending_launch(struct overflow_state *state, struct overflow_pending *pending,
                              struct overflow_launch *launch) {
   struct overflow_batch *batch = pending->batch;
-  const struct dit_helper_vtable *helper = batch->helper;
-  int count = launch->count;
-  launch->count = 0;
-  if (!count) {
+  if (!launch->count) {
     return;
   }
-  int first = slots_take(state, pending, count);
+  int first = slots_take(state, pending, launch->count);
+  bool watched = launch_is_watched(batch, launch);
+  const int *indices = launch_get_tensors(launch);
   stream_note(batch, pending->stream);
-  enum dit_status status = DIT_ERR_NOMEM;
-  if (first >= 0) {
-    status = batch->stats ? helper->stats(launch->view, count, pending->stream, batch->slots, (size_t)first, NULL)
-                          : helper->nonfinite(launch->view, count, pending->stream, batch->slots, (size_t)first, NULL);
+  for (int i = 0; i < launch->count; i++) {
+    struct overflow_meta *tensor = &pending->tensor[indices[i]];
+    tensor->slot = first < 0 ? -1 : first + i;
+    tensor->flags = first < 0 ? OVERFLOW_UNKNOWN : 0;
+    tensor->reading = reading_get(launch, tensor, watched);
   }
-  for (int i = 0; i < count; i++) {
-    struct overflow_meta *tensor = &pending->tensor[launch->tensor[i]];
-    tensor->slot = status == DIT_OK ? first + i : -1;
-    tensor->flags = status == DIT_OK ? 0 : OVERFLOW_UNKNOWN;
+  state->unchecked += first < 0 ? launch->count : 0;
+  struct group group = {.pending = pending,
+                        .launch = launch,
+                        .readings = 1U << OVERFLOW_READ,
+                        .pass = batch->stats ? PASS_STATS : PASS_FLAGS};
+  if (watched) {
+    launch_pass_watched(state, &group);
+  } else {
+    group_pass(state, &group);
   }
-  state->unchecked += status == DIT_OK ? 0 : count;
+  launch_reset(launch);
 }
 
 static struct overflow_meta *meta_add(struct overflow_pending *pending, const struct engine_tensor *tensor,
@@ -239,16 +378,13 @@ void overflow_pending_add(struct overflow_state *state, struct overflow_pending 
   }
   struct engine_tensor plain = *tensor;  // conjugation and sign do not touch finiteness
   plain.flags &= (uint8_t) ~(ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG);
-  if (tensor->place != batch->place || tensor->device_index != batch->device ||
-      !engine_tensor_get_view(&plain, &launch->view[launch->count])) {
+  if (tensor->place != batch->place || tensor->device_index != batch->device || !launch_grow(launch) ||
+      !engine_tensor_get_view(&plain, &launch_get_views(launch)[launch->count])) {
     meta->flags = OVERFLOW_UNKNOWN;
     state->unchecked++;
     return;
   }
-  launch->tensor[launch->count++] = (int)(meta - pending->tensor);
-  if (launch->count == DIT_HELPER_BATCH) {
-    overflow_pending_launch(state, pending, launch);
-  }
+  launch_get_tensors(launch)[launch->count++] = (int)(meta - pending->tensor);
 }
 
 void overflow_pending_commit(struct overflow_state *state, struct overflow_pending *pending, struct overflow_kept *kept,
@@ -280,7 +416,7 @@ void overflow_objects_forget(struct overflow_state *state, struct overflow_pendi
   }
 }
 
-// ---- reading
+// Reading
 
 static const void *slot_get(const struct overflow_batch *batch, const struct overflow_meta *tensor, const void *values,
                             int first) {
@@ -301,9 +437,26 @@ static void tensor_resolve(const struct overflow_batch *batch, struct overflow_m
       (uint8_t)((stats->nan ? DIT_NONFINITE_NAN : 0) | (stats->pos_inf || stats->neg_inf ? DIT_NONFINITE_INF : 0));
 }
 
+// The mark of the results was set on the device: then the slots of all tensors of the launch hold statistics.
+static bool pending_is_marked(const struct overflow_pending *pending) {
+  for (int i = 0; i < pending->count; i++) {
+    const struct overflow_meta *tensor = &pending->tensor[i];
+    if (is_output(tensor) && tensor->slot >= 0 && tensor->flags & OVERFLOW_BAD) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool slot_has_stats(const struct overflow_pending *pending, const struct overflow_meta *tensor, bool marked) {
+  return pending->batch->stats && tensor->slot >= 0 &&
+         (tensor->reading == OVERFLOW_READ || (marked && tensor->reading != OVERFLOW_READ_FLAGS));
+}
+
 // Inputs first, as findings want them.
 static void event_take_tensors(struct overflow_pending *pending, const void *values, int first) {
   struct overflow_tensor *tensors = PyMem_Calloc((size_t)pending->count + 1, sizeof *tensors);
+  bool marked = pending_is_marked(pending);
   int at = 0;
   for (int pass = 0; tensors && pass < 2; pass++) {
     for (int i = 0; i < pending->count; i++) {
@@ -313,7 +466,7 @@ static void event_take_tensors(struct overflow_pending *pending, const void *val
       }
       struct overflow_tensor *tensor = &tensors[at++];
       tensor->meta = *meta;
-      tensor->has_stats = pending->batch->stats && meta->slot >= 0;
+      tensor->has_stats = slot_has_stats(pending, meta, marked);
       if (tensor->has_stats) {
         memcpy(&tensor->stats, slot_get(pending->batch, meta, values, first), sizeof tensor->stats);
       }
@@ -323,6 +476,27 @@ static void event_take_tensors(struct overflow_pending *pending, const void *val
   pending->event.in_count = at - pending->event.out_count;
 }
 
+// Results first: they tell whether the inputs were looked at.
+static void pending_read_flags(struct overflow_pending *pending, const void *values, int first) {
+  bool marked = false;
+  uint8_t bad = 0;
+  for (int results = 1; results >= 0; results--) {
+    for (int i = 0; i < pending->count; i++) {
+      struct overflow_meta *tensor = &pending->tensor[i];
+      if (is_output(tensor) != (results == 1)) {
+        continue;
+      }
+      if (tensor->slot >= 0 && tensor->reading == OVERFLOW_READ_LAZILY && !marked) {
+        tensor->flags = bad ? OVERFLOW_UNKNOWN : 0;
+      } else {
+        tensor_resolve(pending->batch, tensor, values, first);
+      }
+      bad |= results ? tensor->flags & OVERFLOW_BAD : 0;
+      marked |= results && tensor->slot >= 0 && tensor->flags & OVERFLOW_BAD;
+    }
+  }
+}
+
 static int pending_resolve(struct engine_tool *tool, struct overflow_pending *pending, const void *values, int first) {
   struct overflow_state *state = tool->state;
   struct overflow_event *event = &pending->event;
@@ -330,9 +504,9 @@ static int pending_resolve(struct engine_tool *tool, struct overflow_pending *pe
     overflow_excuse(state);
     return 0;
   }
+  pending_read_flags(pending, values, first);
   for (int i = 0; i < pending->count; i++) {
-    struct overflow_meta *tensor = &pending->tensor[i];
-    tensor_resolve(pending->batch, tensor, values, first);
+    const struct overflow_meta *tensor = &pending->tensor[i];
     overflow_event_add(event, is_output(tensor), tensor->flags, tensor->coverage);
   }
   if (event->kind == OVERFLOW_BACKWARD) {

@@ -30,7 +30,7 @@ static const char *const reasons[] = {
     "allow list",    "mask",         "gradient scaler",      "uninitialised memory"};
 static const char *const roles[] = {"in", "in", "out", "in"};
 
-// ---- operators
+// Operators
 
 // "add_", "_foreach_add_", "__iadd__", "__setitem__", but not "__int__".
 static bool name_is_inplace(const char *name) {
@@ -63,6 +63,7 @@ struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine
     info->inplace = op->flags & ENGINE_OP_INPLACE || name_is_inplace(op->name);
     info->scaler = dit_operator_has(op->name, DIT_OPERATOR_SCALER);
     info->effect = overflow_effect_find(op);
+    info->passes_all = overflow_op_passes_all(op);
     info->next = *bucket;
     *bucket = info;
   }
@@ -87,7 +88,7 @@ static uint8_t op_get_allowed(struct overflow_state *state, struct engine_op *op
   return info->allowed;
 }
 
-// ---- tensors
+// Tensors
 
 bool overflow_can_be_bad(const struct engine_tensor *tensor) {
   enum dit_dtype_class class = dit_dtype_get_class(tensor->dtype);
@@ -129,7 +130,7 @@ static bool event_is_mask(struct overflow_event *event, bool outputs) {
   return true;
 }
 
-// ---- verdicts
+// Verdicts
 
 static enum overflow_reason backward_decide(const struct overflow_state *state, const struct overflow_event *event) {
   if (event->in_flags & OVERFLOW_BAD || event->forward_flags & DIT_NONFINITE_NAN) {
@@ -206,7 +207,7 @@ static enum overflow_reason event_decide(struct overflow_state *state, struct ov
   return reason;
 }
 
-// ---- descriptions
+// Descriptions
 
 static PyObject *shape_describe(const struct overflow_tensor *tensor) {
   int shown = tensor->meta.ndim < OVERFLOW_DIMS ? tensor->meta.ndim : OVERFLOW_DIMS;
@@ -308,7 +309,7 @@ PyObject *overflow_findings_describe(struct overflow_state *state) {
   return py_list;
 }
 
-// ---- records
+// Records
 
 static void stat_write(struct dit_record_builder *builder, const char *label, const char *name, double value) {
   char text[64];
@@ -361,7 +362,7 @@ static void finding_write(const struct engine_tool *tool, const struct overflow_
   engine_log_commit(builder);
 }
 
-// ---- findings
+// Findings
 
 static struct overflow_finding *finding_find(struct overflow_state *state, const struct overflow_event *event,
                                              enum overflow_reason reason) {

@@ -6,7 +6,7 @@
 
 #include "tools/overflow/parts.h"
 
-// ---- before
+// Before
 
 static bool number_is_plain(PyObject *value) {
   return value == Py_None || (PyLong_Check(value) && !PyBool_Check(value));
@@ -61,7 +61,7 @@ void overflow_look_set(struct overflow_look *look, struct overflow_state *state,
   }
 }
 
-// ---- after
+// After
 
 // A tensor that the call read and did not write is unwritten, wholly or partly.
 static bool parts_read_junk(const struct overflow_parts *parts) {
@@ -132,7 +132,7 @@ void overflow_look_end(struct overflow_look *look, struct overflow_state *state,
   }
 }
 
-// ---- calls that write nothing
+// Calls that write nothing
 
 /// A storage before it is resized.
 struct storage {

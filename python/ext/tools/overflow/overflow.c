@@ -10,7 +10,7 @@
 
 #define DEFAULT_EVERY 4096
 
-// ---- after the call
+// After the call
 
 bool overflow_is_deferred(const struct overflow_state *state, const struct tools_site *site) {
   return site->place == ENGINE_PLACE_CUDA || (state->deferred && site->place <= ENGINE_PLACE_HOST);
@@ -125,7 +125,7 @@ static int overflow_after(struct engine_tool *tool, struct engine_call *call) {
   return status;
 }
 
-// ---- life
+// Life
 
 static int overflow_start(struct engine_tool *tool) {
   struct overflow_state *state = tool->state;

@@ -27,7 +27,7 @@ enum overflow_reason {
   OVERFLOW_FROM_INF,  ///< producer: NaN out of infinities
   OVERFLOW_JUNK,      ///< producer: read memory that nobody wrote
   OVERFLOW_PASSED,    ///< propagator
-  OVERFLOW_ORPHAN,    ///< propagator, and nobody watched was seen to make it: told once
+  OVERFLOW_ORPHAN,    ///< propagator, and nobody watched was seen to make it: reported once
   OVERFLOW_CONSTANT,  ///< allowed: a non-finite number is among the arguments
   OVERFLOW_LISTED,    ///< allowed: by the list
   OVERFLOW_MASK,      ///< allowed: -Inf alone, in and out
@@ -49,11 +49,13 @@ enum overflow_effect {
   OVERFLOW_PATCHES,    ///< writes a part of its first argument
   OVERFLOW_MOVES,      ///< returns values of its arguments
   OVERFLOW_TURNS,      ///< changes where a tensor looks: nothing is written
-  OVERFLOW_RESIZES,    ///< likewise, and what comes in addition is memory as it is
-  OVERFLOW_HANDS_OUT,  ///< memory as it is
+  OVERFLOW_RESIZES,    ///< likewise, and what comes in addition is uninitialised memory
+  OVERFLOW_HANDS_OUT,  ///< uninitialised memory
   OVERFLOW_HIDES,      ///< may write to any argument: collectives, fused optimizers, operators of others
 };
 enum overflow_effect overflow_effect_find(const struct engine_op *op);
+/// Is every NaN and every infinity of its arguments one in its result?
+bool overflow_op_passes_all(const struct engine_op *op);
 
 /// How much of a tensor was never written.
 enum overflow_coverage {
@@ -61,6 +63,15 @@ enum overflow_coverage {
   OVERFLOW_PARTLY,     ///< some of it, or it is not known
   OVERFLOW_UNWRITTEN,  ///< all of it
   OVERFLOW_UNREAD,     ///< no matter: the call reads nothing of it
+};
+
+/// What is in the slot of a tensor.
+enum overflow_reading {
+  OVERFLOW_READ,          ///< flags, and statistics where they are wanted
+  OVERFLOW_READ_RESULT,   ///< of a result: flags, and statistics if some result was bad
+  OVERFLOW_READ_WATCHED,  ///< of an input: the same
+  OVERFLOW_READ_LAZILY,   ///< statistics if the results were bad, else nothing
+  OVERFLOW_READ_FLAGS,    ///< flags alone
 };
 
 /// A tensor of an event.
@@ -74,6 +85,7 @@ struct overflow_meta {
   uint8_t role;      ///< enum overflow_role
   uint8_t flags;     ///< DIT_NONFINITE_*, OVERFLOW_UNKNOWN
   uint8_t coverage;  ///< enum overflow_coverage
+  uint8_t reading;   ///< on a device: enum overflow_reading
 };
 
 /// The same as findings show it.
@@ -111,10 +123,11 @@ struct overflow_op {
   struct engine_op *op;
   uint8_t allowed;  ///< flags that the list lets pass
   bool asked;
-  bool inplace;    ///< its name says that it overwrites its first argument
-  bool mutates;    ///< was seen to change an input although its name does not say so
-  bool scaler;     ///< the check of a gradient scaler
-  uint8_t effect;  ///< enum overflow_effect
+  bool inplace;     ///< its name says that it overwrites its first argument
+  bool mutates;     ///< was seen to change an input although its name does not say so
+  bool scaler;      ///< the check of a gradient scaler
+  bool passes_all;  ///< overflow_op_passes_all
+  uint8_t effect;   ///< enum overflow_effect
 };
 
 /// Shared by the events of a call and of its backward.
@@ -166,7 +179,7 @@ struct overflow_state {
   int64_t checked, unchecked, reads, dropped, scaled;
 };
 
-// ---- overflow/finding.c
+// overflow/finding.c
 
 struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine_op *op);
 /// Judge an event with bad outputs and tell. 0, or -1 when the report raised.
@@ -185,7 +198,7 @@ void overflow_meta_set(struct overflow_meta *out, const struct engine_tensor *te
 /// Can elements of this type be NaN or infinite?
 bool overflow_can_be_bad(const struct engine_tensor *tensor);
 
-// ---- overflow/device.c
+// overflow/device.c
 
 /// The batch of a site; NULL when no helper can serve it.
 struct overflow_batch *overflow_batch_get(struct overflow_state *state, const struct tools_site *site);
@@ -203,17 +216,18 @@ void overflow_pending_add_unknown(struct overflow_pending *pending, const struct
                                   enum overflow_role role, int index);
 struct overflow_event *overflow_pending_get_event(struct overflow_pending *pending);
 /// Tensors of one launch, on the stack of whoever collects them: other threads may work on the same batch meanwhile.
-/// Zero-initialise `count`.
 struct overflow_launch {
-  struct dit_tensor_view view[DIT_HELPER_BATCH];
-  int tensor[DIT_HELPER_BATCH];  ///< index among the pending's tensors
-  int count;
+  struct dit_tensor_view few[2 * DIT_HELPER_BATCH], *more;  ///< `more`: PyMem, once there are many
+  int tensor_few[2 * DIT_HELPER_BATCH], *tensor_more;       ///< index among the pending's tensors
+  int count, capacity;
+  bool lazy;  ///< inputs need not be looked at when the results are finite
 };
-/// Add a tensor to check; a full launch goes off.
+void overflow_launch_init(struct overflow_launch *launch, bool lazy);
+/// Add a tensor to check. What it borrows from `tensor` must live until the launch.
 void overflow_pending_add(struct overflow_state *state, struct overflow_pending *pending,
                           struct overflow_launch *launch, const struct engine_tensor *tensor, enum overflow_role role,
                           int index);
-/// Launch the checks of what was added since the last launch.
+/// Launch the checks of all that was added, and forget it.
 void overflow_pending_launch(struct overflow_state *state, struct overflow_pending *pending,
                              struct overflow_launch *launch);
 /// How much of an input that was added was never written.
@@ -234,7 +248,7 @@ void overflow_batches_destroy(struct overflow_state *state);
 /// What waits on will find the call's objects gone.
 void overflow_objects_forget(struct overflow_state *state, struct overflow_pending *pending);
 
-// ---- overflow/unwritten.c
+// overflow/unwritten.c
 
 /// Coverage of a tensor (enum overflow_coverage, not UNREAD). Nothing of it is asked when `count` is 0.
 uint8_t overflow_unwritten_get(struct overflow_unwritten *unwritten, const struct engine_tensor *tensor);
@@ -256,7 +270,7 @@ uintptr_t overflow_storage_ask(PyObject *storage, const char *method);
 void overflow_unwritten_clear(struct overflow_unwritten *unwritten);
 void overflow_unwritten_reset(struct overflow_unwritten *unwritten);
 
-// ---- overflow/look.c
+// overflow/look.c
 
 /// What of a call's tensors nobody wrote, as it was before the call.
 struct overflow_look {
@@ -277,7 +291,7 @@ static inline bool overflow_effect_is_followed(enum overflow_effect effect) {
   return effect >= OVERFLOW_TURNS && effect <= OVERFLOW_HANDS_OUT;
 }
 
-// ---- overflow/scan.c
+// overflow/scan.c
 
 /// Flags of a tensor that can be read now; OVERFLOW_UNKNOWN when it cannot.
 uint8_t overflow_tensor_scan(struct overflow_state *state, const struct engine_tensor *tensor);
@@ -287,7 +301,7 @@ void overflow_event_add(struct overflow_event *event, bool output, uint8_t flags
 void overflow_tensor_fill(struct overflow_state *state, struct overflow_tensor *out, const struct engine_tensor *tensor,
                           enum overflow_role role, int index);
 
-// ---- overflow/call.c
+// overflow/call.c
 
 /// The tool's `before`: look at what the call will overwrite.
 int overflow_call_before(struct engine_tool *tool, struct engine_call *call);
@@ -303,7 +317,7 @@ bool overflow_call_is_noted(const struct engine_tool *tool, const struct engine_
 /// Then: flags of all it read and wrote.
 uint8_t overflow_call_get_flags(struct engine_tool *tool, struct engine_call *call);
 
-// ---- overflow/backward.c
+// overflow/backward.c
 
 void overflow_kept_release(struct overflow_kept *kept);  ///< NULL allowed
 /// Slots of the tool.
@@ -311,7 +325,7 @@ void *overflow_keep(struct engine_tool *tool, struct engine_call *call);
 void overflow_release(struct engine_tool *tool, void *data);
 int overflow_backward_end(struct engine_tool *tool, struct engine_backward *backward);
 
-// ---- overflow.c
+// overflow.c
 
 /// Is a call there checked through slots?
 bool overflow_is_deferred(const struct overflow_state *state, const struct tools_site *site);

@@ -62,7 +62,7 @@ bool overflow_parts_have_changed(const struct overflow_parts *parts) {
   return false;
 }
 
-// ---- results
+// Results
 
 bool overflow_result_is_input(const struct overflow_parts *parts, int index) {
   const struct engine_call *call = parts->call;
@@ -112,7 +112,7 @@ bool overflow_result_is_old(const struct overflow_parts *parts, int index) {
          overflow_unwritten_get(&parts->state->unwritten, result) == OVERFLOW_UNWRITTEN;
 }
 
-// ---- what was written
+// What was written
 
 // An input that is also a result, or came earlier among the arguments, is looked at once.
 static bool input_is_seen(const struct engine_call *call, int input) {

@@ -1,14 +1,16 @@
 // Reading one tensor at once: flags for a check, numbers for a finding.
 //
-// Host memory by src/numerics, in place and without a copy; devices without a helper by torch's own operators, through
-// the Python functions of the options. The caller has settled the stream. Nothing here raises.
+// Host memory by src/numerics, in place and without a copy; ditorch's own device whose memory is closed by a copy of
+// it; devices without a helper by torch's own operators, through the Python functions of the options. The caller has
+// settled the stream. Nothing here raises.
 #include <math.h>
 
+#include "tools/closed.h"
 #include "tools/overflow/overflow.h"
 
 #define BIG_NUMEL (1 << 18)  // from here on the GIL is dropped while a tensor is read
 
-// ---- reading host memory
+// Reading host memory
 
 static uint8_t view_scan(const struct dit_tensor_view *view) {
   bool nan = false, inf = false;
@@ -43,8 +45,12 @@ uint8_t overflow_tensor_scan(struct overflow_state *state, const struct engine_t
   struct engine_tensor plain = *tensor;  // conjugation and sign do not touch finiteness
   plain.flags &= (uint8_t) ~(ENGINE_TENSOR_CONJ | ENGINE_TENSOR_NEG);
   uint8_t flags = OVERFLOW_UNKNOWN;
+  void *memory = NULL;
   if (tensor->place <= ENGINE_PLACE_HOST && engine_tensor_get_view(&plain, &view)) {
     flags = view_scan(&view);
+  } else if (tools_closed_fetch(&plain, &view, &memory)) {
+    flags = view_scan(&view);
+    tools_closed_release(memory);
   } else if (tensor->place == ENGINE_PLACE_CUDA || tensor->place == ENGINE_PLACE_OTHER) {
     flags = torch_scan(state, tensor->py_tensor);
   }
@@ -63,7 +69,7 @@ void overflow_event_add(struct overflow_event *event, bool output, uint8_t flags
   event->in_flags |= output || junk ? 0 : flags;
 }
 
-// ---- statistics for a finding
+// Statistics for a finding
 
 static double dict_get(PyObject *dict, const char *name) {
   PyObject *value = PyDict_GetItemString(dict, name);
@@ -94,12 +100,16 @@ static bool torch_stats(struct overflow_state *state, PyObject *tensor, struct d
 void overflow_tensor_fill(struct overflow_state *state, struct overflow_tensor *out, const struct engine_tensor *tensor,
                           enum overflow_role role, int index) {
   struct dit_tensor_view view;
+  void *memory = NULL;
   overflow_meta_set(&out->meta, tensor, role, index);
   if (role == OVERFLOW_IN_BEFORE || !overflow_can_be_bad(tensor) || !state->stats) {
     return;
   }
   if (tensor->place <= ENGINE_PLACE_HOST && engine_tensor_get_view(tensor, &view)) {
     out->has_stats = dit_tensor_get_stats(&view, &out->stats, NULL) == DIT_OK;
+  } else if (tools_closed_fetch(tensor, &view, &memory)) {
+    out->has_stats = dit_tensor_get_stats(&view, &out->stats, NULL) == DIT_OK;
+    tools_closed_release(memory);
   } else if (tensor->place != ENGINE_PLACE_NONE) {
     out->has_stats = torch_stats(state, tensor->py_tensor, &out->stats);
   }

@@ -31,7 +31,7 @@ struct overflow_region {
   struct piece *piece;  // owned
 };
 
-// ---- storages
+// Storages
 
 uintptr_t overflow_storage_ask(PyObject *storage, const char *method) {
   PyObject *py_number = PyObject_CallMethod(storage, method, NULL);
@@ -151,7 +151,7 @@ static int64_t version_read(const struct overflow_unwritten *unwritten, const st
   return version;
 }
 
-// ---- questions
+// Questions
 
 static uint8_t region_ask(const struct overflow_region *region, const struct overflow_box *box) {
   int64_t bytes = overflow_box_get_bytes(box), common = 0;
@@ -195,7 +195,7 @@ bool overflow_unwritten_meets(const struct overflow_unwritten *unwritten, const 
   return false;
 }
 
-// ---- changes
+// Changes
 
 static PyObject *storage_refer(PyObject *tensor, uintptr_t *base) {
   PyObject *py_storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);

@@ -5,7 +5,7 @@
 
 #include "engine/log.h"
 
-// ---- entries
+// Entries
 
 struct time_entry *time_entry_take(struct time_state *state) {
   struct time_entry *entry = state->idle;
@@ -113,7 +113,7 @@ static void entry_finish(struct time_state *state, struct time_entry *entry, int
   }
 }
 
-// ---- the queue
+// The queue
 
 static void queue_unpop(struct time_state *state, struct time_entry *entry) {
   entry->next = state->head;
@@ -169,7 +169,7 @@ static void queue_push(struct time_state *state, struct time_entry *entry) {
   }
 }
 
-// ---- records
+// Records
 
 static void record_add_times(struct dit_record_builder *builder, const struct time_entry *entry) {
   static uint32_t kinds[TIME_DIRECTIONS];

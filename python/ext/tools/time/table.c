@@ -14,7 +14,7 @@
 #define KEY_WORDS 512        // a longer signature is cut: the rest of its tensors only counts
 #define SIGNATURE_SIZE 1024  // likewise its text
 
-// ---- sketch
+// Sketch
 
 static int bucket_find(int64_t value) {
   if (value < LINEAR) {
@@ -95,7 +95,7 @@ void time_sketch_reset(struct time_sketch *sketch) {
   *sketch = (struct time_sketch){0};
 }
 
-// ---- signatures
+// Signatures
 
 static size_t key_make(const struct engine_leaves *leaves, int64_t *key) {
   size_t size = 0;
@@ -158,7 +158,7 @@ static char *signature_make(const struct engine_leaves *leaves) {
   return copy;
 }
 
-// ---- rows
+// Rows
 
 static void row_destroy(struct time_row *row) {
   for (int d = 0; d < TIME_DIRECTIONS; d++) {

@@ -12,7 +12,7 @@
 #define DEFAULT_PENDING 4096
 #define DEFAULT_ROWS 20000
 
-// ---- forward
+// Forward
 
 static int time_before(struct engine_tool *tool, struct engine_call *call) {
   struct time_state *state = tool->state;
@@ -86,7 +86,7 @@ static int time_after(struct engine_tool *tool, struct engine_call *call) {
   return 0;
 }
 
-// ---- backward
+// Backward
 
 static void *time_keep(struct engine_tool *tool, struct engine_call *call) {
   const struct time_state *state = tool->state;
@@ -168,7 +168,7 @@ static int time_backward_end(struct engine_tool *tool, struct engine_backward *b
   return 0;
 }
 
-// ---- life
+// Life
 
 static void wall_mark(struct time_state *state) {
   int64_t now = dit_record_get_time();
@@ -257,7 +257,7 @@ static void time_destroy(struct engine_tool *tool) {
   tool->state = NULL;
 }
 
-// ---- answers
+// Answers
 
 static PyObject *sketch_describe(const struct time_sketch *sketch) {
   return Py_BuildValue("{s:L,s:L,s:L,s:L,s:L,s:L,s:L}", "count", (long long)sketch->count, "total_ns",

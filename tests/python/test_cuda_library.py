@@ -1,0 +1,107 @@
+"""The CUDA operator library over the emulated driver: the conformance suite runs its kernels, compiled for the host.
+
+Proves results, not speed and not races; `make test-cuda` does the same on a GPU.
+"""
+
+import ctypes
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from conftest import run_python
+
+ROOT = Path(__file__).resolve().parents[2]
+EMULATOR = sorted(ROOT.glob("build/*/tests/cuda_emulator/libcuda.so.1"), key=os.path.getmtime)
+LIBRARY = ROOT / "python" / "ditorch" / "lib" / "libdiopi_cuda.so"
+needs_emulator = pytest.mark.skipif(
+    not EMULATOR or not LIBRARY.exists(), reason="the emulated CUDA driver is not built (cmake -DDIT_TESTS=ON)"
+)
+
+
+def run_suite(tmp_path, *choice):
+    """Results of the cases on the emulated device, by verdict."""
+    report = tmp_path / "report.json"
+    path = os.pathsep.join(filter(None, [str(EMULATOR[-1].parent), os.environ.get("LD_LIBRARY_PATH", "")]))
+    arguments = ["conform", "run", "--library", "cuda", "--vendor", "cuda", "--quiet", "--json", str(report), *choice]
+    answer = run_python("-m", "ditorch", *arguments, LD_LIBRARY_PATH=path, check=False)
+    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
+    verdicts = [row["verdict"] for row in json.loads(report.read_text())["cases"]]
+    return {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
+
+
+def list_functions():
+    return re.findall(r"^CUDA_FUNCTION\((\w+),", (ROOT / "vendors/cuda/functions.inc").read_text(), flags=re.MULTILINE)
+
+
+@needs_emulator
+def test_a_share_of_the_suite_passes(tmp_path):
+    """Every family: pointwise, copies, reductions, softmax, norms, products, optimizers."""
+    counts = run_suite(tmp_path, "--share", "0.004", "--jobs", "1", "--function", *list_functions())
+    assert counts.get("pass", 0) > 150, counts
+    assert not counts.get("fail") and not counts.get("missing"), counts
+
+
+@needs_emulator
+@pytest.mark.full
+def test_everything_passes(tmp_path):
+    counts = run_suite(tmp_path, "--function", *list_functions())
+    assert counts.get("pass", 0) > 15000 and not counts.get("fail") and not counts.get("missing"), counts
+
+
+TRAINING = """
+import json, torch, warnings, ditorch
+def train(device):
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 4)]
+    model, x, y = torch.nn.Sequential(*layers).to(device), torch.randn(32, 8).to(device), torch.arange(32) % 4
+    y = y.to(device)
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), []
+    for _ in range(4):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+warnings.simplefilter("error")
+wanted, got = train("cpu"), train("cuda")
+print(json.dumps([wanted, got, torch.cuda.get_device_name(0), [row["operator"] for row in ditorch.operators()]]))
+"""
+
+
+@needs_emulator
+def test_pytorch_trains_on_it():
+    """The door, the kernels, and the fallback that copies for what has none."""
+    path = str(EMULATOR[-1].parent)
+    answer = run_python(TRAINING, LD_LIBRARY_PATH=path, DITORCH_BACKEND="nvidia", DITORCH_BANNER="0")
+    wanted, got, name, operators = json.loads(answer.stdout)
+    assert got == pytest.approx(wanted, rel=1e-4) and wanted[-1] < wanted[0]
+    assert name.startswith("Emulated") and {"aten::addmm", "aten::gelu"} <= set(operators), operators
+
+
+@needs_emulator
+def test_the_list_of_functions_is_the_library():
+    """functions.inc has exactly what the library exports."""
+    symbols = subprocess.run(["nm", "-D", "--defined-only", LIBRARY], capture_output=True, text=True, check=True).stdout
+    found = set(re.findall(r"\b(diopi[A-Z]\w*)", symbols))
+    about = {"diopiGetVendorName", "diopiGetImplVersion", "diopiGetLastErrorString"}
+    assert {name for name in found if not name.startswith("diopiExt")} - about == set(list_functions())
+
+
+def has_driver():
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(has_driver(), reason="this machine has a CUDA driver")
+@pytest.mark.skipif(not LIBRARY.exists(), reason="the CUDA vendor is not built")
+def test_nvidia_without_a_driver_says_so():
+    """The backend is chosen by name alone, and says what is missing."""
+    answer = run_python("-c", "import ditorch", DITORCH_BACKEND="nvidia", check=False)
+    assert answer.returncode != 0 and "no CUDA driver on this machine" in answer.stderr, answer.stderr

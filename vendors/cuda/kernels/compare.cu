@@ -1,0 +1,3 @@
+/// The kernels of vendors/host/ops/compare_expressions.h.
+#include "pointwise.cuh"
+#include "ops/compare_expressions.h"

@@ -1,0 +1,51 @@
+/// The functions that the shared expressions name (vendors/host/engine/mathf.h and mathd.h), in CUDA's own versions.
+#ifndef DIT_CUDA_MATH_CUH
+#define DIT_CUDA_MATH_CUH
+
+#include "kernel.cuh"
+
+#define MATH_PAIRS(X)                                                                                               \
+  X(exp, expf) X(tanh, tanhf) X(erf, erff) X(log, logf) X(log2, log2f) X(log10, log10f) X(log1p, log1pf)            \
+  X(expm1, expm1f) X(sin, sinf) X(cos, cosf) X(tan, tanf) X(asin, asinf) X(acos, acosf) X(atan, atanf)              \
+  X(sinh, sinhf) X(cosh, coshf) X(asinh, asinhf) X(acosh, acoshf) X(atanh, atanhf)
+#define MATH_PAIR(name, single)                 \
+  KERNEL_INLINE float name##_f32(float x) {     \
+    return single(x);                           \
+  }                                             \
+  KERNEL_INLINE double name##_f64(double x) {   \
+    return name(x);                             \
+  }
+MATH_PAIRS(MATH_PAIR)
+
+KERNEL_INLINE float pow_f32(float x, float y) {
+  return powf(x, y);
+}
+KERNEL_INLINE float sigmoid_f32(float x) {
+  return 1.0f / (1.0f + expf(-x));
+}
+KERNEL_INLINE double sigmoid_f64(double x) {
+  return 1.0 / (1.0 + exp(-x));
+}
+KERNEL_INLINE float cdf_f32(float x) {
+  return 0.5f * erfcf(-0.70710678118654752440f * x);
+}
+/// PyTorch's way: a rational start and two steps of Newton.
+KERNEL_INLINE float erfinv_f32(float x) {
+  const float a = fabsf(x), z = x * x, scale = 1.12837916709551257390f;
+  if (!(a < 1)) {
+    return a == 1 ? copysignf(INFINITY, x) : NAN;
+  }
+  float y;
+  if (a <= 0.7f) {
+    y = x * (((-0.140543331f * z + 0.914624893f) * z - 1.645349621f) * z + 0.886226899f) /
+        ((((0.012229801f * z - 0.329097515f) * z + 1.442710462f) * z - 2.118377725f) * z + 1.0f);
+  } else {
+    const float w = sqrtf(-logf((1.0f - a) * 0.5f));
+    y = copysignf(((1.641345311f * w + 3.429567803f) * w - 1.624906493f) * w - 1.970840454f, x) /
+        ((1.637067800f * w + 3.543889200f) * w + 1.0f);
+  }
+  y -= (erff(y) - x) / (scale * expf(-y * y));
+  return y - (erff(y) - x) / (scale * expf(-y * y));
+}
+
+#endif

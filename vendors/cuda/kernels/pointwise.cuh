@@ -1,0 +1,270 @@
+/// Pointwise kernels from the shared expressions (vendors/host/ops/*_expressions.h).
+///
+/// A kernel file says LOOP_FAMILY and includes the family's expressions; each LOOP becomes kernels with these endings:
+///   _v  every operand in its work type, contiguous and aligned: vectors of 16 bytes
+///   _h  _b  the same with float16 or bfloat16 in memory and float in the expression
+///   _s  any dtypes and strides
+#ifndef DIT_CUDA_POINTWISE_CUH
+#define DIT_CUDA_POINTWISE_CUH
+
+#include "kernel.cuh"
+#include "math.cuh"
+#include "pointwise.h"
+
+#define LOOP_SQRT(x) sqrt(x)
+
+/// The number that an expression calls k0 to k3, or that stands for an operand.
+template <class T>
+KERNEL_INLINE T get_number(const char *numbers, int index) {
+  return *(const T *)(const void *)(numbers + 16 * index);
+}
+
+template <class F, class In, class Out, int INPUTS>
+struct flat_loop {
+  static constexpr int WIDTH = sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out), LANES = 16 / WIDTH;
+  typedef pack<In, LANES> in_pack;
+  typedef pack<Out, LANES> out_pack;
+  typedef typename F::type T;
+  typedef typename F::arith A;
+
+  static __device__ T get_one(const pointwise_flat &p, int i) {
+    return p.mode[i] == POINTWISE_NUMBER ? get_number<T>(p.numbers, p.number[i])
+                                         : to_work(*(const In *)(const void *)p.data[i]);
+  }
+  static __device__ void run(const pointwise_flat &p) {
+    const int U = POINTWISE_KERNEL_VECTORS;
+    const A k[4] = {(A)get_number<T>(p.numbers, 0), (A)get_number<T>(p.numbers, 1), (A)get_number<T>(p.numbers, 2),
+                    (A)get_number<T>(p.numbers, 3)};
+    T one[INPUTS];
+    for (int i = 0; i < INPUTS; i++) {
+      one[i] = p.mode[i + 1] == POINTWISE_WALK ? T() : get_one(p, i + 1);
+    }
+    const int64_t vectors = p.numel / LANES, step = (int64_t)gridDim.x * blockDim.x;
+    Out *out = (Out *)(void *)p.data[0];
+    for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < vectors; first += step * U) {
+      in_pack in[U][INPUTS];
+#pragma unroll
+      for (int u = 0; u < U; u++) {
+#pragma unroll
+        for (int i = 0; i < INPUTS; i++) {
+          if (first + u * step < vectors && p.mode[i + 1] == POINTWISE_WALK) {
+            in[u][i] = ((const in_pack *)(const void *)p.data[i + 1])[first + u * step];
+          }
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < U; u++) {
+        if (first + u * step < vectors) {
+          out_pack result;
+#pragma unroll
+          for (int lane = 0; lane < LANES; lane++) {
+            A x[3] = {};
+#pragma unroll
+            for (int i = 0; i < INPUTS; i++) {
+              x[i] = p.mode[i + 1] == POINTWISE_WALK ? (A)to_work(in[u][i].value[lane]) : (A)one[i];
+            }
+            result.value[lane] = element<Out>::from(F::apply(x[0], x[1], x[2], k));
+          }
+          ((out_pack *)(void *)out)[first + u * step] = result;
+        }
+      }
+    }
+    const int64_t rest = vectors * LANES + (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (rest < p.numel) {
+      A x[3] = {};
+      for (int i = 0; i < INPUTS; i++) {
+        x[i] = (A)(p.mode[i + 1] == POINTWISE_WALK ? to_work(((const In *)(const void *)p.data[i + 1])[rest]) : one[i]);
+      }
+      out[rest] = element<Out>::from(F::apply(x[0], x[1], x[2], k));
+    }
+  }
+};
+
+template <class T>
+KERNEL_INLINE T round_to(T value, int dtype) {
+  (void)dtype;
+  return value;
+}
+KERNEL_INLINE float round_to(float value, int dtype) {
+  return dtype == DIT_DTYPE_F16 ? half_to_float(half_from_float(value)) : bfloat_to_float(bfloat_from_float(value));
+}
+
+KERNEL_INLINE uint32_t divide_fast(uint32_t value, pointwise_divisor by) {
+  return (uint32_t)(((uint64_t)__umulhi(value, by.magic) + value) >> by.shift);
+}
+
+/// Byte offsets of element `index` of all operands.
+template <int OPERANDS>
+KERNEL_INLINE void find_offsets(const pointwise_strided &p, int64_t index, int64_t *offsets) {
+  for (int i = 0; i < OPERANDS; i++) {
+    offsets[i] = 0;
+  }
+  for (int dim = 0; dim < p.ndim; dim++) {
+    int64_t place, rest;
+    if (p.is_wide) {
+      rest = index / p.sizes[dim];
+      place = index - rest * p.sizes[dim];
+    } else {
+      const uint32_t quotient = divide_fast((uint32_t)index, p.divisors[dim]);
+      place = (uint32_t)index - quotient * p.divisors[dim].divisor;
+      rest = quotient;
+    }
+#pragma unroll
+    for (int i = 0; i < OPERANDS; i++) {
+      offsets[i] += place * p.strides[dim][i];
+    }
+    index = rest;
+  }
+}
+
+template <class T>
+KERNEL_INLINE T as_signed(T value) {
+  return value;
+}
+KERNEL_INLINE int8_t as_signed(uint8_t value) {
+  return (int8_t)value;
+}
+KERNEL_INLINE int16_t as_signed(uint16_t value) {
+  return (int16_t)value;
+}
+KERNEL_INLINE int32_t as_signed(uint32_t value) {
+  return (int32_t)value;
+}
+KERNEL_INLINE int64_t as_signed(uint64_t value) {
+  return (int64_t)value;
+}
+
+template <class F, int INPUTS>
+KERNEL_INLINE void run_strided(const pointwise_strided &p) {
+  typedef typename F::type T;
+  typedef typename F::arith A;
+  const A k[4] = {(A)get_number<T>(p.numbers, 0), (A)get_number<T>(p.numbers, 1), (A)get_number<T>(p.numbers, 2),
+                  (A)get_number<T>(p.numbers, 3)};
+  for (int64_t index = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; index < p.numel;
+       index += (int64_t)gridDim.x * blockDim.x) {
+    int64_t offsets[INPUTS + 1];
+    find_offsets<INPUTS + 1>(p, index, offsets);
+    A x[3] = {};
+#pragma unroll
+    for (int i = 0; i < INPUTS; i++) {
+      T value;
+      if (p.mode[i + 1] == POINTWISE_NUMBER) {
+        value = get_number<T>(p.numbers, p.number[i + 1]);
+      } else {
+        value = load_as<T>(p.data[i + 1] + offsets[i + 1], p.dtype[i + 1], p.as_bool[i + 1]);
+        value = p.rounded && p.dtype[i + 1] != p.rounded ? round_to(value, p.rounded) : value;
+      }
+      x[i] = (A)value;
+    }
+    typename F::result result = F::apply(x[0], x[1], x[2], k);
+    result = p.rounded && p.dtype[0] != p.rounded ? round_to(result, p.rounded) : result;
+    if (p.is_signed) {
+      store_as(p.data[0] + offsets[0], p.dtype[0], as_signed(result));
+    } else {
+      store_as(p.data[0] + offsets[0], p.dtype[0], result);
+    }
+  }
+}
+
+// where: operand 1 is the condition. A number or one element for all is left to the strided kernel.
+
+template <class T>
+KERNEL_INLINE void run_where_flat(const pointwise_flat &p) {
+  const uint8_t *condition = (const uint8_t *)p.data[1];
+  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.numel; i += (int64_t)gridDim.x * blockDim.x) {
+    const bool first = condition[p.mode[1] == POINTWISE_ONE ? 0 : i] != 0;
+    const int chosen = first ? 2 : 3;
+    ((T *)(void *)p.data[0])[i] = ((const T *)(const void *)p.data[chosen])[p.mode[chosen] == POINTWISE_ONE ? 0 : i];
+  }
+}
+
+template <class T>
+KERNEL_INLINE void run_where_strided(const pointwise_strided &p) {
+  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.numel; i += (int64_t)gridDim.x * blockDim.x) {
+    int64_t offsets[4];
+    find_offsets<4>(p, i, offsets);
+    const int chosen = *(const uint8_t *)(p.data[1] + offsets[1]) ? 2 : 3, dtype = p.dtype[chosen];
+    const char *from = p.data[chosen] + offsets[chosen];
+    char *to = p.data[0] + offsets[0];
+    if (dtype == p.dtype[0]) {
+      *(T *)(void *)to = *(const T *)(const void *)from;
+    } else {
+      convert_element(to, p.dtype[0], from, dtype);
+    }
+  }
+}
+
+#define LOOP_JOIN_(a, b, c) a##_##b##c
+#define LOOP_JOIN(a, b, c) LOOP_JOIN_(a, b, c)
+#define LOOP_KERNEL(name, ending, type) KERNEL(POINTWISE_KERNEL_THREADS, LOOP_JOIN(LOOP_FAMILY, name, ending), type)
+#define LOOP_FUNCTOR(name, result_, type_, arith_, expression)                                        \
+  struct op_##name {                                                                                  \
+    typedef result_ result;                                                                           \
+    typedef type_ type;                                                                               \
+    typedef arith_ arith;                                                                             \
+    static __device__ result apply(arith x, arith y, arith z, const arith *k) {                       \
+      const arith k0 = k[0], k1 = k[1], k2 = k[2], k3 = k[3];                                         \
+      (void)x, (void)y, (void)z, (void)k0, (void)k1, (void)k2, (void)k3;                              \
+      return (result)(expression);                                                                    \
+    }                                                                                                 \
+  };
+
+/// Kernels for half types in memory exist where the expression works in float.
+template <class F, class Half, int INPUTS, class T, class R>
+struct half_loop {
+  static __device__ void run(const pointwise_flat &) {}
+};
+template <class F, class Half, int INPUTS>
+struct half_loop<F, Half, INPUTS, float, float> : flat_loop<F, Half, Half, INPUTS> {};
+template <class F, class Half, int INPUTS>
+struct half_loop<F, Half, INPUTS, float, uint8_t> : flat_loop<F, Half, uint8_t, INPUTS> {};
+
+#define LOOP_KERNELS(name, inputs, result, type, arith, expression)                       \
+  LOOP_FUNCTOR(name, result, type, arith, expression)                                     \
+  LOOP_KERNEL(name, _v, pointwise_flat) {                                                 \
+    flat_loop<op_##name, type, result, inputs>::run(p);                                   \
+  }                                                                                       \
+  LOOP_KERNEL(name, _s, pointwise_strided) {                                              \
+    run_strided<op_##name, inputs>(p);                                                    \
+  }                                                                                       \
+  LOOP_HALF_##type(name, inputs, result)
+#define LOOP_HALF_float(name, inputs, result)                                \
+  LOOP_KERNEL(name, _h, pointwise_flat) {                                    \
+    half_loop<op_##name, half_bits, inputs, float, result>::run(p);          \
+  }                                                                          \
+  LOOP_KERNEL(name, _b, pointwise_flat) {                                    \
+    half_loop<op_##name, bfloat_bits, inputs, float, result>::run(p);        \
+  }
+#define LOOP_HALF_double(name, inputs, result)
+#define LOOP_HALF_uint8_t(name, inputs, result)
+#define LOOP_HALF_int8_t(name, inputs, result)
+#define LOOP_HALF_int16_t(name, inputs, result)
+#define LOOP_HALF_int32_t(name, inputs, result)
+#define LOOP_HALF_int64_t(name, inputs, result)
+#define LOOP_HALF_uint16_t(name, inputs, result)
+#define LOOP_HALF_uint32_t(name, inputs, result)
+#define LOOP_HALF_uint64_t(name, inputs, result)
+
+#define LOOP_1(name, result, type, arith, expression) LOOP_KERNELS(name, 1, result, type, arith, expression)
+#define LOOP_2(name, result, type, arith, expression) LOOP_KERNELS(name, 2, result, type, arith, expression)
+#define LOOP_3(name, result, type, arith, expression) LOOP_KERNELS(name, 3, result, type, arith, expression)
+#define LOOP_WHERE(width, type)                              \
+  LOOP_KERNEL(where_##width, _v, pointwise_flat) {           \
+    run_where_flat<type>(p);                                 \
+  }                                                          \
+  LOOP_KERNEL(where_##width, _s, pointwise_strided) {        \
+    run_where_strided<type>(p);                              \
+  }
+#define LOOP_PLAIN_1 LOOP_1
+#define LOOP_PLAIN_2 LOOP_2
+#define LOOP_PLAIN_3 LOOP_3
+// _h and _b serve them
+#define LOOP_HALF_1(name, expression)
+#define LOOP_BF16_1(name, expression)
+#define LOOP_BF16_2(name, expression)
+#define LOOP_BF16_3(name, expression)
+#define LOOP_BF16_PICK_2(name, expression)
+
+#include "engine/loop_lists.h"
+
+#endif
