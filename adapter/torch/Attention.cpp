@@ -18,7 +18,6 @@ namespace {
 using at::SDPBackend;
 using attention::Band;
 using attention::getScale;
-using attention::isGiven;
 using attention::OptionalTensor;
 
 // The CPU's kernel wants a mask of its kind.

@@ -18,7 +18,6 @@ namespace {
 using at::Tensor;
 using attention::Band;
 using attention::getScale;
-using attention::isGiven;
 using attention::OptionalTensor;
 using attention::Problem;
 using c10::SymInt;

@@ -13,10 +13,6 @@ namespace ditorch::attention {
 
 using OptionalTensor = std::optional<at::Tensor>;
 
-inline bool isGiven(const OptionalTensor &tensor) {
-  return tensor.has_value() && tensor->defined();
-}
-
 // 1 / sqrt(D) unless given.
 double getScale(const at::Tensor &query, std::optional<double> scale);
 

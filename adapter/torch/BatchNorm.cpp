@@ -12,15 +12,13 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "Common.h"
+
 namespace ditorch {
 namespace {
 
 using Optional = std::optional<at::Tensor>;
 using Pair = std::tuple<at::Tensor, at::Tensor>;
-
-bool isGiven(const Optional &tensor) {
-  return tensor.has_value() && tensor->defined();
-}
 
 at::Tensor toStatistics(const at::Tensor &tensor) {
   const bool half = tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16;

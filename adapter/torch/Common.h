@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "dit/error.h"
@@ -30,6 +31,12 @@ std::string showDevice(c10::Device device);
 
 // Index -1 means the calling thread's current device; an index out of range throws.
 c10::DeviceIndex resolveIndex(c10::DeviceIndex index);
+
+// Whether an optional tensor is there: PyTorch passes both "no value" and an undefined tensor for "none".
+template <class Tensor>
+bool isGiven(const std::optional<Tensor> &tensor) {
+  return tensor.has_value() && tensor->defined();
+}
 
 // Monotonic nanoseconds, for the ledger.
 inline uint64_t now() {

@@ -23,13 +23,11 @@ namespace {
 
 using c10::IValue;
 
-at::Tensor viewStorage(const c10::Storage &storage, const at::Tensor &like, caffe2::TypeMeta dtype) {
+at::Tensor viewCopy(const c10::Storage &storage, const at::Tensor &like, caffe2::TypeMeta dtype) {
   auto made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
                                                        c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
-  auto *impl = made.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
-  impl->_set_conj(like.is_conj());
-  impl->_set_neg(like.is_neg());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), like.storage_offset());
+  copyBits(like, made);
   return made;
 }
 
@@ -144,7 +142,7 @@ at::Tensor Copier::copy(const at::Tensor &tensor) {
   if (!tensor.defined() || tensor.device().type() != kDevice) {
     return tensor;  // of the CPU: nobody writes to it
   }
-  return viewStorage(copyStorage(tensor.storage(), tensor.device().index()), tensor, tensor.dtype());
+  return viewCopy(copyStorage(tensor.storage(), tensor.device().index()), tensor, tensor.dtype());
 }
 
 IValue Copier::copy(const IValue &value) {
@@ -304,7 +302,7 @@ std::vector<IValue> Arguments::make(const dit_verdict_request &request) const {
     if (changes(request, saved)) {
       type = isWide(request) ? widen(type) : getOwn(request, type);
     }
-    made.push_back(viewStorage(known->second, saved, c10::scalarTypeToTypeMeta(type)));
+    made.push_back(viewCopy(known->second, saved, c10::scalarTypeToTypeMeta(type)));
   }
   uint64_t state = dit_verdict_move_begin(request.seed);
   std::vector<IValue> args;

@@ -27,7 +27,7 @@ struct Row {
   std::string reason;                   // why a call was unknown or not compared: the first one
 };
 
-std::mutex mutex;
+std::mutex rows_mutex;
 
 std::map<std::string, Row> &getRows() {
   static auto *rows = new std::map<std::string, Row>;
@@ -36,7 +36,7 @@ std::map<std::string, Row> &getRows() {
 
 std::string showRows() {
   std::ostringstream text;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(rows_mutex);
   uint64_t compared = 0, wrong = 0, operators = 0;
   size_t width = sizeof("operator") - 1;
   for (const auto &[name, row] : getRows()) {
@@ -64,7 +64,7 @@ std::string showRows() {
 // Name, five counts and the reason, by tabs.
 std::vector<std::string> listRows() {
   std::vector<std::string> lines;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(rows_mutex);
   for (const auto &[name, row] : getRows()) {
     std::ostringstream line;
     line << name << '\t' << row.compared << '\t' << row.wrong << '\t' << row.unknown << '\t' << row.on_cpu << '\t'
@@ -75,14 +75,14 @@ std::vector<std::string> listRows() {
 }
 
 void resetRows() {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(rows_mutex);
   getRows().clear();
 }
 
 // Counts a call; true when its block is to be printed. `line` becomes what is to be said instead.
 bool count(const std::string &op, dit_verdict verdict, const std::string &reason, bool on_cpu, std::string &line) {
   const std::string head = "autocompare: " + op + ": ", tail = on_cpu ? ", ran on the CPU\n" : "\n";
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(rows_mutex);
   Row &row = getRows()[op];
   row.compared++;
   row.on_cpu += on_cpu ? 1 : 0;
@@ -119,7 +119,7 @@ void noteCompared(const std::string &op, dit_verdict verdict, const std::string 
 void noteSkipped(const std::string &op, const char *reason) {
   bool first;
   {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const std::lock_guard<std::mutex> lock(rows_mutex);
     Row &row = getRows()[op];
     first = row.skipped++ == 0;
     row.reason = row.reason.empty() ? reason : row.reason;

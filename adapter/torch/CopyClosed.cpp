@@ -14,11 +14,6 @@
 namespace ditorch {
 namespace {
 
-void copyBits(const at::Tensor &from, const at::Tensor &to) {
-  to.unsafeGetTensorImpl()->_set_conj(from.is_conj());
-  to.unsafeGetTensorImpl()->_set_neg(from.is_neg());
-}
-
 // A tensor with the strides of a dense one, elsewhere.
 at::Tensor makeLike(const at::Tensor &dense, c10::Device device) {
   at::Tensor made = at::empty_strided(dense.sizes(), dense.strides(), dense.options().device(device));

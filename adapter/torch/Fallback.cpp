@@ -121,13 +121,7 @@ class Loan {
         entry.device.unsafeGetTensorImpl()->set_sizes_and_strides(entry.cpu.sizes(), entry.cpu.strides(),
                                                                   entry.cpu.storage_offset());
       }
-      auto *impl = entry.device.unsafeGetTensorImpl();
-      if (entry.cpu.is_conj() != entry.device.is_conj()) {
-        impl->_set_conj(entry.cpu.is_conj());
-      }
-      if (entry.cpu.is_neg() != entry.device.is_neg()) {
-        impl->_set_neg(entry.cpu.is_neg());
-      }
+      copyBits(entry.cpu, entry.device);
     }
     for (const Sparse &entry : sparse_) {
       assignSparse(entry.device, entry.cpu, [this](const at::Tensor &part) { return takeBack(part); });
@@ -192,12 +186,7 @@ class Loan {
   }
 
   static at::Tensor wrap(const at::Tensor &cpu, const c10::Storage &storage) {
-    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage), kDeviceKeys, cpu.dtype());
-    auto *impl = tensor.unsafeGetTensorImpl();
-    impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset());
-    impl->_set_conj(cpu.is_conj());
-    impl->_set_neg(cpu.is_neg());
-    return tensor;
+    return viewStorage(storage, kDeviceKeys, cpu, cpu.storage_offset());
   }
 
   // Lent memory changes its label; other memory (made before the call or by a library of its own) is copied.

@@ -28,7 +28,7 @@ Tensor toNested(const Tensor &rows, const Tensor &like) {
 }
 
 Tensor flatten(const OptionalTensor &tensor) {
-  return tensor.has_value() && tensor->defined() ? tensor->reshape({-1}) : Tensor();
+  return isGiven(tensor) ? tensor->reshape({-1}) : Tensor();
 }
 
 std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor &input, c10::IntArrayRef shape, const OptionalTensor &weight,

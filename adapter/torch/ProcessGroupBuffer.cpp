@@ -71,11 +71,7 @@ Buffer::Buffer(const at::Tensor &tensor)
     closed_ = tensor;
     return;
   }
-  alias_ = makeCpu(shareStorage(tensor.storage()), tensor.dtype());
-  auto *impl = alias_.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  impl->_set_conj(tensor.is_conj());
-  impl->_set_neg(tensor.is_neg());
+  alias_ = aliasAsCpu(tensor, shareStorage(tensor.storage()));
   if (isSideBySide(tensor) && !tensor.is_conj() && !tensor.is_neg()) {
     flat_ = viewFlat(alias_, dtype_, 0, numel_);
   }

@@ -318,7 +318,7 @@ class Profiler final : public libkineto::IActivityProfiler {
                                 ActivityType::GPU_USER_ANNOTATION, ActivityType::CUDA_RUNTIME};
 };
 
-const bool registered = [] {
+const bool tracerRegistered = [] {
   libkineto::api().registerProfilerFactory([] { return std::make_unique<Profiler>(); });
   return true;
 }();

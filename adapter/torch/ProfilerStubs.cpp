@@ -81,7 +81,7 @@ void setStubs(bool enable) {
 }
 
 // Under the device's real name: for as long as the adapter is loaded.
-const bool registered = (torch::profiler::impl::registerPrivateUse1Methods(&stubs), true);
+const bool stubsRegistered = (torch::profiler::impl::registerPrivateUse1Methods(&stubs), true);
 
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("profiler_stubs(bool enable) -> ()", &setStubs);

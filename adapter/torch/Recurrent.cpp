@@ -15,7 +15,7 @@ using at::Tensor;
 using OptionalTensor = std::optional<Tensor>;
 
 Tensor addBias(const Tensor &gates, const OptionalTensor &bias) {
-  return bias.has_value() && bias->defined() ? gates + *bias : gates;
+  return isGiven(bias) ? gates + *bias : gates;
 }
 
 Tensor sumRows(const Tensor &gates, bool wanted) {
@@ -33,7 +33,7 @@ std::tuple<Tensor, Tensor, Tensor> lstmCell(const Tensor &input_gates, const Ten
 std::tuple<Tensor, Tensor, Tensor> lstmCellBackward(const OptionalTensor &grad_hy, const OptionalTensor &grad_cy,
                                                     const Tensor &cx, const Tensor &cy, const Tensor &workspace,
                                                     bool has_bias) {
-  const bool has_hy = grad_hy.has_value() && grad_hy->defined(), has_cy = grad_cy.has_value() && grad_cy->defined();
+  const bool has_hy = isGiven(grad_hy), has_cy = isGiven(grad_cy);
   if (!has_hy && !has_cy) {
     return {};
   }

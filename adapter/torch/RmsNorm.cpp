@@ -5,6 +5,8 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
+#include "Common.h"
+
 namespace ditorch {
 namespace {
 
@@ -16,7 +18,7 @@ at::Tensor widen(const at::Tensor &tensor) {
 std::tuple<at::Tensor, at::Tensor> backward(const at::Tensor &grad, const at::Tensor &input, at::IntArrayRef shape,
                                             const at::Tensor &rstd, const std::optional<at::Tensor> &weight,
                                             std::array<bool, 2> wanted) {
-  const bool weighted = weight.has_value() && weight->defined();
+  const bool weighted = isGiven(weight);
   const at::Tensor dy = widen(grad), normal = widen(input).mul(rstd);
   const int64_t leading = input.dim() - static_cast<int64_t>(shape.size());
   at::Tensor grad_input, grad_weight;

@@ -1,6 +1,7 @@
 #include "StagedLoan.h"
 
 #include "Sparse.h"
+#include "Storage.h"
 #include "dit/operator.h"
 
 namespace ditorch {
@@ -125,23 +126,13 @@ at::Tensor StagedLoan::takeBack(const at::Tensor &result) {
   return stage_.adopt(result);
 }
 
-void StagedLoan::copyBits(const Entry &entry) {
-  auto *impl = entry.device.unsafeGetTensorImpl();
-  if (entry.cpu.is_conj() != entry.device.is_conj()) {
-    impl->_set_conj(entry.cpu.is_conj());
-  }
-  if (entry.cpu.is_neg() != entry.device.is_neg()) {
-    impl->_set_neg(entry.cpu.is_neg());
-  }
-}
-
 void StagedLoan::writeBack() {
   for (const Entry &entry : entries_) {
     if (!entry.written || !entry.cpu.defined() || entry.sparse) {
       continue;
     }
     stage_.send(entry.cpu, entry.device);
-    copyBits(entry);
+    copyBits(entry.cpu, entry.device);
   }
   for (const Entry &entry : entries_) {
     if (entry.written && entry.sparse) {

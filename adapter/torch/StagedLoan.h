@@ -34,7 +34,6 @@ class StagedLoan {
 
   void note(const at::Tensor &tensor, bool written, bool reads);
   Entry *find(const at::Tensor &tensor);
-  void copyBits(const Entry &entry);
 
   Stage stage_;
   bool tells_autograd_;

@@ -36,14 +36,8 @@ std::pair<size_t, size_t> getSpan(const at::Tensor &tensor) {
 
 // A CPU tensor that looks like the device's, `low` bytes into whose storage the copy begins.
 at::Tensor viewAs(const at::Tensor &tensor, const c10::Storage &storage, size_t low) {
-  auto made = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
-                                                       c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
-  auto *impl = made.unsafeGetTensorImpl();
   const auto shift = static_cast<int64_t>(low / tensor.dtype().itemsize());
-  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset() - shift);
-  impl->_set_conj(tensor.is_conj());
-  impl->_set_neg(tensor.is_neg());
-  return made;
+  return viewStorage(storage, c10::DispatchKeySet(c10::DispatchKey::CPU), tensor, tensor.storage_offset() - shift);
 }
 
 c10::Storage makePinned(size_t size) {
@@ -205,13 +199,8 @@ at::Tensor Stage::adopt(const at::Tensor &cpu) {
   if (!storage) {
     storage = sendStorage(cpu.storage());
   }
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), kDeviceKeys, cpu.dtype());
-  auto *impl = tensor.unsafeGetTensorImpl();
   const auto shift = static_cast<int64_t>(low / cpu.dtype().itemsize());
-  impl->set_sizes_and_strides(cpu.sizes(), cpu.strides(), cpu.storage_offset() + shift);
-  impl->_set_conj(cpu.is_conj());
-  impl->_set_neg(cpu.is_neg());
-  return tensor;
+  return viewStorage(std::move(storage), kDeviceKeys, cpu, cpu.storage_offset() + shift);
 }
 
 at::Tensor fetchTensor(const at::Tensor &tensor) {
@@ -230,10 +219,8 @@ at::Scalar fetchNumber(const at::Tensor &tensor) {
                              nullptr, /*resizable=*/false);
   auto number = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storage),
                                                          c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
-  auto *impl = number.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(c10::IntArrayRef{}, c10::IntArrayRef{}, 0);
-  impl->_set_conj(tensor.is_conj());
-  impl->_set_neg(tensor.is_neg());
+  number.unsafeGetTensorImpl()->set_sizes_and_strides(c10::IntArrayRef{}, c10::IntArrayRef{}, 0);
+  copyBits(tensor, number);
   return number.item();
 }
 

@@ -46,14 +46,24 @@ c10::Storage aliasAsCpu(c10::StorageImpl *storage) {
                       /*resizable=*/true);
 }
 
+void copyBits(const at::Tensor &from, const at::Tensor &to) {
+  if (from.is_conj() != to.is_conj()) {
+    to.unsafeGetTensorImpl()->_set_conj(from.is_conj());
+  }
+  if (from.is_neg() != to.is_neg()) {
+    to.unsafeGetTensorImpl()->_set_neg(from.is_neg());
+  }
+}
+
+at::Tensor viewStorage(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor &like, int64_t offset) {
+  auto made = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, like.dtype());
+  made.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
+  copyBits(like, made);
+  return made;
+}
+
 at::Tensor aliasAsCpu(const at::Tensor &tensor, c10::Storage storage) {
-  auto result = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                         tensor.dtype());
-  auto *impl = result.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
-  impl->_set_conj(tensor.is_conj());
-  impl->_set_neg(tensor.is_neg());
-  return result;
+  return viewStorage(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor, tensor.storage_offset());
 }
 
 at::Tensor aliasAsCpu(const at::Tensor &tensor) {

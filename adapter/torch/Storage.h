@@ -20,6 +20,11 @@ at::Tensor aliasAsCpu(const at::Tensor &tensor);
 // The same with a storage alias that exists already, so that tensors which share memory keep sharing it.
 at::Tensor aliasAsCpu(const at::Tensor &tensor, c10::Storage storage);
 
+// A tensor over `storage` that looks like `like`: sizes, strides, dtype, conjugate and negative bits.
+at::Tensor viewStorage(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor &like, int64_t offset);
+// The conjugate and negative bits of one tensor for another.
+void copyBits(const at::Tensor &from, const at::Tensor &to);
+
 // Wait until the work queued on the calling thread's current stream of the device is done (nothing to do on the default
 // stream).
 void synchronizeCurrentStream(c10::DeviceIndex device);

@@ -442,6 +442,21 @@ static void test_no_write_is_lost(void) {
   }
 }
 
+/// On a busy machine the handler may hear of a fault when its piece, and many after it, have been done for long.
+static void test_a_late_fault_is_repeated(void) {
+  start_host(NULL);
+  uint32_t *words = take_words(40 * MIB);
+  struct dit_share *share = share_words(words, 40 * MIB);
+  struct sigaction before, after;
+  CHECK(sigaction(SIGSEGV, NULL, &before) == 0 && (before.sa_flags & SA_SIGINFO));
+  siginfo_t fault = {.si_signo = SIGSEGV, .si_code = SEGV_ACCERR};
+  fault.si_addr = words + MIB / 8;
+  before.sa_sigaction(SIGSEGV, &fault, NULL);
+  CHECK(sigaction(SIGSEGV, NULL, &after) == 0);
+  CHECK((after.sa_flags & SA_SIGINFO) && after.sa_sigaction == before.sa_sigaction);  // not given up
+  dit_share_destroy(share);
+}
+
 /// A fault that is not ours still reaches the handler that was there before.
 static void test_other_faults_are_passed_on(void) {
   fflush(stdout);
@@ -468,6 +483,7 @@ int main(void) {
   RUN(test_small_vendor_blocks_are_refused);
   RUN(test_host_memory_runs_out);
   RUN(test_no_write_is_lost);
+  RUN(test_a_late_fault_is_repeated);
   RUN(test_other_faults_are_passed_on);
   dit_runtime_shutdown();
   return 0;

@@ -470,6 +470,7 @@ stream = _C.stream_acquire(1, 0)
 sys.unraisablehook = lambda args: None
 function = lambda: None
 def failing(): raise ValueError("x")
+class Plain: pass
 
 def pair(first, second):
     return lambda: (first(), second())
@@ -558,6 +559,13 @@ CALLS = {
                         [lambda: _C.is_cuda_install(int, 20), lambda: _C.is_cuda_install(torch._C.TensorBase, 1)]),
     "is_cuda_restore": (_C.is_cuda_restore, []),
     "redirect_restore": (_C.redirect_restore, []),
+    "type_attribute_set": (lambda: _C.type_attribute_set(Plain, "word", 1),
+                           [lambda: _C.type_attribute_set(1, "word", 1),
+                            lambda: _C.type_attribute_set(int, "word", 1)]),
+    "type_attribute_delete": (lambda: (_C.type_attribute_set(Plain, "word", 1),
+                                       _C.type_attribute_delete(Plain, "word")),
+                              [lambda: _C.type_attribute_delete(Plain, "nothing"),
+                               lambda: _C.type_attribute_delete(1, "word")]),
     "redirect_status": (_C.redirect_status, []),
     "device_show_restore": (_C.device_show_restore, []),
     "alias_second_name": ((50, lambda: (_C.alias_install(20, True), _C.alias_second_name("dipu"),

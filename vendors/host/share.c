@@ -26,8 +26,6 @@
 
 #define PIECE ((size_t)2 << 20)
 #define PAGE ((size_t)4096)
-#define RECENT 16
-#define GRACE_NS INT64_C(1000000000)  // how long a fault may be under way
 
 _Static_assert(sizeof(struct dit_peer_handle) <= DIT_MEMORY_HANDLE_SIZE, "a peer handle fits into a memory handle");
 
@@ -45,46 +43,39 @@ static _Atomic size_t shared_count;
 
 // The write barrier
 
-struct piece {
-  _Atomic uintptr_t first, end;
-  _Atomic int64_t over;  // INT64_MAX: being moved; else the time until which late faults are forgiven
-};
-
-static struct piece pieces[RECENT];
-static unsigned next_piece;
+static _Atomic uintptr_t moving_first, moving_end;  // the piece under way; an end of 0: none
+static _Atomic uint64_t moves;                      // pieces that were moved
 static struct sigaction previous;
 static _Thread_local int passing __attribute__((tls_model("initial-exec")));  // two handlers may each know the other
+/// The last write that this thread was let repeat, and how many pieces had been moved then.
+static _Thread_local struct {
+  uintptr_t address;
+  uint64_t moves;
+} repeated __attribute__((tls_model("initial-exec")));
 
-static int64_t get_time(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/// Did the address fault because its piece is, or was a moment ago, being moved? Waits until it is over.
+/// May the access be tried again? While its piece is being moved: after that. A fault may also reach the handler long
+/// after its piece is done, so any address gets one more try for each state of the memory; a second fault there while
+/// nothing was moved has another cause.
 static bool wait_for_piece(uintptr_t address) {
-  for (int i = 0; i < RECENT; i++) {
-    struct piece *piece = &pieces[i];
-    if (address < atomic_load(&piece->first) || address >= atomic_load(&piece->end)) {
-      continue;
-    }
-    while (atomic_load(&piece->over) == INT64_MAX) {
-      struct timespec pause = {.tv_nsec = 20000};
-      nanosleep(&pause, NULL);
-    }
-    if (get_time() <= atomic_load(&piece->over)) {
-      return true;
-    }
+  while (address >= atomic_load(&moving_first) && address < atomic_load(&moving_end)) {
+    struct timespec pause = {.tv_nsec = 20000};
+    nanosleep(&pause, NULL);
   }
-  return false;
+  uint64_t now = atomic_load(&moves);
+  if (repeated.address == address && repeated.moves == now) {
+    return false;
+  }
+  repeated.address = address;
+  repeated.moves = now;
+  return true;
 }
 
 static void on_fault(int number, siginfo_t *info, void *context) {
   int saved = errno;
-  bool ours = wait_for_piece((uintptr_t)info->si_addr);
+  bool ours = info->si_code > 0 && wait_for_piece((uintptr_t)info->si_addr);  // else somebody sent the signal
   errno = saved;
   if (ours) {
-    return;  // the write is repeated
+    return;  // the access is repeated
   }
   bool is_function =
       (previous.sa_flags & SA_SIGINFO) || (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN);
@@ -118,13 +109,15 @@ static enum dit_status install_handler(struct dit_error *err) {
   return DIT_OK;
 }
 
-static struct piece *begin_piece(const char *first, size_t size) {
-  struct piece *piece = &pieces[next_piece++ % RECENT];
-  atomic_store(&piece->end, 0);
-  atomic_store(&piece->over, INT64_MAX);
-  atomic_store(&piece->first, (uintptr_t)first);
-  atomic_store(&piece->end, (uintptr_t)first + size);
-  return piece;
+static void begin_piece(const char *first, size_t size) {
+  atomic_store(&moving_end, 0);
+  atomic_store(&moving_first, (uintptr_t)first);
+  atomic_store(&moving_end, (uintptr_t)first + size);
+}
+
+static void end_piece(void) {
+  atomic_fetch_add(&moves, 1);
+  atomic_store(&moving_end, 0);
 }
 
 // Moving a block into its file, with the lock held
@@ -167,7 +160,7 @@ static bool write_piece(int fd, const char *from, size_t size, size_t offset) {
 static enum dit_status move_piece(struct shared_block *block, struct dit_error *err) {
   char *from = block->base + block->done;
   size_t size = block->size - block->done < PIECE ? block->size - block->done : PIECE;
-  struct piece *piece = begin_piece(from, size);
+  begin_piece(from, size);
   const char *step = "mprotect";
   bool moved = mprotect(from, size, PROT_READ) == 0;
   if (moved) {
@@ -182,7 +175,7 @@ static enum dit_status move_piece(struct shared_block *block, struct dit_error *
   if (!moved && mprotect(from, size, PROT_READ | PROT_WRITE) != 0) {
     step = "mprotect back";
   }
-  atomic_store(&piece->over, get_time() + GRACE_NS);
+  end_piece();
   if (!moved) {
     return dit_error_set(err, saved == ENOMEM || saved == ENOSPC ? DIT_ERR_NOMEM : DIT_ERR_IO,
                          "%zu bytes of device memory at %p cannot be shared: %s: %s", size, (void *)from, step,
