@@ -28,6 +28,7 @@
 #include "dit/share.h"
 #include "dit/status.h"
 #include "dit/tensor.h"
+#include "dit/thread.h"
 #include "dit/verdict.h"
 #include "dit/version.h"
 

@@ -5,13 +5,13 @@
 /// disk. In a forked child every object that existed is closed. Depends on error and log.
 #include "core/background.h"
 
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "dit/log.h"
+#include "dit/thread.h"
 
 enum { EXIT_MS = 10000 };  ///< longest delay of the end of the process
 
@@ -193,12 +193,8 @@ static void *run_thread(void *pointer) {
 }
 
 enum dit_status dit_background_start(struct dit_background *background, struct dit_error *err) {
-  sigset_t all, old;
   add(background);
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);  // signals (SIGXFSZ too) are the program's, not this thread's
-  int failed = pthread_create(&background->thread, NULL, run_thread, background);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  int failed = dit_thread_create(&background->thread, run_thread, background);
   if (failed) {
     take_out(background);
     return dit_error_set(err, DIT_ERR_NOMEM, "the thread of a %s cannot be started: %s", background->class->owner,

@@ -8,7 +8,6 @@
 /// Invariant: no lock is held while a body runs. Workers start at the first loop that can use them and end only with
 /// the library. A forked child starts without workers. Depends on cpu_count.
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 
 #include "core/cpu_count.h"
 #include "dit/parallel.h"
+#include "dit/thread.h"
 
 enum { MOST_THREADS = 1024, SPIN_NANOSECONDS = 20000, CHUNKS_PER_THREAD = 4 };
 
@@ -172,23 +172,18 @@ static void prepare_pool(void) {
   atomic_store(&may_spin, dit_cpu_count_get() >= 2);
 }
 
-/// Start workers until there are `wanted`, as far as the system allows. They take no signals: those belong to the
-/// program's own threads. The caller has `busy`.
+/// Start workers until there are `wanted`, as far as the system allows. The caller has `busy`.
 static void start_workers(int wanted) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (pool.started >= wanted) {
     return;
   }
   pthread_once(&once, prepare_pool);
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
   void *seen = (void *)(uintptr_t)atomic_load_explicit(&pool.epoch, memory_order_relaxed);
-  while (pool.started < wanted && pthread_create(&pool.workers[pool.started], NULL, run_worker, seen) == 0) {
+  while (pool.started < wanted && dit_thread_create(&pool.workers[pool.started], run_worker, seen) == 0) {
     pthread_setname_np(pool.workers[pool.started], "dit-worker");
     pool.started++;
   }
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 /// Let up to `helpers` workers join.

@@ -2,16 +2,16 @@
 ///
 /// init runs on a thread of its own, as a driver that hangs must not take the program with it. Invariant: what the
 /// thread touches lives until the thread has ended; after a hang that is for ever, with the library, because the thread
-/// is inside of it. The thread takes no signals. Depends on registry.c and the options.
+/// is inside of it. Depends on registry.c and the options.
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <string.h>
 #include <time.h>
 
 #include "device/device_internal.h"
 #include "dit/alloc.h"
 #include "dit/options.h"
+#include "dit/thread.h"
 
 struct start {
   pthread_mutex_t lock;
@@ -41,15 +41,6 @@ static void *run_init(void *argument) {
     destroy_start(start);  // nobody waits any more; the device stays unused
   }
   return NULL;
-}
-
-static int create_thread(struct start *start, pthread_t *thread) {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  const int code = pthread_create(thread, NULL, run_init, start);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
-  return code;
 }
 
 /// False: the time is up, and `start` belongs to the thread.
@@ -85,7 +76,7 @@ static struct start *make_start(enum dit_status (*init)(struct dit_error *err)) 
 static enum dit_status call_init(const struct dit_vendor *vendor, int64_t seconds, bool *hangs, struct dit_error *err) {
   pthread_t thread;
   struct start *start = seconds > 0 ? make_start(vendor->device.init) : NULL;
-  if (!start || create_thread(start, &thread) != 0) {  // without a thread there is no limit
+  if (!start || dit_thread_create(&thread, run_init, start) != 0) {  // without a thread there is no limit
     if (start) {
       destroy_start(start);
     }

@@ -8,6 +8,7 @@
 
 #include "device_test.h"
 #include "dit/share.h"
+#include "dit/thread.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -424,7 +425,7 @@ static void test_no_write_is_lost(void) {
     struct writer writers[WRITERS];
     for (size_t w = 0; w < WRITERS; w++) {
       writers[w] = (struct writer){.words = ptr, .first = w * 512, .stop = &stop};
-      CHECK(pthread_create(&writers[w].thread, NULL, count_up, &writers[w]) == 0);
+      CHECK(dit_thread_create(&writers[w].thread, count_up, &writers[w]) == 0);  // as kernels run
     }
     struct timespec pause = {.tv_nsec = 2000000};
     nanosleep(&pause, NULL);

@@ -166,12 +166,15 @@ def test_a_sent_tensor_goes_on_as_before():
 
 
 def test_queued_work_is_done_before_the_message_leaves():
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        x = torch.zeros(1 << 16, device="cuda")
-        for _ in range(100):
-            x += 1
-    assert (receive(send(x)) == 100).all()
+    for _ in range(20):  # each time in memory that was never shared, which moves while the kernels write to it
+        torch.cuda.empty_cache()
+        with torch.cuda.stream(torch.cuda.Stream()):
+            x = torch.zeros(1 << 16, device="cuda")
+            for _ in range(100):
+                x += 1
+        assert (receive(send(x)) == 100).all()
+        del x
+        torch.cuda.ipc_collect()
 
 
 def test_bad_handles_are_refused():

@@ -15,12 +15,12 @@
 /// and nothing is registered with atexit, so a process may end at any time without joining them. Depends on libdit's
 /// core, pthread.
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "dit/alloc.h"
+#include "dit/thread.h"
 #include "host_internal.h"
 
 struct host_task {
@@ -109,13 +109,9 @@ static void *worker_main(void *context) {
   return NULL;
 }
 
-// With the stream's lock held. All signals are blocked in workers: handlers belong to the program's own threads.
+// With the stream's lock held.
 static enum dit_status start_worker(struct host_stream *stream, struct dit_error *err) {
-  sigset_t all, old;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &old);
-  int code = pthread_create(&stream->thread, NULL, worker_main, stream);
-  pthread_sigmask(SIG_SETMASK, &old, NULL);
+  int code = dit_thread_create(&stream->thread, worker_main, stream);
   if (code != 0) {
     return dit_error_set(err, DIT_ERR_DEVICE,
                          "cannot start the worker thread of a stream on device %d: %s; use fewer streams or raise the "
