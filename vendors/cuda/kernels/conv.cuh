@@ -193,13 +193,13 @@ struct scalar_tiles {
   }
 };
 
-/// Half types by matrix instructions: 2 x 4 warps with TM / 2 x TN / 4 results each. Rows of 32 depths are 8 elements
+/// Half types by matrix instructions: 2 x 4 warps with TM / 2 x TN / 4 results each. Rows of 16 depths lie 8 elements
 /// apart, so that the loads of a warp meet every bank once.
 template <class E_, int TM_, int TN_>
 struct matrix_tiles {
   typedef E_ E;
   typedef float A;
-  static constexpr int TM = TM_, TN = TN_, DEPTH = 32, STRIDE = DEPTH + 8, U = TM_ / 32, V = TN_ / 32;
+  static constexpr int TM = TM_, TN = TN_, DEPTH = 16, STRIDE = DEPTH + 8, U = TM_ / 32, V = TN_ / 32;
   struct memory {
     alignas(16) E left[2][TM_][STRIDE];
     alignas(16) E right[2][TN_][STRIDE];
@@ -399,15 +399,24 @@ KERNEL_INLINE void run_join(const conv_kernel &p) {
   }
 }
 
-#define CONV_KERNELS(tag, size, Tiles)                                             \
-  KERNEL_BLOCK(CONV_KERNEL_THREADS, conv_forward_##size##_##tag, conv_kernel) {    \
-    run_conv<Tiles, CONV_KERNEL_FORWARD>(p);                                       \
-  }                                                                                \
-  KERNEL_BLOCK(CONV_KERNEL_THREADS, conv_input_##size##_##tag, conv_kernel) {      \
-    run_conv<Tiles, CONV_KERNEL_INPUT>(p);                                         \
-  }                                                                                \
-  KERNEL_BLOCK(CONV_KERNEL_THREADS, conv_weight_##size##_##tag, conv_kernel) {     \
-    run_conv<Tiles, CONV_KERNEL_WEIGHT>(p);                                        \
+// Blocks per multiprocessor: as many as the registers of their sums leave room for.
+#define CONV_BLOCKS_small 2
+#define CONV_BLOCKS_large 1
+#ifdef __CUDACC__
+#define CONV_KERNEL(name, blocks) \
+  extern "C" __global__ void __launch_bounds__(CONV_KERNEL_THREADS, blocks) name(const __grid_constant__ conv_kernel p)
+#else
+#define CONV_KERNEL(name, blocks) KERNEL_BLOCK(CONV_KERNEL_THREADS, name, conv_kernel)
+#endif
+#define CONV_KERNELS(tag, size, Tiles)                            \
+  CONV_KERNEL(conv_forward_##size##_##tag, CONV_BLOCKS_##size) {  \
+    run_conv<Tiles, CONV_KERNEL_FORWARD>(p);                      \
+  }                                                               \
+  CONV_KERNEL(conv_input_##size##_##tag, CONV_BLOCKS_##size) {    \
+    run_conv<Tiles, CONV_KERNEL_INPUT>(p);                        \
+  }                                                               \
+  CONV_KERNEL(conv_weight_##size##_##tag, CONV_BLOCKS_##size) {   \
+    run_conv<Tiles, CONV_KERNEL_WEIGHT>(p);                       \
   }
 #define CONV_JOIN(tag, E)                                          \
   KERNEL(CONV_KERNEL_THREADS, conv_join_##tag, conv_kernel) {      \
