@@ -1,6 +1,8 @@
-/// Convolution on CUDA (vendors/host/ops/conv.h): which product of kernels/conv.cuh, in which tiles, in how many parts.
+/// Convolution on CUDA (vendors/host/ops/conv.h): by cuDNN where it is installed, else which product of
+/// kernels/conv.cuh, in which tiles, in how many parts.
 #include "ops/conv.h"
 
+#include "cudnn.h"
 #include "engine/reduce.h"
 #include "image.h"
 #include "kernels/conv.h"
@@ -167,7 +169,9 @@ static diopiError_t launch_product(struct conv_call *call, int mode, const struc
     return frame_get_code(frame, DIT_ERR_UNSUPPORTED, &err);
   }
   if (kernel.groups == 1 || kernel.in_channels > FEW_CHANNELS || kernel.out_channels > FEW_CHANNELS) {
-    return launch_tiles(frame, &kernel, dtype);
+    return conv_cudnn(call, mode, operands->a, operands->b, operands->c, operands->bias)
+               ? diopiSuccess
+               : launch_tiles(frame, &kernel, dtype);
   }
   image_set_walk(&kernel.walk, operands->c, ndim);
   struct kernel_grid grid = image_get_grid(&kernel.walk);
