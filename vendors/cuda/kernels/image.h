@@ -52,4 +52,14 @@ struct grid_sample_kernel {
   int32_t mode;  ///< 0 bilinear, 1 nearest, 2 bicubic
 };
 
+/// Windows of images as columns (batch, channel and tap, position), and back. `walk` is over the result; of columns x,
+/// y are a position, z the tap.
+struct columns_kernel {
+  struct image_walk walk;
+  struct image_data image;
+  char *columns;
+  int64_t strides[3];  ///< of columns, in bytes
+  int32_t in[2], out[2], kernel[2], stride[2], padding[2], dilation[2];
+};
+
 #endif
