@@ -189,13 +189,15 @@ API int cudnnSetTensorNdDescriptor(void *tensor, int dtype, int count, const int
   memcpy(t->strides, strides, sizeof *strides * (size_t)count);
   return OK;
 }
+/// Format 0: row-major; 1: the input channels innermost.
 API int cudnnSetFilterNdDescriptor(void *filter, int dtype, int format, int count, const int *sizes) {
   int strides[5], next = 1;
-  for (int i = count - 1; i >= 0; i--) {
-    strides[i] = next;
-    next *= sizes[i];
+  for (int i = 0; i < count; i++) {
+    const int dim = format == 0 ? count - 1 - i : i == 0 ? 1 : i == count - 1 ? 0 : count - i;
+    strides[dim] = next;
+    next *= sizes[dim];
   }
-  return format == 0 ? cudnnSetTensorNdDescriptor(filter, dtype, count, sizes, strides) : UNSUPPORTED;
+  return format <= 1 ? cudnnSetTensorNdDescriptor(filter, dtype, count, sizes, strides) : UNSUPPORTED;
 }
 API int cudnnSetConvolutionNdDescriptor(void *conv, int count, const int *padding, const int *stride,
                                         const int *dilation, int mode, int dtype) {

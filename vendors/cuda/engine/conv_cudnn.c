@@ -42,9 +42,23 @@ static bool set_tensor(const struct cudnn *f, void **tensor, const struct dit_te
          f->cudnnSetTensorNdDescriptor(*tensor, get_dtype(view->dtype), ndim + 2, sizes, strides) == CUDNN_SUCCESS;
 }
 
+/// Packed with the input channels innermost.
+static bool is_channels_last(const struct dit_tensor_view *view) {
+  int64_t next = 1;
+  for (int i = 0; i < view->ndim; i++) {
+    const int dim = i == 0 ? 1 : i == view->ndim - 1 ? 0 : view->ndim - i;
+    if (view->sizes[dim] != 1 && view->strides[dim] != next) {
+      return false;
+    }
+    next *= view->sizes[dim];
+  }
+  return true;
+}
+
 static bool set_weight(const struct cudnn *f, void **weight, const struct dit_tensor_view *view) {
+  const bool packed = view->flags & DIT_TENSOR_CONTIGUOUS;
   int sizes[5];
-  if (!(view->flags & DIT_TENSOR_CONTIGUOUS)) {
+  if (!packed && !is_channels_last(view)) {
     return false;
   }
   for (int i = 0; i < view->ndim; i++) {
@@ -54,7 +68,8 @@ static bool set_weight(const struct cudnn *f, void **weight, const struct dit_te
     sizes[i] = (int)view->sizes[i];
   }
   return f->cudnnCreateFilterDescriptor(weight) == CUDNN_SUCCESS &&
-         f->cudnnSetFilterNdDescriptor(*weight, get_dtype(view->dtype), CUDNN_NCHW, view->ndim, sizes) == CUDNN_SUCCESS;
+         f->cudnnSetFilterNdDescriptor(*weight, get_dtype(view->dtype), packed ? CUDNN_NCHW : CUDNN_NHWC, view->ndim,
+                                       sizes) == CUDNN_SUCCESS;
 }
 
 static bool set_bias(const struct cudnn *f, void **bias, int dtype, int channels, int ndim) {
