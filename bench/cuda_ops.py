@@ -177,6 +177,52 @@ def make_cases(library: diopi.Library, count: int) -> list[Case]:
     return cases
 
 
+def make_image_cases(library: diopi.Library) -> list[Case]:
+    """Convolution with its gradients, pooling, resizing and dropout, of the size of a ResNet's second stage."""
+    call, functional, cases = library.call, torch.nn.functional, []
+    for dtype in (torch.float32, torch.bfloat16):
+        short = str(dtype).removeprefix("torch.")
+        x, out = (torch.randn(32, 128, 56, 56, device="cuda").to(dtype) for _ in range(2))
+        weight = torch.randn(128, 128, 3, 3, device="cuda").to(dtype)
+        small, large = x[..., ::2, ::2].contiguous(), torch.empty(32, 128, 112, 112, device="cuda", dtype=dtype)
+        gradients, places = [torch.empty_like(x), torch.empty_like(weight)], small.long()
+        mask, size = torch.empty_like(x, dtype=torch.bool), x.numel() * x.element_size()
+        lists, work = ([1, 1], [1, 1], [1, 1], 1), 2 * x.numel() * 128 * 9
+
+        def convolve(out=out, x=x, weight=weight, lists=lists):
+            call("diopiConvolution2d", out, x, weight, None, *lists)
+
+        def convolve_backward(out=out, x=x, weight=weight, gradients=gradients, lists=lists):
+            call("diopiConvolution2dBackward", *gradients, None, out, x, weight, None, *lists)
+
+        def convolve_backward_native(out=out, x=x, weight=weight):
+            torch.ops.aten.convolution_backward(
+                out, x, weight, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1, [True, True, False]
+            )
+
+        def pool(small=small, places=places, x=x):
+            call("diopiMaxPool2dWithIndices", small, places, x, [3, 3], [2, 2], [1, 1], [1, 1], False)
+
+        def resize(large=large, x=x):
+            call("diopiUpsampleLinear", large, x, [112, 112], False, "bilinear")
+
+        def resize_native(x=x):
+            functional.interpolate(x, size=(112, 112), mode="bilinear")
+
+        def drop(out=out, mask=mask, x=x):
+            call("diopiDropout", out, mask, x, 0.5, True, diopi.Generator(7, 0))
+
+        tasks = (
+            ("conv 3x3", convolve, lambda x=x, w=weight: functional.conv2d(x, w, padding=1), work, "TFLOP/s"),
+            ("conv 3x3 backward", convolve_backward, convolve_backward_native, 2 * work, "TFLOP/s"),
+            ("max pool 3x3", pool, lambda x=x: functional.max_pool2d(x, 3, 2, 1, return_indices=True), size, "GB/s"),
+            ("resize bilinear", resize, resize_native, 5 * size, "GB/s"),
+            ("dropout", drop, lambda x=x: torch.native_dropout(x, 0.5, True), 2 * size + x.numel(), "GB/s"),
+        )
+        cases += [Case(f"{name} {short}", ours, native, amount, unit) for name, ours, native, amount, unit in tasks]
+    return cases
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--elements", type=int, default=1 << 26, help="elements of the large tensors (default 64 Mi)")
@@ -191,7 +237,7 @@ def main() -> int:
     rows = []
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
     print(f"{'operator':28} {'ours':>12} {'torch':>12} {'unit':>8} {'torch/ours':>10}")
-    for case in make_cases(library, options.elements):
+    for case in make_cases(library, options.elements) + make_image_cases(library):
         try:
             ours, native = measure(case.ours), measure(case.native)
         except diopi.Error as error:

@@ -50,6 +50,8 @@
     "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                 \
   X(host_onednn, "DITORCH_HOST_ONEDNN", STRING, "", NULL, 0, 0,                                                        \
     "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
+  X(cuda_cudnn, "DITORCH_CUDA_CUDNN", STRING, "", NULL, 0, 0,                                                          \
+    "cuDNN library of NVIDIA devices by C: a path, \"none\" for the built-in kernels, empty to look for one.")         \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
     "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, separated "  \

@@ -21,13 +21,14 @@ needs_emulator = pytest.mark.skipif(
 )
 
 
-def run_suite(tmp_path, *choice):
-    """Results of the cases on the emulated device, by verdict."""
-    report = tmp_path / "report.json"
-    path = os.pathsep.join(filter(None, [str(EMULATOR[-1].parent), os.environ.get("LD_LIBRARY_PATH", "")]))
+def run_suite(tmp_path, *choice, folders=(), is_wrong=False, **environment):
+    """Results of the cases on the emulated device, by verdict. `folders`: more of the emulator's for the loader."""
+    report, emulator = tmp_path / "report.json", EMULATOR[-1].parent
+    places = [str(emulator), *(str(emulator / folder) for folder in folders), os.environ.get("LD_LIBRARY_PATH", "")]
+    environment["LD_LIBRARY_PATH"] = os.pathsep.join(filter(None, places))
     arguments = ["conform", "run", "--library", "cuda", "--vendor", "cuda", "--quiet", "--json", str(report), *choice]
-    answer = run_python("-m", "ditorch", *arguments, LD_LIBRARY_PATH=path, check=False)
-    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
+    answer = run_python("-m", "ditorch", *arguments, check=False, **environment)
+    assert (answer.returncode != 0) == is_wrong, answer.stdout[-3000:] + answer.stderr[-3000:]
     verdicts = [row["verdict"] for row in json.loads(report.read_text())["cases"]]
     return {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
 
@@ -38,10 +39,22 @@ def list_functions():
 
 @needs_emulator
 def test_a_share_of_the_suite_passes(tmp_path):
-    """Every family: pointwise, copies, reductions, softmax, norms, products, optimizers."""
+    """Every family: pointwise, copies, reductions, softmax, norms, products, optimizers, random numbers, images."""
     counts = run_suite(tmp_path, "--share", "0.004", "--jobs", "1", "--function", *list_functions())
     assert counts.get("pass", 0) > 150, counts
     assert not counts.get("fail") and not counts.get("missing"), counts
+
+
+@needs_emulator
+@pytest.mark.full
+def test_convolution_asks_cudnn(tmp_path):
+    """Where a libcudnn.so.9 is found: here one of plain loops, which proves the arguments, not the real library."""
+    functions = ["diopiConvolution2d", "diopiConvolution2dBackward", "diopiConvTranspose2d"]
+    choice = ["--share", "0.3", "--function", *functions]
+    counts = run_suite(tmp_path, *choice, folders=["cudnn"])
+    assert counts.get("pass", 0) > 40 and not counts.get("fail"), counts
+    counts = run_suite(tmp_path, *choice, folders=["cudnn"], is_wrong=True, EMULATED_CUDNN_WRONG="1")
+    assert counts.get("fail", 0) > 20, counts
 
 
 @needs_emulator

@@ -35,6 +35,12 @@ diopiError_t pool_run_mean(struct pool_call *call);
 diopiError_t pool_run_max_backward(struct pool_call *call);
 diopiError_t pool_run_mean_backward(struct pool_call *call);
 
+/// The same where there is at least one element of `x`: what the device does.
+diopiError_t pool_work_max(struct pool_call *call);
+diopiError_t pool_work_mean(struct pool_call *call);
+diopiError_t pool_work_max_backward(struct pool_call *call);
+diopiError_t pool_work_mean_backward(struct pool_call *call);
+
 #define POOL_MAX_DTYPES DTYPES_REAL
 #define POOL_MEAN_DTYPES (DTYPES_FLOAT | DTYPE_BIT(I64))
 

@@ -1,4 +1,4 @@
-/// Rows of resized images for one type (see upsample.c). A row is `inner` neighbouring elements per position: 1 in
+/// Rows of resized images for one type (see upsample_work.c). A row is `inner` neighbouring elements per position: 1 in
 /// row-major images, the channels in channels-last ones.
 
 /// sum = the rows, each times its weight; one to four of them.
@@ -54,7 +54,7 @@ KERNEL_MULTI(static, NAME(spread_single),
              (out, row, places, weights, taps, count))
 
 /// The same for `inner` elements per position.
-static void NAME(spread_row)(const struct resize_call *call, REAL *out, const REAL *row) {
+static void NAME(spread_row)(const struct resize_work *call, REAL *out, const REAL *row) {
   const struct resize_axis *axis = &call->axis[2];
   const int64_t inner = call->inner, count = axis->out;
   const REAL *weights = (const REAL *)axis->narrow;
@@ -78,7 +78,7 @@ static void NAME(spread_row)(const struct resize_call *call, REAL *out, const RE
 }
 
 /// The rows of the small image that row (z, y) of the large one is made of.
-static int NAME(find_rows)(const struct resize_call *call, const REAL *image, int64_t z, int64_t y, const REAL **rows,
+static int NAME(find_rows)(const struct resize_work *call, const REAL *image, int64_t z, int64_t y, const REAL **rows,
                            double *weights) {
   const struct resize_axis *az = &call->axis[0], *ay = &call->axis[1];
   const int64_t length = call->axis[2].in * call->inner;
@@ -93,7 +93,7 @@ static int NAME(find_rows)(const struct resize_call *call, const REAL *image, in
 }
 
 /// Rows begin..end of all large images, from the small ones.
-static void NAME(enlarge)(const struct resize_call *call, REAL *room, int64_t begin, int64_t end) {
+static void NAME(enlarge)(const struct resize_work *call, REAL *room, int64_t begin, int64_t end) {
   const struct resize_axis *az = &call->axis[0], *ay = &call->axis[1], *ax = &call->axis[2];
   const int64_t small = az->in * ay->in * ax->in * call->inner, length = ax->out * call->inner;
   const REAL *last = NULL;
@@ -116,7 +116,7 @@ static void NAME(enlarge)(const struct resize_call *call, REAL *room, int64_t be
 }
 
 /// A row of gradients added up at the places of the small image's row.
-static void NAME(gather_row)(const struct resize_call *call, REAL *sum, const REAL *grad) {
+static void NAME(gather_row)(const struct resize_work *call, REAL *sum, const REAL *grad) {
   const struct resize_axis *axis = &call->axis[2];
   const int64_t inner = call->inner, count = axis->out;
   const REAL *weights = (const REAL *)axis->narrow;
@@ -133,7 +133,7 @@ static void NAME(gather_row)(const struct resize_call *call, REAL *sum, const RE
 }
 
 /// Small images begin..end from the large ones' gradients.
-static void NAME(shrink)(const struct resize_call *call, REAL *room, int64_t begin, int64_t end) {
+static void NAME(shrink)(const struct resize_work *call, REAL *room, int64_t begin, int64_t end) {
   const struct resize_axis *az = &call->axis[0], *ay = &call->axis[1], *ax = &call->axis[2];
   const int64_t small = az->in * ay->in * ax->in * call->inner, width = ax->in * call->inner;
   const int64_t rows_out = az->out * ay->out, length = ax->out * call->inner;

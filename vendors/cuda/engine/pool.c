@@ -1,0 +1,64 @@
+/// Pooling on CUDA (vendors/host/ops/pool.h): the launches.
+#include "ops/pool.h"
+
+#include "image.h"
+
+#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
+#define REFERENCES(tag)                            \
+  KERNEL_REFERENCE(pool_max_##tag, pool);          \
+  KERNEL_REFERENCE(pool_mean_##tag, pool);         \
+  KERNEL_REFERENCE(pool_max_backward_##tag, pool); \
+  KERNEL_REFERENCE(pool_mean_backward_##tag, pool);
+TAGS(REFERENCES)
+KERNEL_REFERENCE(pool_max_any, pool);
+KERNEL_REFERENCE(pool_mean_any, pool);
+
+/// The kernel of a floating dtype, or `other`.
+#define CHOOSE(name, dtype, other)            \
+  ((dtype) == DIT_DTYPE_F32    ? &name##_f32  \
+   : (dtype) == DIT_DTYPE_F64  ? &name##_f64  \
+   : (dtype) == DIT_DTYPE_F16  ? &name##_f16  \
+   : (dtype) == DIT_DTYPE_BF16 ? &name##_bf16 \
+                               : (other))
+
+/// `x` is the tensor that is read, or the gradient that is written; `result` the one that threads walk over.
+static diopiError_t launch(struct pool_call *call, struct kernel *chosen, const struct dit_tensor_view *x,
+                           const struct dit_tensor_view *result) {
+  struct dit_error err = {.message = ""};
+  struct pool_kernel kernel = {.divisor = call->shape.divisor,
+                               .dtype = call->pooled.dtype,
+                               .index_dtype = call->indices.dtype,
+                               .is_adaptive = call->adaptive,
+                               .counts_padding = call->count_padding};
+  if (result->numel == 0) {
+    return diopiSuccess;
+  }
+  for (int i = 0; i < 3; i++) {
+    kernel.axis[i] = (struct pool_kernel_axis){.in = (int32_t)call->in_sizes[i],
+                                               .out = (int32_t)call->out_sizes[i],
+                                               .kernel = (int32_t)call->kernel[i],
+                                               .stride = (int32_t)call->stride[i],
+                                               .padding = (int32_t)call->padding[i],
+                                               .dilation = (int32_t)call->dilation[i]};
+  }
+  image_set_walk(&kernel.walk, result, call->ndim);
+  if (!image_set_data(&kernel.pooled, &call->pooled, call->ndim) || !image_set_data(&kernel.x, x, call->ndim) ||
+      (call->indices.handle && !image_set_data(&kernel.indices, &call->indices, call->ndim))) {
+    return frame_get_code(call->frame, DIT_ERR_UNSUPPORTED, &err);
+  }
+  return frame_get_code(call->frame,
+                        kernel_launch(chosen, call->frame->stream, image_get_grid(&kernel.walk), &kernel, &err), &err);
+}
+
+diopiError_t pool_work_max(struct pool_call *call) {
+  return launch(call, CHOOSE(pool_max, call->x.dtype, &pool_max_any), &call->x, &call->pooled);
+}
+diopiError_t pool_work_mean(struct pool_call *call) {
+  return launch(call, CHOOSE(pool_mean, call->x.dtype, &pool_mean_any), &call->x, &call->pooled);
+}
+diopiError_t pool_work_max_backward(struct pool_call *call) {
+  return launch(call, CHOOSE(pool_max_backward, call->x.dtype, NULL), &call->grad_x, &call->grad_x);
+}
+diopiError_t pool_work_mean_backward(struct pool_call *call) {
+  return launch(call, CHOOSE(pool_mean_backward, call->x.dtype, NULL), &call->grad_x, &call->grad_x);
+}
