@@ -50,6 +50,11 @@
     "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                 \
   X(host_onednn, "DITORCH_HOST_ONEDNN", STRING, "", NULL, 0, 0,                                                        \
     "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
+  X(cuda_blas, "DITORCH_CUDA_BLAS", STRING, "", NULL, 0, 0,                                                            \
+    "cuBLASLt library (libcublasLt.so.13 or 12) of vendor cuda: a path, \"none\" for the built-in kernel, empty to "   \
+    "look for one.")                                                                                                   \
+  X(cuda_tf32, "DITORCH_CUDA_TF32", BOOL, "0", NULL, 0, 1,                                                             \
+    "Let vendor cuda round the factors of float32 matrix products to TF32: faster, 10 bits of mantissa.")              \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
     "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, separated "  \

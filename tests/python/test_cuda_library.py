@@ -21,13 +21,13 @@ needs_emulator = pytest.mark.skipif(
 )
 
 
-def run_suite(tmp_path, *choice):
+def run_suite(tmp_path, *choice, code=0, **environment):
     """Results of the cases on the emulated device, by verdict."""
     report = tmp_path / "report.json"
     path = os.pathsep.join(filter(None, [str(EMULATOR[-1].parent), os.environ.get("LD_LIBRARY_PATH", "")]))
     arguments = ["conform", "run", "--library", "cuda", "--vendor", "cuda", "--quiet", "--json", str(report), *choice]
-    answer = run_python("-m", "ditorch", *arguments, LD_LIBRARY_PATH=path, check=False)
-    assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
+    answer = run_python("-m", "ditorch", *arguments, LD_LIBRARY_PATH=path, check=False, **environment)
+    assert answer.returncode == code, answer.stdout[-3000:] + answer.stderr[-3000:]
     verdicts = [row["verdict"] for row in json.loads(report.read_text())["cases"]]
     return {verdict: verdicts.count(verdict) for verdict in set(verdicts)}
 
@@ -49,6 +49,22 @@ def test_a_share_of_the_suite_passes(tmp_path):
 def test_everything_passes(tmp_path):
     counts = run_suite(tmp_path, "--function", *list_functions())
     assert counts.get("pass", 0) > 15000 and not counts.get("fail") and not counts.get("missing"), counts
+
+
+PRODUCTS = ["diopiMm", "diopiBmm", "diopiAddmm", "diopiBaddbmm", "diopiLinear", "diopiMatmul"]
+
+
+@needs_emulator
+def test_products_by_cublaslt(tmp_path):
+    """Layouts, transpose flags, batches and the bias as the library gets them; an emulated one computes."""
+    choice = ["--share", "0.1", "--jobs", "1", "--function", *PRODUCTS]
+    library = str(EMULATOR[-1].parent / "libcublasLt_emulated.so")
+    counts = run_suite(tmp_path, *choice, DITORCH_CUDA_BLAS=library)
+    assert counts.get("pass", 0) > 40 and not counts.get("fail"), counts
+    broken = run_suite(tmp_path, *choice, code=1, DITORCH_CUDA_BLAS=library, EMULATED_CUBLASLT_ERROR="1")
+    assert broken.get("fail", 0) > 20, broken
+    counts = run_suite(tmp_path, *choice, DITORCH_CUDA_BLAS="none", EMULATED_CUBLASLT_ERROR="1")
+    assert not counts.get("fail"), counts
 
 
 TRAINING = """
