@@ -55,6 +55,8 @@
     "look for one.")                                                                                                   \
   X(cuda_tf32, "DITORCH_CUDA_TF32", BOOL, "0", NULL, 0, 1,                                                             \
     "Let vendor cuda round the factors of float32 matrix products to TF32: faster, 10 bits of mantissa.")              \
+  X(cuda_nccl, "DITORCH_CUDA_NCCL", STRING, "", NULL, 0, 0,                                                            \
+    "NCCL library (libnccl.so.2) of vendor cuda: a path, \"none\" to do without, empty to look for one.")              \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
     "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, separated "  \
