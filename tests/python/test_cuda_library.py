@@ -57,14 +57,12 @@ PRODUCTS = ["diopiMm", "diopiBmm", "diopiAddmm", "diopiBaddbmm", "diopiLinear", 
 @needs_emulator
 def test_products_by_cublaslt(tmp_path):
     """Layouts, transpose flags, batches and the bias as the library gets them; an emulated one computes."""
-    choice = ["--share", "0.1", "--jobs", "1", "--function", *PRODUCTS]
+    choice = ["--share", "0.05", "--jobs", "1", "--function", *PRODUCTS]
     library = str(EMULATOR[-1].parent / "libcublasLt_emulated.so")
     counts = run_suite(tmp_path, *choice, DITORCH_CUDA_BLAS=library)
-    assert counts.get("pass", 0) > 40 and not counts.get("fail"), counts
+    assert counts.get("pass", 0) > 20 and not counts.get("fail"), counts
     broken = run_suite(tmp_path, *choice, code=1, DITORCH_CUDA_BLAS=library, EMULATED_CUBLASLT_ERROR="1")
-    assert broken.get("fail", 0) > 20, broken
-    counts = run_suite(tmp_path, *choice, DITORCH_CUDA_BLAS="none", EMULATED_CUBLASLT_ERROR="1")
-    assert not counts.get("fail"), counts
+    assert broken.get("fail", 0) > 10, broken
 
 
 TRAINING = """
