@@ -126,7 +126,7 @@ static __device__ __noinline__ uint32_t draw_word(uint64_t seed, uint64_t counte
   }
   return word == 0 ? c[0] : word == 1 ? c[1] : word == 2 ? c[2] : c[3];
 }
-/// What dropout multiplies a probability by.
+/// What dropout multiplies a probability by. All lanes ask for all places, seen or not, so that a warp stays together.
 template <class A>
 KERNEL_INLINE A get_keep(const attention_kernel &p, const attention_place &place, int query, int key) {
   const uint64_t number =

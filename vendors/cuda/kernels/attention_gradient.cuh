@@ -89,7 +89,7 @@ KERNEL_INLINE void run_gradient_q(const attention_kernel &p) {
       const int slot = engine.get_slot(n), query = (int)row + engine.get_row(slot), key = column + engine.get_column(n);
       const bool seen = whole || is_visible(p, place, query, key);
       const A score = get_score(p, scores[n], slope, query, key, place.shift);
-      const A kept = p.has_dropout && seen ? grads[n] * get_keep<A>(p, place, query, key) : grads[n];
+      const A kept = p.has_dropout ? grads[n] * get_keep<A>(p, place, query, key) : grads[n];
       scores[n] = seen ? engine.exponential(score - lse[slot]) * (kept - delta[slot]) : (A)0;
     }
     engine.multiply_scores(totals, scores, k);
@@ -184,7 +184,7 @@ KERNEL_INLINE void run_gradient_kv(const attention_kernel &p) {
       const int key = (int)row + engine.get_row(engine.get_slot(n)), query = column + engine.get_column(n);
       const bool seen = whole || is_visible(p, place, query, key);
       const A score = get_score(p, scores[n], slope, query, key, place.shift);
-      const A keep = p.has_dropout && seen ? get_keep<A>(p, place, query, key) : (A)1;
+      const A keep = p.has_dropout ? get_keep<A>(p, place, query, key) : (A)1;
       const A probability = seen ? engine.exponential(score - state[engine.get_column(n)]) : (A)0;
       scores[n] = probability * keep;
       grads[n] = seen ? probability * (grads[n] * keep - state[T::COLUMNS + engine.get_column(n)]) : (A)0;
