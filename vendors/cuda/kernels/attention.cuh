@@ -1,7 +1,8 @@
-/// Attention without the matrix of scores: the steps of the forward pass and of both gradients, for any engine of tiles.
+/// Attention without the matrix of scores: what forward pass and gradients share, and the forward pass, for any engine
+/// of tiles.
 ///
-/// A block has ROWS rows of one head (queries; keys in gradient_kv) and walks over the COLUMNS of the other side tile by
-/// tile. An engine T (attention_scalar.cuh, attention_matrix.cuh) says how a block multiplies tiles and which places of
+/// A block has ROWS rows of one head (queries; keys in gradient_kv) and walks over the other side in tiles of COLUMNS
+/// rows. An engine T (attention_scalar.cuh, attention_matrix.cuh) says how a block multiplies tiles and which places of
 /// a product each thread holds:
 ///   T::element, T::work          in memory, in registers
 ///   T::ROWS, COLUMNS, WIDTH, OUT   sizes of tiles; OUT columns of the result (WIDTH, or a part of it)
@@ -211,7 +212,8 @@ KERNEL_INLINE void run_forward(const attention_kernel &p) {
   find_range(row + place.shift, rows, p.left, p.right, place.keys, &first, &end);
   first = first / T::COLUMNS * T::COLUMNS;
   end = rows > 0 ? end : first;
-  const E *keys = locate<E>(p.k, place, place.key_start, key_head), *values = locate<E>(p.v, place, place.key_start, key_head);
+  const E *keys = locate<E>(p.k, place, place.key_start, key_head);
+  const E *values = locate<E>(p.v, place, place.key_start, key_head);
   const A slope = get_slope<A>(p, place);
   A totals[T::TOTALS] = {}, maxima[T::SLOTS], sums[T::SLOTS] = {};
 #pragma unroll
@@ -247,7 +249,8 @@ KERNEL_INLINE void run_forward(const attention_kernel &p) {
     if (p.has_dropout) {
 #pragma unroll
       for (int n = 0; n < T::SCORES; n++) {
-        scores[n] *= get_keep<A>(p, place, (int)row + engine.get_row(engine.get_slot(n)), column + engine.get_column(n));
+        const int query = (int)row + engine.get_row(engine.get_slot(n));
+        scores[n] *= get_keep<A>(p, place, query, column + engine.get_column(n));
       }
     }
     engine.multiply_scores(totals, scores, v + stage * COLUMN_TILE);

@@ -50,7 +50,8 @@ KERNEL_INLINE void run_masked_softmax(const masked_softmax_kernel &p) {
       row.mask += rest % p.sizes[dim] * p.mask_strides[dim];
       rest /= p.sizes[dim];
     }
-    const E *x = (const E *)(const void *)p.x + number * p.length, *y = (const E *)(const void *)p.y + number * p.length;
+    const E *x = (const E *)(const void *)p.x + number * p.length;
+    const E *y = (const E *)(const void *)p.y + number * p.length;
     E *out = (E *)(void *)p.out + number * p.length;
     if (p.is_backward) {
       A sum = 0;
