@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "dit/options.h"
 
 static const char usage[] =
     "dit_conform run    --library NAME|PATH --pack FILE [options]   run cases, one line of JSON each\n"
@@ -121,6 +122,7 @@ static const struct {
 
 int main(int argc, char **argv) {
   struct command_options options = {.to = -1, .tolerance = 1};
+  struct dit_error err = {0};
   if (argc < 2 || strcmp(argv[1], "--help") == 0) {
     fputs(usage, argc < 2 ? stderr : stdout);
     return argc < 2 ? EXIT_USAGE : EXIT_PASS;
@@ -132,6 +134,8 @@ int main(int argc, char **argv) {
     int status = EXIT_USAGE;
     if (!parse(&options, argc - 2, argv + 2)) {
       // said already
+    } else if (dit_options_load(NULL, &err) != DIT_OK) {  // some libraries have options: DITORCH_CUDA_BLAS
+      fprintf(stderr, "dit_conform: %s\n", err.message);
     } else if ((commands[i].needs_library && !options.library) || (commands[i].needs_pack && !options.pack)) {
       fprintf(stderr, "dit_conform %s needs %s\n", argv[1],
               commands[i].needs_pack && !options.pack ? "--pack" : "--library");

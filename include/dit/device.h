@@ -91,8 +91,8 @@ struct dit_unique_id {
   uint8_t bytes[DIT_UNIQUE_ID_SIZE];
 };
 
-/// Collectives: declared so that the struct need not change; no vendor implements them yet. Counts are elements, dtypes
-/// enum dit_dtype; everything is enqueued on `stream`.
+/// Collectives. Counts are elements, dtypes enum dit_dtype; everything is enqueued on `stream`. comm_create waits for
+/// all ranks. DIT_ERR_UNSUPPORTED: the library behind it is missing, or lacks the dtype or operation.
 struct dit_collective_vtable {
   uint32_t struct_size;
   enum dit_status (*get_unique_id)(struct dit_unique_id *id, struct dit_error *err);

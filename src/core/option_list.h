@@ -52,6 +52,13 @@
     "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
   X(cuda_cudnn, "DITORCH_CUDA_CUDNN", STRING, "", NULL, 0, 0,                                                          \
     "cuDNN library of NVIDIA devices by C: a path, \"none\" for the built-in kernels, empty to look for one.")         \
+  X(cuda_blas, "DITORCH_CUDA_BLAS", STRING, "", NULL, 0, 0,                                                            \
+    "cuBLASLt library (libcublasLt.so.13 or 12) of vendor cuda: a path, \"none\" for the built-in kernel, empty to "   \
+    "look for one.")                                                                                                   \
+  X(cuda_tf32, "DITORCH_CUDA_TF32", BOOL, "0", NULL, 0, 1,                                                             \
+    "Let vendor cuda round the factors of float32 matrix products to TF32: faster, 10 bits of mantissa.")              \
+  X(cuda_nccl, "DITORCH_CUDA_NCCL", STRING, "", NULL, 0, 0,                                                            \
+    "NCCL library (libnccl.so.2) of vendor cuda: a path, \"none\" to do without, empty to look for one.")              \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
     "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, separated "  \

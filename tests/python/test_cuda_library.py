@@ -64,6 +64,20 @@ def test_everything_passes(tmp_path):
     assert counts.get("pass", 0) > 15000 and not counts.get("fail") and not counts.get("missing"), counts
 
 
+PRODUCTS = ["diopiMm", "diopiBmm", "diopiAddmm", "diopiBaddbmm", "diopiLinear", "diopiMatmul"]
+
+
+@needs_emulator
+def test_products_by_cublaslt(tmp_path):
+    """Layouts, transpose flags, batches and the bias as the library gets them; an emulated one computes."""
+    choice = ["--share", "0.05", "--jobs", "1", "--function", *PRODUCTS]
+    library = str(EMULATOR[-1].parent / "libcublasLt_emulated.so")
+    counts = run_suite(tmp_path, *choice, DITORCH_CUDA_BLAS=library)
+    assert counts.get("pass", 0) > 20 and not counts.get("fail"), counts
+    broken = run_suite(tmp_path, *choice, is_wrong=True, DITORCH_CUDA_BLAS=library, EMULATED_CUBLASLT_ERROR="1")
+    assert broken.get("fail", 0) > 10, broken
+
+
 TRAINING = """
 import json, torch, warnings, ditorch
 def train(device):

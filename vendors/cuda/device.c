@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collective.h"
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct dit_error load_failure;
 
@@ -169,6 +171,7 @@ static const struct dit_device_vtable vtable = {
     .event_get_elapsed = cuda_device_event_get_elapsed,
     .profiler_start = cuda_profiler_start,
     .profiler_stop = cuda_profiler_stop,
+    .collectives = &cuda_collectives,
     .describe = describe,
     .memory_export = cuda_memory_export,
     .memory_import = cuda_memory_import,

@@ -1,6 +1,10 @@
-/// Matrix products on CUDA (vendors/host/engine/kernels.h says what they do), by the built-in kernel.
+/// Matrix products on CUDA (vendors/host/engine/kernels.h says what they do), by cuBLASLt
+/// where it is there and takes the strides, else by the built-in kernel.
 #include "kernels/gemm.h"
 
+#include <string.h>
+
+#include "cublaslt.h"
 #include "engine/kernels.h"
 #include "launch.h"
 
@@ -14,6 +18,27 @@ static void set_strides(int64_t *strides, const struct dit_tensor_view *view, co
   for (int dim = 0; dim < 3; dim++) {
     strides[dim] = out && view->sizes[dim] == 1 && out->sizes[dim] != 1 ? 0 : view->strides[dim];
   }
+}
+
+/// By cuBLASLt. A bias that it does not take as it lies is copied to the result first, which is added to.
+static enum dit_status multiply(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *bias,
+                                const struct gemm_kernel *task, struct dit_error *err) {
+  if (cublaslt_takes(out->dtype, task)) {
+    return cublaslt_multiply(stream, out->dtype, task, err);
+  }
+  struct gemm_kernel added = *task;
+  added.bias = added.out;
+  memcpy(added.bias_strides, added.out_strides, sizeof added.bias_strides);
+  if (!task->bias || task->bias == task->out || !cublaslt_takes(out->dtype, &added)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  struct dit_tensor_view spread = *bias;
+  spread.sizes = out->sizes;
+  spread.strides = task->bias_strides;
+  spread.numel = out->numel;
+  spread.flags &= (uint8_t) ~(DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE);
+  DIT_RETURN_IF_NOT_OK(kernel_copy(stream, out, &spread, err));
+  return cublaslt_multiply(stream, out->dtype, &added, err);
 }
 
 enum dit_status kernel_gemm(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *a,
@@ -45,6 +70,10 @@ enum dit_status kernel_gemm(void *stream, const struct dit_tensor_view *out, con
   set_strides(task.b_strides, b, NULL);
   if (task.bias) {
     set_strides(task.bias_strides, bias, out);
+  }
+  const enum dit_status status = multiply(stream, out, bias, &task, err);
+  if (status != DIT_ERR_UNSUPPORTED) {
+    return status;
   }
   const int64_t tiles[2] = {(task.columns + GEMM_KERNEL_TILE - 1) / GEMM_KERNEL_TILE,
                             (task.rows + GEMM_KERNEL_TILE - 1) / GEMM_KERNEL_TILE};

@@ -30,7 +30,7 @@ static void load_driver(void) {
   }
 }
 
-static enum dit_status check_driver(struct dit_error *err) {
+enum dit_status launch_check(struct dit_error *err) {
   pthread_once(&once, load_driver);
   if (DIT_LIKELY(load_failure.status == DIT_OK)) {
     return DIT_OK;
@@ -109,7 +109,7 @@ enum dit_status kernel_launch(struct kernel *kernel, void *stream, struct kernel
   const int device = get_device();
   struct context_guard guard;
   void *function = NULL, *parameters[1] = {(void *)parameter};
-  DIT_RETURN_IF_NOT_OK(check_driver(err));
+  DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, device, err));
   enum dit_status status = get_function(kernel, device, &function, err);
   if (status == DIT_OK && grid.shared > SHARED_WITHOUT_ASKING) {
@@ -138,7 +138,7 @@ unsigned kernel_get_blocks(int64_t count, int64_t per_block) {
 
 enum dit_status launch_copy(void *stream, void *to, const void *from, size_t size, struct dit_error *err) {
   struct context_guard guard;
-  DIT_RETURN_IF_NOT_OK(check_driver(err));
+  DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, get_device(), err));
   const int error = driver.copy_on_device((driver_pointer)(uintptr_t)to, (driver_pointer)(uintptr_t)from, size, stream);
   context_leave(&guard);
@@ -147,7 +147,7 @@ enum dit_status launch_copy(void *stream, void *to, const void *from, size_t siz
 
 enum dit_status launch_set(void *stream, void *memory, int value, size_t size, struct dit_error *err) {
   struct context_guard guard;
-  DIT_RETURN_IF_NOT_OK(check_driver(err));
+  DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, get_device(), err));
   const int error = driver.memory_set((driver_pointer)(uintptr_t)memory, (unsigned char)value, size, stream);
   context_leave(&guard);
@@ -156,7 +156,7 @@ enum dit_status launch_set(void *stream, void *memory, int value, size_t size, s
 
 enum dit_status launch_read(void *stream, void *host, const void *memory, size_t size, struct dit_error *err) {
   struct context_guard guard;
-  DIT_RETURN_IF_NOT_OK(check_driver(err));
+  DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, get_device(), err));
   int error = driver.copy_to_host(host, (driver_pointer)(uintptr_t)memory, size, stream);
   if (error == DRIVER_SUCCESS) {
@@ -208,7 +208,7 @@ static enum dit_status create_scratch(int device, void *stream, struct stream_sc
 
 enum dit_status launch_get_scratch(void *stream, struct launch_scratch *scratch, struct dit_error *err) {
   const int device = get_device();
-  enum dit_status status = check_driver(err);
+  enum dit_status status = launch_check(err);
   DIT_RETURN_IF_NOT_OK(status);
   pthread_mutex_lock(&scratch_lock);
   struct stream_scratch *found = scratches;

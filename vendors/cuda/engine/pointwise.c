@@ -1,7 +1,8 @@
 /// Which kernel a pointwise run takes, and its parameters (front/engine/pointwise.h, kernels/pointwise.h).
 ///
-/// Operands that lie in memory as one run, in the dtypes of a vector kernel, take that one; an operand of one element
-/// for all is read once. Everything else takes the strided kernel, which converts between dtypes.
+/// Operands that lie in memory as one run, or in rows of whole vectors (slices, a repeated row, an element per row), in
+/// the dtypes of a vector kernel, take that one; an operand of one element for all is read once. Everything else takes
+/// the strided kernel, which converts between dtypes.
 #include "engine/pointwise.h"
 
 #include <string.h>
@@ -83,16 +84,49 @@ static bool is_plain(const struct pointwise *run) {
   return true;
 }
 
-/// Vectors of 16 bytes of the widest operand.
-static bool is_aligned(const struct pointwise *run, const struct shape *shape) {
+/// Lanes of vectors: 16 bytes of the widest operand.
+static int64_t get_lanes(const struct pointwise *run, const struct shape *shape) {
   size_t widest = 1;
   for (int i = 0; i < shape->operands; i++) {
     const size_t width = run->views[i] ? dit_dtype_get_size(run->views[i]->dtype) : 1;
     widest = width > widest ? width : widest;
   }
+  return (int64_t)(16 / widest);
+}
+
+static bool is_aligned(const struct pointwise *run, const struct shape *shape) {
+  const size_t lanes = (size_t)get_lanes(run, shape);
   for (int i = 0; i < shape->operands; i++) {
     if (shape->mode[i] == POINTWISE_WALK &&
-        (uintptr_t)run->views[i]->data % (dit_dtype_get_size(run->views[i]->dtype) * (16 / widest)) != 0) {
+        (uintptr_t)run->views[i]->data % (dit_dtype_get_size(run->views[i]->dtype) * lanes) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// Rows of whole, aligned vectors, or of one element for all of a row.
+static bool is_rows(const struct pointwise *run, const struct shape *shape) {
+  const struct nest *nest = &shape->nest;
+  const int64_t lanes = get_lanes(run, shape);
+  if (shape->is_flat || run->loop->is_where || nest->ndim < 2 || nest->ndim > 1 + POINTWISE_KERNEL_ROW_DIMS ||
+      nest->sizes[0] % lanes != 0 || nest->numel > INT32_MAX) {
+    return false;
+  }
+  for (int i = 0; i < shape->operands; i++) {
+    if (shape->slot[i] < 0) {
+      continue;
+    }
+    const int64_t *strides = nest->strides[shape->slot[i]];
+    const int64_t width = (int64_t)dit_dtype_get_size(run->views[i]->dtype);
+    if (strides[0] == 0 && i > 0) {
+      continue;
+    }
+    bool is_packed = strides[0] == width && (uintptr_t)run->views[i]->data % (uintptr_t)(width * lanes) == 0;
+    for (int dim = 1; dim < nest->ndim; dim++) {
+      is_packed = is_packed && strides[dim] % (width * lanes) == 0;
+    }
+    if (!is_packed) {
       return false;
     }
   }
@@ -100,7 +134,7 @@ static bool is_aligned(const struct pointwise *run, const struct shape *shape) {
 }
 
 static enum pointwise_variant choose(const struct pointwise *run, const struct shape *shape) {
-  if (!shape->is_flat || !is_aligned(run, shape)) {
+  if (!(shape->is_flat ? is_aligned(run, shape) : is_rows(run, shape))) {
     return POINTWISE_STRIDED;
   }
   if (is_plain(run)) {
@@ -114,19 +148,35 @@ static enum pointwise_variant choose(const struct pointwise *run, const struct s
                                         : POINTWISE_STRIDED;
 }
 
+static void set_rows(struct pointwise_flat *flat, const struct shape *shape, int64_t lanes) {
+  const struct nest *nest = &shape->nest;
+  flat->ndim = nest->ndim - 1;
+  flat->row = plan_get_divisor(nest->sizes[0] / lanes);
+  for (int i = 0; i < shape->operands; i++) {
+    flat->is_spread[i] = shape->slot[i] >= 0 && nest->strides[shape->slot[i]][0] == 0;
+  }
+  for (int dim = 1; dim < nest->ndim; dim++) {
+    flat->divisors[dim - 1] = plan_get_divisor(nest->sizes[dim]);
+    for (int i = 0; i < shape->operands; i++) {
+      flat->strides[dim - 1][i] = shape->slot[i] >= 0 ? nest->strides[shape->slot[i]][dim] : 0;
+    }
+  }
+}
+
 static enum dit_status launch_flat(void *stream, const struct pointwise *run, const struct shape *shape,
                                    enum pointwise_variant variant, struct dit_error *err) {
   struct pointwise_flat flat = {.numel = run->views[0]->numel};
-  size_t widest = 1;
+  const int64_t lanes = get_lanes(run, shape);
   for (int i = 0; i < shape->operands; i++) {
-    const size_t width = run->views[i] ? dit_dtype_get_size(run->views[i]->dtype) : 1;
-    widest = width > widest ? width : widest;
     flat.data[i] = run->views[i] ? run->views[i]->data : NULL;
     flat.mode[i] = shape->mode[i];
     flat.number[i] = shape->number[i];
   }
+  if (!shape->is_flat) {
+    set_rows(&flat, shape, lanes);
+  }
   memcpy(flat.numbers, run->parameters, sizeof flat.numbers);
-  const int64_t per_block = (int64_t)(16 / widest) * POINTWISE_KERNEL_THREADS * POINTWISE_KERNEL_VECTORS;
+  const int64_t per_block = lanes * POINTWISE_KERNEL_THREADS * POINTWISE_KERNEL_VECTORS;
   const struct kernel_grid grid = {.x = kernel_get_blocks(flat.numel, per_block), .threads = POINTWISE_KERNEL_THREADS};
   return kernel_launch(&run->loop->variants[variant], stream, grid, &flat, err);
 }

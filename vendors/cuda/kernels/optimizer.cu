@@ -77,3 +77,96 @@ KERNEL_INLINE void run_step_strided(const step_strided &p) {
 }
 
 #include "ops/optimizer_expressions.h"
+
+// Lists of tensors: one launch for many, step counts stay on the device
+
+template <class F>
+KERNEL_INLINE void apply_step(const typename F::type *numbers, typename F::type (*before)[1],
+                              typename F::type (*after)[1], typename F::type grad) {
+  typename F::type param = before[0][0];
+  F::apply(numbers, param, grad, before, after);
+  after[0][0] = param;
+}
+
+template <class F>
+KERNEL_INLINE void run_step_vectors(const step_tensor &tensor, const typename F::type *numbers, int64_t begin,
+                                    int64_t end) {
+  typedef typename F::type T;
+  constexpr int V = 16 / sizeof(T);
+  for (int64_t i = begin + (int64_t)threadIdx.x * V; i + V <= end; i += POINTWISE_KERNEL_THREADS * V) {
+    pack<T, V> in[F::states + 1], out[F::states];
+#pragma unroll
+    for (int k = 0; k <= F::states; k++) {
+      in[k] = *(const pack<T, V> *)(const void *)((const T *)(const void *)tensor.data[k] + i);
+    }
+#pragma unroll
+    for (int lane = 0; lane < V; lane++) {
+      T before[4][1], after[4][1];
+#pragma unroll
+      for (int k = 0; k < F::states; k++) {
+        before[k][0] = in[k].value[lane];
+      }
+      apply_step<F>(numbers, before, after, in[F::states].value[lane]);
+#pragma unroll
+      for (int k = 0; k < F::states; k++) {
+        out[k].value[lane] = after[k][0];
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < F::states; k++) {
+      *(pack<T, V> *)(void *)((T *)(void *)tensor.data[k] + i) = out[k];
+    }
+  }
+}
+
+template <class F>
+KERNEL_INLINE void run_step_elements(const step_tensor &tensor, const typename F::type *numbers, int64_t begin,
+                                     int64_t end) {
+  typedef typename F::type T;
+  for (int64_t i = begin + threadIdx.x; i < end; i += POINTWISE_KERNEL_THREADS) {
+    T before[4][1], after[4][1];
+#pragma unroll
+    for (int k = 0; k < F::states; k++) {
+      before[k][0] = load_as<T>(tensor.data[k] + i * dtype_width(tensor.dtype[k]), tensor.dtype[k], false);
+    }
+    const int dtype = tensor.dtype[F::states];
+    apply_step<F>(numbers, before, after, load_as<T>(tensor.data[F::states] + i * dtype_width(dtype), dtype, false));
+#pragma unroll
+    for (int k = 0; k < F::states; k++) {
+      store_as(tensor.data[k] + i * dtype_width(tensor.dtype[k]), tensor.dtype[k], after[k][0]);
+    }
+  }
+}
+
+template <class F>
+KERNEL_INLINE void run_step_list(const step_list &p) {
+  typedef typename F::type T;
+  __shared__ T numbers[12];
+  int place = 0;
+  while (place + 1 < p.count && p.first[place + 1] <= (int)blockIdx.x) {
+    place++;
+  }
+  const step_tensor &tensor = p.tensors[place];
+  if (threadIdx.x < 12) {
+    const double t = load_as<double>(tensor.count, tensor.count_dtype, false);
+    numbers[threadIdx.x] = (T)(threadIdx.x == ADAM_STEP   ? ADAM_GET_STEP(p.lr, p.beta1, t)
+                               : threadIdx.x == ADAM_ROOT ? ADAM_GET_ROOT(p.beta2, t)
+                                                          : p.numbers[threadIdx.x]);
+  }
+  __syncthreads();
+  const int64_t begin = (int64_t)((int)blockIdx.x - p.first[place]) * STEP_LIST_CHUNK;
+  const int64_t end = begin + STEP_LIST_CHUNK < tensor.numel ? begin + STEP_LIST_CHUNK : tensor.numel;
+  constexpr int V = 16 / sizeof(T);
+  const int64_t whole = tensor.is_plain ? begin + (end - begin) / V * V : begin;
+  run_step_vectors<F>(tensor, numbers, begin, whole);
+  run_step_elements<F>(tensor, numbers, whole, end);
+}
+
+#define STEP_LIST(name)                                                               \
+  KERNEL_BLOCK(POINTWISE_KERNEL_THREADS, optimizer_list_##name, step_list) {          \
+    run_step_list<step_##name>(p);                                                    \
+  }
+STEP_LIST(adam_f32)
+STEP_LIST(adam_f64)
+STEP_LIST(amsgrad_f32)
+STEP_LIST(amsgrad_f64)

@@ -19,6 +19,10 @@ KERNEL_INLINE T get_number(const char *numbers, int index) {
   return *(const T *)(const void *)(numbers + 16 * index);
 }
 
+KERNEL_INLINE uint32_t divide_fast(uint32_t value, pointwise_divisor by) {
+  return (uint32_t)(((uint64_t)__umulhi(value, by.magic) + value) >> by.shift);
+}
+
 template <class F, class In, class Out, int INPUTS>
 struct flat_loop {
   static constexpr int WIDTH = sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out), LANES = 16 / WIDTH;
@@ -31,6 +35,47 @@ struct flat_loop {
     return p.mode[i] == POINTWISE_NUMBER ? get_number<T>(p.numbers, p.number[i])
                                          : to_work(*(const In *)(const void *)p.data[i]);
   }
+  /// Rows of vectors that need not follow each other, or repeat.
+  static __device__ void run_rows(const pointwise_flat &p, const A *k, const T *one) {
+    const uint32_t vectors = (uint32_t)(p.numel / LANES);
+    for (uint32_t vector = blockIdx.x * blockDim.x + threadIdx.x; vector < vectors; vector += gridDim.x * blockDim.x) {
+      uint32_t row = divide_fast(vector, p.row);
+      const int64_t place = (int64_t)(vector - row * p.row.divisor) * LANES;
+      int64_t offsets[INPUTS + 1] = {};
+      for (int dim = 0; dim < p.ndim; dim++) {
+        const uint32_t rest = divide_fast(row, p.divisors[dim]), step = row - rest * p.divisors[dim].divisor;
+#pragma unroll
+        for (int i = 0; i <= INPUTS; i++) {
+          offsets[i] += step * p.strides[dim][i];
+        }
+        row = rest;
+      }
+      in_pack in[INPUTS];
+      T spread[INPUTS];
+#pragma unroll
+      for (int i = 0; i < INPUTS; i++) {
+        const In *from = (const In *)(const void *)(p.data[i + 1] + offsets[i + 1]);
+        spread[i] = one[i];
+        if (p.mode[i + 1] == POINTWISE_WALK && p.is_spread[i + 1]) {
+          spread[i] = to_work(*from);
+        } else if (p.mode[i + 1] == POINTWISE_WALK) {
+          in[i] = *(const in_pack *)(const void *)(from + place);
+        }
+      }
+      out_pack result;
+#pragma unroll
+      for (int lane = 0; lane < LANES; lane++) {
+        A x[3] = {};
+#pragma unroll
+        for (int i = 0; i < INPUTS; i++) {
+          const bool walks = p.mode[i + 1] == POINTWISE_WALK && !p.is_spread[i + 1];
+          x[i] = walks ? (A)to_work(in[i].value[lane]) : (A)spread[i];
+        }
+        result.value[lane] = element<Out>::from(F::apply(x[0], x[1], x[2], k));
+      }
+      *(out_pack *)(void *)((Out *)(void *)(p.data[0] + offsets[0]) + place) = result;
+    }
+  }
   static __device__ void run(const pointwise_flat &p) {
     const int U = POINTWISE_KERNEL_VECTORS;
     const A k[4] = {(A)get_number<T>(p.numbers, 0), (A)get_number<T>(p.numbers, 1), (A)get_number<T>(p.numbers, 2),
@@ -38,6 +83,10 @@ struct flat_loop {
     T one[INPUTS];
     for (int i = 0; i < INPUTS; i++) {
       one[i] = p.mode[i + 1] == POINTWISE_WALK ? T() : get_one(p, i + 1);
+    }
+    if (p.ndim > 0) {
+      run_rows(p, k, one);
+      return;
     }
     const int64_t vectors = p.numel / LANES, step = (int64_t)gridDim.x * blockDim.x;
     Out *out = (Out *)(void *)p.data[0];
@@ -87,10 +136,6 @@ KERNEL_INLINE T round_to(T value, int dtype) {
 }
 KERNEL_INLINE float round_to(float value, int dtype) {
   return dtype == DIT_DTYPE_F16 ? half_to_float(half_from_float(value)) : bfloat_to_float(bfloat_from_float(value));
-}
-
-KERNEL_INLINE uint32_t divide_fast(uint32_t value, pointwise_divisor by) {
-  return (uint32_t)(((uint64_t)__umulhi(value, by.magic) + value) >> by.shift);
 }
 
 /// Byte offsets of element `index` of all operands.

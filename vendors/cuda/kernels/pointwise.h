@@ -1,7 +1,7 @@
 /// Parameters of the pointwise kernels, as the host side (engine/pointwise.c) fills them. Plain C.
 ///
-/// Operand 0 is the output. A flat kernel reads vectors of 16 bytes; a strided one walks `ndim` dimensions, innermost
-/// first, strides in bytes, and converts between dtypes element by element.
+/// Operand 0 is the output. A flat kernel reads vectors of 16 bytes, all in one run or in rows; a strided one walks
+/// `ndim` dimensions, innermost first, strides in bytes, and converts between dtypes element by element.
 #ifndef DIT_CUDA_KERNELS_POINTWISE_H
 #define DIT_CUDA_KERNELS_POINTWISE_H
 
@@ -11,6 +11,7 @@
 
 #define POINTWISE_KERNEL_OPERANDS 4
 #define POINTWISE_KERNEL_DIMS 12
+#define POINTWISE_KERNEL_ROW_DIMS 4  ///< above rows of vectors
 #define POINTWISE_KERNEL_THREADS 256
 #define POINTWISE_KERNEL_VECTORS 2  ///< vectors of one thread that are read before it computes
 
@@ -20,15 +21,21 @@ enum pointwise_mode {
   POINTWISE_ONE,     ///< one element in memory for all
 };
 
+struct pointwise_divisor {
+  uint32_t divisor, magic, shift;
+};
+
+/// With `ndim` > 0 the innermost dimension alone lies packed: rows of whole vectors, with strides in bytes from row to
+/// row; an operand that is `spread` has one element for a row.
 struct pointwise_flat {
   char *data[POINTWISE_KERNEL_OPERANDS];
   int64_t numel;
-  uint8_t mode[POINTWISE_KERNEL_OPERANDS], number[POINTWISE_KERNEL_OPERANDS];
+  uint8_t mode[POINTWISE_KERNEL_OPERANDS], number[POINTWISE_KERNEL_OPERANDS], is_spread[POINTWISE_KERNEL_OPERANDS];
+  int32_t ndim;
+  struct pointwise_divisor row;  ///< vectors of a row
+  struct pointwise_divisor divisors[POINTWISE_KERNEL_ROW_DIMS];
+  int64_t strides[POINTWISE_KERNEL_ROW_DIMS][POINTWISE_KERNEL_OPERANDS];
   DIT_KERNEL_ALIGN char numbers[64];  ///< k0 to k3 at 16-byte steps
-};
-
-struct pointwise_divisor {
-  uint32_t divisor, magic, shift;
 };
 
 struct pointwise_strided {

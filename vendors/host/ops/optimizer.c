@@ -14,8 +14,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "elementwise.h"
-
 /// A loop over `o[k][i]` (state, param first) and `p[k][i]` (the same, then the gradient), numbers n[].
 #ifdef LOOP_PARAMS
 #define STEP_LOOP(name, tag, type, states, statements)                                                                \
@@ -50,6 +48,16 @@ struct step {
   double values[12];
 };
 
+static void store_numbers(struct elementwise *e, const struct step *step) {
+  for (int i = 0; i < step->numbers; i++) {
+    if (e->run.work[0] == DIT_DTYPE_F64) {
+      ((double *)e->run.parameters)[i] = step->values[i];
+    } else {
+      ((float *)e->run.parameters)[i] = (float)step->values[i];
+    }
+  }
+}
+
 /// Fill `e` up to the launch. Parameters of the loop are a plain array in its type.
 static diopiError_t prepare_step(struct elementwise *e, const char *function, diopiContextHandle_t ctx,
                                  const struct step *step, loop_table loops) {
@@ -71,13 +79,7 @@ static diopiError_t prepare_step(struct elementwise *e, const char *function, di
   }
   FRAME_TRY(elementwise_set_type(e, elementwise_promote(e), loops));
   e->run.rounded = 0;
-  for (int i = 0; i < step->numbers; i++) {
-    if (e->run.work[0] == DIT_DTYPE_F64) {
-      ((double *)e->run.parameters)[i] = step->values[i];
-    } else {
-      ((float *)e->run.parameters)[i] = (float)step->values[i];
-    }
-  }
+  store_numbers(e, step);
   return diopiSuccess;
 }
 
@@ -107,14 +109,13 @@ struct adam {
 };
 
 static void fill_adam(struct step *step, const struct adam *adam) {
-  const double correction1 = 1 - pow(adam->beta1, adam->step), correction2 = 1 - pow(adam->beta2, adam->step);
   const double values[] = {adam->beta1,
                            1 - adam->beta1,
                            adam->beta2,
                            1 - adam->beta2,
                            adam->eps,
-                           adam->lr / correction1,
-                           1 / sqrt(correction2),
+                           ADAM_GET_STEP(adam->lr, adam->beta1, adam->step),
+                           ADAM_GET_ROOT(adam->beta2, adam->step),
                            adam->decoupled ? 1 - adam->lr * adam->weight_decay : 1,
                            adam->decoupled ? 0 : adam->weight_decay,
                            adam->maximize ? -1 : 1};
@@ -140,44 +141,65 @@ static void fill_adam(struct step *step, const struct adam *adam) {
 DEFINE_ADAM(diopiAdam, false)
 DEFINE_ADAM(diopiAdamW, true)
 
-static diopiError_t get_step(struct frame *frame, diopiConstTensorHandle_t handle, double *out) {
-  struct dit_tensor_view view;
-  FRAME_TRY(frame_take(frame, "state_steps", handle, &view));
-  FRAME_CHECK(frame, view.numel == 1, "'state_steps' has a tensor of %lld elements; each holds one number",
-              (long long)view.numel);
-  if (!frame_has_dtype(DTYPES_REAL, view.dtype)) {
-    return frame_fail_dtype(frame, "state_steps", view.dtype);
-  }
-  return optimizer_read_number(frame, &view, out);
+/// The lists of a call of FusedAdamW.
+struct fused {
+  diopiContextHandle_t context;
+  diopiTensorHandle_t *params, *exp_avgs, *exp_avg_sqs, *max_exp_avg_sqs;
+  diopiConstTensorHandle_t *grads, *state_steps;
+  struct adam adam;
+};
+
+static diopiError_t take_count(struct frame *frame, diopiConstTensorHandle_t handle, struct dit_tensor_view *view) {
+  FRAME_TRY(frame_take(frame, "state_steps", handle, view));
+  FRAME_CHECK(frame, view->numel == 1, "'state_steps' has a tensor of %lld elements; each holds one number",
+              (long long)view->numel);
+  return frame_has_dtype(DTYPES_REAL, view->dtype) ? diopiSuccess : frame_fail_dtype(frame, "state_steps", view->dtype);
 }
 
-/// Two passes: everything is checked before the first tensor is written.
+static diopiError_t prepare_fused(const struct optimizer_list *list, int64_t i, struct optimizer_item *item) {
+  const struct fused *fused = list->context;
+  struct step step = {.tensors = {fused->params[i], fused->exp_avgs[i], fused->exp_avg_sqs[i],
+                                  fused->adam.amsgrad ? fused->max_exp_avg_sqs[i] : NULL},
+                      .grad = fused->grads[i]};
+  FRAME_TRY(take_count(list->frame, fused->state_steps[i], &item->count));
+  fill_adam(&step, &fused->adam);
+  return prepare_step(&item->run, list->frame->function, fused->context, &step,
+                      fused->adam.amsgrad ? amsgrad_loops : adam_loops);
+}
+
+static void set_fused_count(const struct optimizer_list *list, struct optimizer_item *item, double count) {
+  struct adam adam = ((const struct fused *)list->context)->adam;
+  struct step step;
+  adam.step = count;
+  fill_adam(&step, &adam);
+  store_numbers(&item->run, &step);
+}
+
 diopiError_t diopiFusedAdamW(diopiContextHandle_t ctx, diopiTensorHandle_t *params, diopiConstTensorHandle_t *grads,
                              diopiTensorHandle_t *exp_avgs, diopiTensorHandle_t *exp_avg_sqs,
                              diopiTensorHandle_t *max_exp_avg_sqs, diopiConstTensorHandle_t *state_steps, int64_t nums,
                              double lr, double beta1, double beta2, double eps, double weight_decay, bool amsgrad,
                              bool maximize) {
   struct frame frame;
-  struct adam adam = {lr, beta1, beta2, eps, weight_decay, 0, amsgrad, maximize, true};
+  struct fused fused = {ctx,
+                        params,
+                        exp_avgs,
+                        exp_avg_sqs,
+                        max_exp_avg_sqs,
+                        grads,
+                        state_steps,
+                        {lr, beta1, beta2, eps, weight_decay, 1, amsgrad, maximize, true}};
+  const struct optimizer_list list = {&frame, &fused, nums, prepare_fused, set_fused_count, lr, beta1, beta2, amsgrad};
   FRAME_BEGIN(&frame, ctx);
   FRAME_CHECK(&frame, nums >= 0, "'nums' is %lld; it must not be negative", (long long)nums);
   FRAME_CHECK(&frame, nums == 0 || (params && grads && exp_avgs && exp_avg_sqs && state_steps),
               "a list of tensors is NULL");
   FRAME_CHECK(&frame, nums == 0 || !amsgrad || max_exp_avg_sqs, "'max_exp_avg_sqs' is NULL with amsgrad");
-  for (int pass = 0; pass < 2; pass++) {
-    for (int64_t i = 0; i < nums; i++) {
-      struct elementwise e;
-      struct step step = {.tensors = {params[i], exp_avgs[i], exp_avg_sqs[i], amsgrad ? max_exp_avg_sqs[i] : NULL},
-                          .grad = grads[i]};
-      FRAME_TRY(get_step(&frame, state_steps[i], &adam.step));
-      fill_adam(&step, &adam);
-      FRAME_TRY(prepare_step(&e, __func__, ctx, &step, amsgrad ? amsgrad_loops : adam_loops));
-      if (pass == 1) {
-        FRAME_TRY(elementwise_launch(&e));
-      }
-    }
+  for (int64_t i = 0; i < nums; i++) {  // everything is checked before the first tensor is written
+    struct optimizer_item item;
+    FRAME_TRY(prepare_fused(&list, i, &item));
   }
-  return diopiSuccess;
+  return optimizer_run_list(&list);
 }
 
 diopiError_t diopiAdadelta(diopiContextHandle_t ctx, diopiTensorHandle_t param, diopiConstTensorHandle_t grad,

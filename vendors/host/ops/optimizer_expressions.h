@@ -16,6 +16,9 @@ LOOP_STEP(sgd_momentum, 2, {
 })
 
 enum { ADAM_B1, ADAM_REST1, ADAM_B2, ADAM_REST2, ADAM_EPS, ADAM_STEP, ADAM_ROOT, ADAM_KEEP, ADAM_DECAY, ADAM_SIGN };
+/// The numbers that depend on the step count t.
+#define ADAM_GET_STEP(lr, beta1, t) ((lr) / (1 - pow(beta1, t)))
+#define ADAM_GET_ROOT(beta2, t) (1 / sqrt(1 - pow(beta2, t)))
 #define ADAM_MOMENTS                                  \
   grad = grad * n[ADAM_SIGN] + n[ADAM_DECAY] * param; \
   param *= n[ADAM_KEEP];                              \

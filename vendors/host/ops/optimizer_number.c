@@ -1,4 +1,4 @@
-/// Numbers that lie on the device, for the optimizers that are given their step count so.
+/// Steps whose counts lie on the device (see optimizer.h): each is read before its step.
 #include "engine/kernels.h"
 #include "optimizer.h"
 
@@ -22,9 +22,14 @@ static diopiError_t read_number(void *argument) {
   return kernel_copy(NULL, &host, &flat, &err) == DIT_OK ? diopiSuccess : diopiDtypeNotSupported;
 }
 
-diopiError_t optimizer_read_number(struct frame *frame, const struct dit_tensor_view *view, double *out) {
-  struct read_task task = {view, 0};
-  FRAME_TRY(frame_run(frame, read_number, &task));
-  *out = task.value;
+diopiError_t optimizer_run_list(const struct optimizer_list *list) {
+  for (int64_t i = 0; i < list->count; i++) {
+    struct optimizer_item item;
+    FRAME_TRY(list->prepare(list, i, &item));
+    struct read_task task = {&item.count, 0};
+    FRAME_TRY(frame_run(list->frame, read_number, &task));
+    list->set_count(list, &item, task.value);
+    FRAME_TRY(elementwise_launch(&item.run));
+  }
   return diopiSuccess;
 }

@@ -173,7 +173,21 @@ static bool is_first(const struct product *p, const int64_t *index) {
   return true;
 }
 
-enum dit_status product_sum(struct product *p, struct dit_error *err) {
+bool product_is_sum(struct product *p) {
+  if (is_empty(p)) {
+    return false;
+  }
+  merge_dims(p);
+  fold_depth(p);
+  for (int dim = 0; dim < p->ndim; dim++) {
+    if (p->out.batch[dim] == 0 && p->sizes[dim] > 1) {
+      return true;
+    }
+  }
+  return false;
+}
+
+enum dit_status product_sum(void *stream, struct product *p, struct dit_error *err) {
   if (is_empty(p)) {
     return DIT_OK;
   }
@@ -186,7 +200,7 @@ enum dit_status product_sum(struct product *p, struct dit_error *err) {
     set_view(&a, &p->a, get_offset(&p->a, index, p->ndim), 1, 0, p->dtype);
     set_view(&b, &p->b, get_offset(&p->b, index, p->ndim), 1, 0, p->dtype);
     const bool first = is_first(p, index);
-    DIT_RETURN_IF_NOT_OK(kernel_gemm(NULL, &out.view, &a.view, &b.view, first ? NULL : &out.view, 1, 1, err));
+    DIT_RETURN_IF_NOT_OK(kernel_gemm(stream, &out.view, &a.view, &b.view, first ? NULL : &out.view, 1, 1, err));
   } while (step(index, p->sizes, p->ndim));
   return DIT_OK;
 }

@@ -2,6 +2,8 @@
 #ifndef DIT_HOST_OPS_PRODUCT_H
 #define DIT_HOST_OPS_PRODUCT_H
 
+#include <stdbool.h>
+
 #include "dit/error.h"
 #include "dit/tensor.h"
 
@@ -28,8 +30,10 @@ void product_set(const struct product *product, struct product_matrix *matrix, c
 void product_transpose(struct product_matrix *matrix);
 /// On the stream. Batch dimensions are merged where memory allows it.
 enum dit_status product_run(void *stream, struct product *product, struct dit_error *err);
-/// The same, now, without bias; products that fall on the same matrix of `out` are added up. half types must be widened
-/// before where there are such.
-enum dit_status product_sum(struct product *product, struct dit_error *err);
+/// The same without bias; products that fall on the same matrix of `out` are added up. half types must be widened
+/// before where there are such (product_is_sum).
+enum dit_status product_sum(void *stream, struct product *product, struct dit_error *err);
+/// Do several products fall on one matrix of `out`, after the batch was folded as far as memory allows?
+bool product_is_sum(struct product *product);
 
 #endif
