@@ -189,9 +189,8 @@ static void mark_run(void *context, char *const *data, int64_t count) {
 
 static diopiError_t run_hot(void *argument) {
   struct hot_task *task = argument;
-  struct frame now = *task->frame;
+  struct frame now = frame_get_inner(task->frame);
   struct dit_tensor_view first = task->out;
-  now.stream = NULL;  // frame_run has waited for it
   FRAME_TRY(layout_check_index(task->frame, "input", &task->input, task->out.sizes[task->input.ndim], false));
   FRAME_TRY(layout_zero(&now, &task->out));
   if (task->out.numel == 0) {
