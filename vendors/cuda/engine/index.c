@@ -6,7 +6,6 @@
 
 #include <string.h>
 
-#include "dit/options.h"
 #include "index_task.h"
 #include "ops/gather.h"
 #include "order.h"
@@ -41,16 +40,14 @@ void index_give_room(void *room) {
 }
 
 void index_get_range(void *stream, const struct dit_tensor_view *index, int64_t *low, int64_t *high) {
-  static int option = -2;
   struct index_range task;
   struct launch_scratch scratch;
   struct nest nest;
   struct dit_error err;
   int64_t bounds[2];
-  option = option == -2 ? dit_option_find("launch_blocking") : option;
   *low = 0;
   *high = -1;
-  if (index->numel == 0 || option < 0 || !dit_option_get_int(option)) {
+  if (index->numel == 0 || !launch_is_checked()) {
     return;
   }
   nest_init(&nest, 1, &index);
