@@ -71,12 +71,17 @@ KERNEL_INLINE void get_moments(const channel_kernel &p) {
     total += (A)to_work(x[find_element(p, own.channel, i)]);
   }
   const A mean = add_threads(p, total, room) / (A)count;
+  A sum = 0;
   total = 0;
   for (int64_t i = own.begin; i < own.end; i += own.step) {
     const A away = (A)to_work(x[find_element(p, own.channel, i)]) - mean;
+    sum += away;
     total += away * away;
   }
-  store_partial(p, own, mean, add_threads(p, total, room));
+  // what the mean was off by
+  sum = add_threads(p, sum, room) / (A)count;
+  total = add_threads(p, total, room) - sum * sum * (A)count;
+  store_partial(p, own, mean + sum, total < 0 ? (A)0 : total);
 }
 
 template <class E, class A>

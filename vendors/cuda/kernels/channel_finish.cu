@@ -186,6 +186,20 @@ KERNEL_INLINE void add_parameters(const channel_finish &p) {
   }
 }
 
+/// Standard deviations; `eps` is what the count is corrected by.
+template <class A>
+KERNEL_INLINE void finish_deviations(const channel_finish &p) {
+  for (int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; c < p.channels;
+       c += (int64_t)gridDim.x * blockDim.x) {
+    double mean, variance = NAN;
+    if (p.count > 0) {
+      join_moments<A>(p, c, &mean, &variance);
+    }
+    const double left = (double)p.count - p.eps;
+    put(p.scale, c, sqrt(variance * (double)p.count / (left > 0 ? left : 0)));
+  }
+}
+
 #define CHANNEL_FINISH(tag, A)                                                             \
   KERNEL(CHANNEL_KERNEL_THREADS, channel_batch_##tag, channel_finish) {                    \
     finish_batch<A>(p);                                                                    \
@@ -201,6 +215,9 @@ KERNEL_INLINE void add_parameters(const channel_finish &p) {
   }                                                                                        \
   KERNEL(CHANNEL_KERNEL_THREADS, channel_group_parameters_##tag, channel_finish) {         \
     add_parameters<A>(p);                                                                  \
+  }                                                                                        \
+  KERNEL(CHANNEL_KERNEL_THREADS, channel_deviations_##tag, channel_finish) {               \
+    finish_deviations<A>(p);                                                               \
   }
 CHANNEL_FINISH(f32, float)
 CHANNEL_FINISH(f64, double)
