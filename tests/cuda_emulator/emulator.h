@@ -34,6 +34,8 @@ void *emulator_get_shared(void);
 uint64_t *emulator_get_slots(void);
 unsigned emulator_get_lane(void);
 unsigned emulator_get_lanes(void);  ///< of this warp
+/// The kernel fails: the grid is run to its end, then the device answers with the failure.
+void emulator_trap(void);
 
 /// Run a grid now. False when threads wait for each other forever.
 int emulator_run(const struct emulated_kernel *kernel, struct emulator_dim grid, struct emulator_dim block,
@@ -54,6 +56,7 @@ int emulator_run(const struct emulated_kernel *kernel, struct emulator_dim grid,
 #define __syncthreads() emulator_wait_block()
 #define __syncwarp(...) emulator_wait_warp()
 #define __threadfence()
+#define __trap() emulator_trap()
 
 template <class T>
 static inline T emulator_exchange(T value, unsigned from) {
@@ -83,6 +86,34 @@ static inline T __shfl_up_sync(unsigned, T value, unsigned lanes) {
 template <class T>
 static inline T __shfl_sync(unsigned, T value, int lane) {
   return emulator_exchange(value, (unsigned)lane & 31);
+}
+
+/// Lanes that hold the same value.
+template <class T>
+static inline unsigned __match_any_sync(unsigned, T value) {
+  uint64_t *slots = emulator_get_slots();
+  const unsigned lanes = emulator_get_lanes();
+  unsigned same = 0;
+  slots[emulator_get_lane()] = (uint64_t)value;
+  emulator_wait_warp();
+  for (unsigned lane = 0; lane < lanes; lane++) {
+    same |= (unsigned)(slots[lane] == (uint64_t)value) << lane;
+  }
+  return same;
+}
+static inline unsigned __ballot_sync(unsigned, int value) {
+  uint64_t *slots = emulator_get_slots();
+  const unsigned lanes = emulator_get_lanes();
+  unsigned set = 0;
+  slots[emulator_get_lane()] = value != 0;
+  emulator_wait_warp();
+  for (unsigned lane = 0; lane < lanes; lane++) {
+    set |= (unsigned)slots[lane] << lane;
+  }
+  return set;
+}
+static inline int __popc(unsigned value) {
+  return __builtin_popcount(value);
 }
 
 // One thread runs at a time, so that atomic operations are plain ones.

@@ -60,6 +60,12 @@ unsigned emulator_get_lanes(void) {
   return left < 32 ? left : 32;
 }
 
+static bool trapped;
+
+void emulator_trap(void) {
+  trapped = true;
+}
+
 static void set_thread(unsigned number) {
   current = number;
   threadIdx.x = number % blockDim.x;
@@ -154,6 +160,7 @@ int emulator_run(const struct emulated_kernel *kernel, struct emulator_dim grid,
   argument = parameter;
   blockDim = block;
   gridDim = grid;
+  trapped = false;
   for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++) {
     for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++) {
       for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
@@ -163,5 +170,5 @@ int emulator_run(const struct emulated_kernel *kernel, struct emulator_dim grid,
       }
     }
   }
-  return 1;
+  return !trapped;
 }

@@ -109,6 +109,26 @@ def test_pytorch_trains_on_it():
     assert name.startswith("Emulated") and {"aten::addmm", "aten::gelu"} <= set(operators), operators
 
 
+WRONG_INDEX = """
+import torch, ditorch
+table = torch.zeros(4, 3).to("cuda")
+try:
+    print(torch.nn.functional.embedding(torch.tensor([0, 99]).to("cuda"), table).cpu())
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@needs_emulator
+def test_a_wrong_index_stops_the_device():
+    """As in PyTorch: the next wait fails; with CUDA_LAUNCH_BLOCKING the call itself."""
+    settings = {"LD_LIBRARY_PATH": str(EMULATOR[-1].parent), "DITORCH_BACKEND": "nvidia", "DITORCH_BANNER": "0"}
+    late = run_python(WRONG_INDEX, **settings).stdout
+    assert "CUDA_ERROR_LAUNCH_FAILED" in late, late
+    soon = run_python(WRONG_INDEX, CUDA_LAUNCH_BLOCKING="1", **settings).stdout
+    assert soon.startswith("IndexError"), soon
+
+
 @needs_emulator
 def test_the_list_of_functions_is_the_library():
     """functions.inc has exactly what the library exports."""

@@ -57,6 +57,10 @@ DIT_NODISCARD enum dit_status launch_set(void *stream, void *memory, int value, 
 DIT_NODISCARD enum dit_status launch_read(void *stream, void *host, const void *memory, size_t size,
                                           struct dit_error *err);
 
+/// Does the user want wrong values (indices, class numbers) reported by the call itself (option launch_blocking)? Else
+/// the kernels that meet one stop the device, as PyTorch's do.
+bool launch_is_checked(void);
+
 /// Memory of a stream for kernels that join parts: what the stream's next kernel leaves there is its own.
 struct launch_scratch {
   void *memory;       ///< LAUNCH_SCRATCH bytes

@@ -21,6 +21,9 @@ KERNEL_REFERENCE(convert_f32_bf16, copy);
 KERNEL_REFERENCE(convert_bf16_f32, copy);
 KERNEL_REFERENCE(convert_f32_f16, copy);
 KERNEL_REFERENCE(convert_f16_f32, copy);
+KERNEL_REFERENCE(transpose_2, copy);
+KERNEL_REFERENCE(transpose_4, copy);
+KERNEL_REFERENCE(transpose_8, copy);
 KERNEL_REFERENCE(fill_flat_16, copy);
 KERNEL_REFERENCE(ramp, copy);
 
@@ -56,6 +59,41 @@ static bool is_convertible(int dtype) {
   return plan_is_loadable(dtype) || dtype == DIT_DTYPE_C32 || dtype == DIT_DTYPE_C64 || dtype == DIT_DTYPE_C128;
 }
 
+/// Neighbours of the output lie apart in the input, which has neighbours along another dimension: its number, or -1.
+static int find_transpose(const struct nest *nest, int width) {
+  const bool fits = (width == 2 || width == 4 || width == 8) && nest->ndim >= 2 &&
+                    nest->ndim <= TRANSPOSE_KERNEL_DIMS + 2 && nest->strides[0][0] == width &&
+                    nest->strides[1][0] != width && nest->strides[1][0] != 0 && nest->sizes[0] >= TRANSPOSE_KERNEL_TILE;
+  for (int dim = 1; fits && dim < nest->ndim; dim++) {
+    if (nest->strides[1][dim] == width && nest->sizes[dim] >= TRANSPOSE_KERNEL_TILE) {
+      return dim;
+    }
+  }
+  return -1;
+}
+
+static enum dit_status launch_transpose(void *stream, const struct nest *nest, int width, int rows,
+                                        struct dit_error *err) {
+  struct transpose_kernel task = {.to = nest->data[0],
+                                  .from = nest->data[1],
+                                  .columns = nest->sizes[0],
+                                  .rows = nest->sizes[rows],
+                                  .to_step = nest->strides[0][rows],
+                                  .from_step = nest->strides[1][0]};
+  const int64_t tile = TRANSPOSE_KERNEL_TILE;
+  task.tiles = ((task.columns + tile - 1) / tile) * ((task.rows + tile - 1) / tile);
+  for (int dim = 1; dim < nest->ndim; dim++) {
+    if (dim != rows) {
+      task.sizes[task.ndim] = nest->sizes[dim];
+      task.strides[task.ndim][0] = nest->strides[0][dim];
+      task.strides[task.ndim++][1] = nest->strides[1][dim];
+      task.tiles *= nest->sizes[dim];
+    }
+  }
+  const struct kernel_grid grid = {.x = kernel_get_blocks(task.tiles, 1), .threads = THREADS};
+  return kernel_launch(width == 2 ? &transpose_2 : width == 4 ? &transpose_4 : &transpose_8, stream, grid, &task, err);
+}
+
 enum dit_status kernel_copy(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
                             struct dit_error *err) {
   const int width = (int)dit_dtype_get_size(out->dtype), from_width = (int)dit_dtype_get_size(in->dtype);
@@ -78,6 +116,10 @@ enum dit_status kernel_copy(void *stream, const struct dit_tensor_view *out, con
     const struct copy_flat task = {out->data, in->data, nest.numel};
     const struct kernel_grid grid = {.x = kernel_get_blocks(nest.numel, THREADS * 8), .threads = THREADS};
     return kernel_launch(convert, stream, grid, &task, err);
+  }
+  const int rows = same ? find_transpose(&nest, width) : -1;
+  if (rows > 0) {
+    return launch_transpose(stream, &nest, width, rows, err);
   }
   if (!plan_set_strided(&strided, &nest)) {
     return DIT_ERR_UNSUPPORTED;

@@ -6,6 +6,7 @@
 
 #include "dit/alloc.h"
 #include "dit/diopi.h"
+#include "dit/options.h"
 #include "dit/runtime.h"
 #include "driver.h"
 #include "modules.h"
@@ -164,6 +165,14 @@ enum dit_status launch_read(void *stream, void *host, const void *memory, size_t
   }
   context_leave(&guard);
   return driver_check(error, "cuMemcpyDtoHAsync", err);
+}
+
+bool launch_is_checked(void) {
+  static _Atomic int option = -2;
+  if (option == -2) {
+    option = dit_option_find("launch_blocking");
+  }
+  return option >= 0 && dit_option_get_int(option) != 0;
 }
 
 // Scratch of streams: never given back, half a megabyte for each stream that reduced something large

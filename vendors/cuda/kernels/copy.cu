@@ -32,6 +32,49 @@ KERNEL(256, copy_strided_16, pointwise_strided) {
   copy_strided<wide>(p);
 }
 
+/// Tiles through shared memory, so that both sides are read and written along neighbours.
+template <class T>
+KERNEL_INLINE void transpose(const transpose_kernel &p) {
+  __shared__ T tile[TRANSPOSE_KERNEL_TILE][TRANSPOSE_KERNEL_TILE + 1];
+  const int x = threadIdx.x % TRANSPOSE_KERNEL_TILE, y = threadIdx.x / TRANSPOSE_KERNEL_TILE;
+  const int lanes = 256 / TRANSPOSE_KERNEL_TILE;
+  const int64_t across = (p.columns + TRANSPOSE_KERNEL_TILE - 1) / TRANSPOSE_KERNEL_TILE;
+  const int64_t down = (p.rows + TRANSPOSE_KERNEL_TILE - 1) / TRANSPOSE_KERNEL_TILE;
+  for (int64_t number = blockIdx.x; number < p.tiles; number += gridDim.x) {
+    int64_t rest = number / (across * down), in_matrix = number - rest * across * down;
+    const int64_t row = in_matrix / across * TRANSPOSE_KERNEL_TILE;
+    const int64_t column = in_matrix % across * TRANSPOSE_KERNEL_TILE;
+    int64_t to = 0, from = 0;
+    for (int dim = 0; dim < p.ndim; dim++) {
+      const int64_t outer = rest / p.sizes[dim], place = rest - outer * p.sizes[dim];
+      to += place * p.strides[dim][0];
+      from += place * p.strides[dim][1];
+      rest = outer;
+    }
+    __syncthreads();
+    for (int k = y; k < TRANSPOSE_KERNEL_TILE; k += lanes) {
+      if (row + x < p.rows && column + k < p.columns) {
+        tile[k][x] = ((const T *)(const void *)(p.from + from + (column + k) * p.from_step))[row + x];
+      }
+    }
+    __syncthreads();
+    for (int k = y; k < TRANSPOSE_KERNEL_TILE; k += lanes) {
+      if (row + k < p.rows && column + x < p.columns) {
+        ((T *)(void *)(p.to + to + (row + k) * p.to_step))[column + x] = tile[x][k];
+      }
+    }
+  }
+}
+KERNEL_BLOCK(256, transpose_2, transpose_kernel) {
+  transpose<uint16_t>(p);
+}
+KERNEL_BLOCK(256, transpose_4, transpose_kernel) {
+  transpose<uint32_t>(p);
+}
+KERNEL_BLOCK(256, transpose_8, transpose_kernel) {
+  transpose<uint64_t>(p);
+}
+
 KERNEL_INLINE bool is_complex(int dtype) {
   return dtype == DIT_DTYPE_C32 || dtype == DIT_DTYPE_C64 || dtype == DIT_DTYPE_C128;
 }

@@ -21,8 +21,13 @@ static inline bool index_is_position(int dtype) {
 static inline int64_t index_read(const char *data, bool wide) {
   return wide ? *(const int64_t *)data : *(const int32_t *)data;
 }
-/// Smallest and largest value of an int32 or int64 tensor; 0 and -1 for an empty one.
-void index_get_range(const struct dit_tensor_view *index, int64_t *low, int64_t *high);
+/// Smallest and largest value of an int32 or int64 tensor; 0 and -1 for an empty one. A device whose kernels look after
+/// positions themselves may answer 0 and -1 always.
+void index_get_range(void *stream, const struct dit_tensor_view *index, int64_t *low, int64_t *high);
+/// Memory of one call where tensors lie; NULL when there is none. Given back after the work (NULL is allowed).
+struct diopiContext;
+void *index_take_room(struct diopiContext *context, size_t size);
+void index_give_room(void *room);
 
 struct index_column {
   const char *data;
@@ -38,9 +43,11 @@ struct index_walk {
   int64_t sizes[DIT_MAX_DIMS];          ///< of the positions
   int64_t other_strides[DIT_MAX_DIMS];  ///< in bytes, per dimension of the positions
   struct index_column column[DIT_MAX_DIMS];
-  struct nest rest;  ///< operand 0 the target, 1 the other tensor; without the run
-  int64_t run;       ///< elements
-  bool spread;       ///< one value of the other tensor stands for the whole run
+  struct nest rest;    ///< operand 0 the target, 1 the other tensor; without the run
+  int64_t run;         ///< elements
+  bool spread;         ///< one value of the other tensor stands for the whole run
+  bool strict;         ///< negative positions do not count from the end (they were found invalid)
+  const void *number;  ///< the other tensor is this element in the host's memory; NULL: it is a tensor
   int dtype, width;
 };
 
@@ -52,23 +59,24 @@ enum index_mode {
 
 /// `indices` has an entry per dimension of the target, NULL where it is not indexed; all of them have one shape. The
 /// other tensor has that shape from its dimension `at` on, between the dimensions that are not indexed. Values are in
-/// range (index_get_range), negative ones count from the end.
+/// range (index_get_range), negative ones count from the end. `number` is NULL and `strict` false afterwards.
 void index_walk_init(struct index_walk *walk, const struct dit_tensor_view *target,
                      const struct dit_tensor_view *const *indices, const struct dit_tensor_view *other, int at);
 /// DIT_ERR_UNSUPPORTED for INDEX_ADD on a dtype without addition (before anything is written), DIT_ERR_NOMEM. Half
 /// types are summed in float and rounded once.
-enum dit_status index_walk_run(const struct index_walk *walk, enum index_mode mode, struct dit_error *err);
+enum dit_status index_walk_run(struct diopiContext *context, void *stream, const struct index_walk *walk,
+                               enum index_mode mode, struct dit_error *err);
 /// Does INDEX_ADD have this dtype?
 bool index_can_add(int dtype);
 
 /// flags[i] = 1 when element i of a strided row is not zero (NaN is not), else 0. `stride` in bytes.
 void index_test_nonzero(int dtype, const char *data, int64_t stride, int64_t count, uint8_t *flags);
-/// Number of elements that are not zero, in all (`total`) and before each block of NEST_GRAIN elements in row-major
-/// order (`starts`: one entry per block and one more; the caller frees it with dit_free, also after an error).
-/// DIT_ERR_NOMEM.
-enum dit_status index_count_blocks(const struct dit_tensor_view *view, int64_t **starts, int64_t *total);
+/// Number of elements that are not zero, in all (`total`) and before each block of them in row-major order (`starts`,
+/// where tensors lie: index_give_room, also after an error). Waits for the stream. DIT_ERR_NOMEM.
+enum dit_status index_count_blocks(struct diopiContext *context, void *stream, const struct dit_tensor_view *view,
+                                   int64_t **starts, int64_t *total, struct dit_error *err);
 /// Their coordinates, row-major: coordinate d of the r-th one goes to out[r * row_step + d * dim_step].
-void index_list_nonzero(const struct dit_tensor_view *view, const int64_t *starts, int64_t *out, int64_t row_step,
-                        int64_t dim_step);
+enum dit_status index_list_nonzero(void *stream, const struct dit_tensor_view *view, const int64_t *starts,
+                                   int64_t *out, int64_t row_step, int64_t dim_step, struct dit_error *err);
 
 #endif

@@ -4,7 +4,6 @@
 /// blocks of one size in row-major order; blocks are counted first, so that each knows where its coordinates go.
 #include <string.h>
 
-#include "dit/alloc.h"
 #include "dit/parallel.h"
 #include "index.h"
 #include "simd.h"
@@ -117,11 +116,13 @@ static void count_blocks(void *context, int64_t begin, int64_t end) {
   }
 }
 
-enum dit_status index_count_blocks(const struct dit_tensor_view *view, int64_t **starts, int64_t *total) {
+enum dit_status index_count_blocks(struct diopiContext *context, void *stream, const struct dit_tensor_view *view,
+                                   int64_t **starts, int64_t *total, struct dit_error *err) {
   struct nest nest;
   const int64_t blocks = (view->numel + NEST_GRAIN - 1) / NEST_GRAIN;
+  (void)stream, (void)err;
   *total = 0;
-  *starts = dit_calloc((size_t)blocks + 1, sizeof **starts);
+  *starts = index_take_room(context, ((size_t)blocks + 1) * sizeof **starts);
   if (!*starts) {
     return DIT_ERR_NOMEM;
   }
@@ -191,10 +192,12 @@ static void list_blocks(void *context, int64_t begin, int64_t end) {
   }
 }
 
-void index_list_nonzero(const struct dit_tensor_view *view, const int64_t *starts, int64_t *out, int64_t row_step,
-                        int64_t dim_step) {
+enum dit_status index_list_nonzero(void *stream, const struct dit_tensor_view *view, const int64_t *starts,
+                                   int64_t *out, int64_t row_step, int64_t dim_step, struct dit_error *err) {
   struct list_task task = {view, starts, out, row_step, dim_step};
+  (void)stream, (void)err;
   if (view->ndim > 0) {
     dit_parallel_for(0, (view->numel + NEST_GRAIN - 1) / NEST_GRAIN, 1, list_blocks, &task);
   }
+  return DIT_OK;
 }

@@ -4,101 +4,12 @@
 /// left out, as in PyTorch) and are converted to out's dtype. stack: the same along a new dimension. split: the other
 /// way. meshgrid ("ij"): outs[i] is the 1-d (or 0-d) inputs[i] along dimension i, repeated along the others. Everything
 /// is a copy of parts; inputs and outputs share no memory. Every dtype.
-#include <string.h>
+#include "cat.h"
 
-#include "dit/parallel.h"
 #include "engine/nest.h"
 #include "layout.h"
 
 // Contiguous tensors of one dtype: row by row in one pass
-
-#define JOIN_PARTS 16
-
-/// Row r of the whole is row r of every part, one after another.
-struct join_task {
-  char *whole;
-  int64_t rows, bytes;  ///< of the whole
-  int64_t width;        ///< of an element
-  int64_t count;
-  bool split;  ///< from the whole to the parts
-  struct {
-    char *data;
-    int64_t bytes;  ///< of a row
-  } part[JOIN_PARTS];
-};
-
-/// Rows of one element each: a part is every count-th element of the whole.
-#define JOIN_ELEMENTS(type)                          \
-  for (int64_t i = 0; i < task->count; i++) {        \
-    type *whole = (type *)(void *)task->whole + i;   \
-    type *part = (type *)(void *)task->part[i].data; \
-    if (task->split) {                               \
-      for (int64_t row = begin; row < end; row++) {  \
-        part[row] = whole[row * task->count];        \
-      }                                              \
-    } else {                                         \
-      for (int64_t row = begin; row < end; row++) {  \
-        whole[row * task->count] = part[row];        \
-      }                                              \
-    }                                                \
-  }                                                  \
-  return true;
-#define JOIN_PAIR(type)                                       \
-  if (task->count == 2 && !task->split) {                     \
-    type *restrict whole = (type *)(void *)task->whole;       \
-    const type *a = (const type *)(void *)task->part[0].data; \
-    const type *b = (const type *)(void *)task->part[1].data; \
-    for (int64_t row = begin; row < end; row++) {             \
-      whole[2 * row] = a[row];                                \
-      whole[2 * row + 1] = b[row];                            \
-    }                                                         \
-    return true;                                              \
-  }                                                           \
-  JOIN_ELEMENTS(type)
-static bool join_elements(const struct join_task *task, int64_t begin, int64_t end) {
-  for (int64_t i = 0; i < task->count; i++) {
-    if (task->part[i].bytes != task->bytes / task->count) {
-      return false;
-    }
-  }
-  switch (task->bytes == task->width * task->count ? task->width : 0) {
-    case 1:
-      JOIN_PAIR(uint8_t)
-    case 2:
-      JOIN_PAIR(uint16_t)
-    case 4:
-      JOIN_PAIR(uint32_t)
-    case 8:
-      JOIN_PAIR(uint64_t)
-    default:
-      return false;
-  }
-}
-
-static void join_rows(void *context, int64_t begin, int64_t end) {
-  const struct join_task *task = context;
-  if (join_elements(task, begin, end)) {
-    return;
-  }
-  char *whole = task->whole + begin * task->bytes;
-  for (int64_t row = begin; row < end; row++) {
-    for (int64_t i = 0; i < task->count; i++) {
-      const int64_t bytes = task->part[i].bytes;
-      char *part = task->part[i].data + row * bytes;
-      if (task->split) {
-        memcpy(part, whole, (size_t)bytes);
-      } else {
-        memcpy(whole, part, (size_t)bytes);
-      }
-      whole += bytes;
-    }
-  }
-}
-
-static void join_all(void *argument) {
-  struct join_task *task = argument;
-  dit_parallel_for(0, task->rows, 4 * NEST_GRAIN / task->bytes + 1, join_rows, task);
-}
 
 /// Dimensions before `dim` are rows. False when the whole is not contiguous, or has no elements.
 static bool join_init(struct join_task *task, const struct dit_tensor_view *whole, int dim, bool split) {
@@ -188,7 +99,7 @@ diopiError_t diopiCat(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiCo
     joined = join_add(&join, &in, o.dtype);
   }
   if (joined) {
-    return frame_launch(&frame, join_all, &join, sizeof join);
+    return join_run(&frame, &join);
   }
   for (int64_t i = 0; i < num_inputs; i++) {
     struct layout part;
@@ -232,7 +143,7 @@ diopiError_t diopiStack(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopi
     joined = joined && join_add(&join, &in, o.dtype);
   }
   if (joined) {
-    return frame_launch(&frame, join_all, &join, sizeof join);
+    return join_run(&frame, &join);
   }
   for (int64_t i = 0; i < numTensors; i++) {
     FRAME_TRY(frame_take_element(&frame, "tensors", i, tensors[i], &in));
@@ -284,7 +195,7 @@ diopiError_t diopiSplitWithSizes(diopiContextHandle_t ctx, diopiTensorHandle_t *
     joined = join_add(&join, &o, in.dtype);
   }
   if (joined) {
-    return frame_launch(&frame, join_all, &join, sizeof join);
+    return join_run(&frame, &join);
   }
   for (int64_t i = 0; i < num_outs; i++) {
     struct layout part;

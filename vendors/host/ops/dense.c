@@ -76,16 +76,3 @@ void dense_close(struct dense *dense) {
 diopiError_t dense_fail(struct frame *frame) {
   return frame_fail(frame, diopiErrorOccurred, "no memory for copies of the arguments");
 }
-
-int dense_get_work(int dtype) {
-  switch (dtype) {
-    case DIT_DTYPE_F16:
-    case DIT_DTYPE_BF16:
-      return DIT_DTYPE_F32;
-    case DIT_DTYPE_F32:
-    case DIT_DTYPE_F64:
-      return dtype;
-    default:
-      return DIT_DTYPE_I64;
-  }
-}

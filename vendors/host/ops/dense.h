@@ -33,6 +33,17 @@ void dense_close(struct dense *dense);
 diopiError_t dense_fail(struct frame *frame);
 
 /// The type to work in: float for the half types, int64 for integers and bool, else the type itself.
-int dense_get_work(int dtype);
+static inline int dense_get_work(int dtype) {
+  switch (dtype) {
+    case DIT_DTYPE_F16:
+    case DIT_DTYPE_BF16:
+      return DIT_DTYPE_F32;
+    case DIT_DTYPE_F32:
+    case DIT_DTYPE_F64:
+      return dtype;
+    default:
+      return DIT_DTYPE_I64;
+  }
+}
 
 #endif

@@ -90,6 +90,9 @@ double frame_scalar_to_double(struct dit_scalar scalar);
 /// Do the work now: waits for what the stream holds, opens device memory, runs, closes it.
 typedef diopiError_t frame_work(void *task);
 diopiError_t frame_run(struct frame *frame, frame_work *work, void *task);
+/// For work inside of frame_run that calls functions which queue: the frame whose stream they take, because frame_run
+/// has waited for the call's own one where work is done by the host.
+struct frame frame_get_inner(const struct frame *frame);
 /// The same, queued on a side stream: `task` (`size` bytes) is copied together with sizes and strides of its `views`
 /// (they lie in it; absent ones are right), and `own`, where the task keeps a pointer to its frame, leads to a copy of
 /// that. Other pointers must be static or set by the work itself. A failure is the stream's: its next wait reports it.

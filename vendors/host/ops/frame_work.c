@@ -19,6 +19,12 @@ diopiError_t frame_run(struct frame *frame, frame_work *work, void *task) {
   return code;
 }
 
+struct frame frame_get_inner(const struct frame *frame) {
+  struct frame inner = *frame;
+  inner.stream = NULL;
+  return inner;
+}
+
 diopiError_t frame_launch(struct frame *frame, void (*run)(void *task), const void *task, size_t size) {
   struct dit_error err;
   err.message[0] = 0;

@@ -31,7 +31,7 @@ struct index_plan {
 
 static void reset_plan(struct index_plan *plan) {
   for (int i = 0; i < DIT_MAX_DIMS; i++) {
-    dit_free(plan->lists[i]);
+    index_give_room(plan->lists[i]);
     plan->lists[i] = NULL;
   }
 }
@@ -43,21 +43,24 @@ static bool is_mask(const struct dit_tensor_view *view) {
 /// A mask over dimensions from `dim` on becomes one column for each.
 static diopiError_t add_mask(struct index_plan *plan, int number, const struct dit_tensor_view *mask, int dim) {
   struct frame *frame = plan->frame;
-  int64_t *starts, total;
+  int64_t *starts = NULL, total = 0;
   FRAME_CHECK(frame, mask->ndim > 0, "'indices[%d]' is a mask of 0 dimensions; it must have at least 1", number);
   FRAME_CHECK(frame, dim + mask->ndim <= plan->target.ndim, "'indices' are for more than the %d dimensions of 'input'",
               plan->target.ndim);
   FRAME_CHECK(frame, memcmp(mask->sizes, plan->target.sizes + dim, sizeof(int64_t) * (size_t)mask->ndim) == 0,
               "'indices[%d]' is a mask of shape %s; the dimensions it stands for have %s", number,
               layout_print(mask->ndim, mask->sizes), layout_print(mask->ndim, plan->target.sizes + dim));
-  enum dit_status status = index_count_blocks(mask, &starts, &total);
-  plan->lists[dim] = status == DIT_OK ? dit_calloc((size_t)total + 1, sizeof(int64_t) * (size_t)mask->ndim) : NULL;
+  struct dit_error err = {.message = ""};
+  enum dit_status status = index_count_blocks(frame->context, frame->stream, mask, &starts, &total, &err);
+  const size_t size = ((size_t)total + 1) * sizeof(int64_t) * (size_t)mask->ndim;
+  plan->lists[dim] = status == DIT_OK ? index_take_room(frame->context, size) : NULL;
   if (!plan->lists[dim]) {
-    dit_free(starts);
+    index_give_room(starts);
     return frame_fail(frame, diopiErrorOccurred, "no memory for the positions of 'indices[%d]'", number);
   }
-  index_list_nonzero(mask, starts, plan->lists[dim], 1, total);
-  dit_free(starts);
+  status = index_list_nonzero(frame->stream, mask, starts, plan->lists[dim], 1, total, &err);
+  index_give_room(starts);
+  FRAME_TRY(frame_get_code(frame, status, &err));
   for (int i = 0; i < mask->ndim; i++) {
     struct layout *column = &plan->column[dim + i];
     column->view = (struct dit_tensor_view){.data = plan->lists[dim] + i * total,
@@ -192,7 +195,8 @@ static diopiError_t run_plan(struct index_plan *plan, const struct dit_tensor_vi
   }
   index_walk_init(&walk, &plan->target, columns, other, plan->at);
   struct dit_error err = {.message = ""};
-  return frame_get_code(plan->frame, index_walk_run(&walk, mode, &err), &err);
+  return frame_get_code(plan->frame, index_walk_run(plan->frame->context, plan->frame->stream, &walk, mode, &err),
+                        &err);
 }
 
 static diopiError_t check_count(struct frame *frame, diopiConstTensorHandle_t *indices, int64_t count, int ndim) {
@@ -260,10 +264,9 @@ struct put_task {
 
 static diopiError_t put_values(struct put_task *task) {
   struct index_plan *plan = &task->plan;
-  struct frame now = *plan->frame;
+  struct frame now = frame_get_inner(plan->frame);
   int64_t strides[DIT_MAX_DIMS];
   struct dit_tensor_view wide;
-  now.stream = NULL;  // frame_run has waited for it
   if (!frame_expand(&task->values, plan->result_ndim, plan->result, strides, &wide)) {
     return frame_fail(plan->frame, diopiErrorOccurred, "'%s' has shape %s, which does not broadcast to %s",
                       task->values_name, layout_print(task->values.ndim, task->values.sizes),

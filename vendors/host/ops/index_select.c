@@ -17,14 +17,14 @@ struct select_task {
   bool zero, wrap;  ///< fill the target with zeros first; negative positions are valid
   enum index_mode mode;
   const char *index_name;
+  const void *number;  ///< the element that is `other`
 };
 
 static diopiError_t run_select(void *argument) {
   struct select_task *task = argument;
-  struct frame now = *task->frame;
+  struct frame now = frame_get_inner(task->frame);
   const struct dit_tensor_view *columns[DIT_MAX_DIMS] = {NULL};
   struct index_walk walk;
-  now.stream = NULL;  // frame_run has waited for it
   FRAME_TRY(layout_check_index(task->frame, task->index_name, &task->index, task->target.sizes[task->dim], task->wrap));
   if (task->zero) {
     FRAME_TRY(layout_zero(&now, &task->target));
@@ -33,8 +33,10 @@ static diopiError_t run_select(void *argument) {
   }
   columns[task->dim] = &task->index;
   index_walk_init(&walk, &task->target, columns, &task->other, task->dim);
+  walk.number = task->number;
+  walk.strict = !task->wrap;
   struct dit_error err = {.message = ""};
-  return frame_get_code(task->frame, index_walk_run(&walk, task->mode, &err), &err);
+  return frame_get_code(task->frame, index_walk_run(now.context, now.stream, &walk, task->mode, &err), &err);
 }
 
 /// `part` has the shape of `whole` with the length of index in `dim`; both and index get at least one dimension.
@@ -110,6 +112,7 @@ static diopiError_t launch_fill(struct select_task *task, const char *name, int6
   }
   task->other = task->target;
   task->other.data = (void *)value;
+  task->number = value;
   task->other.strides = none;
   return frame_run(frame, run_select, task);
 }

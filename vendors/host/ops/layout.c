@@ -117,7 +117,7 @@ diopiError_t layout_check_index(struct frame *frame, const char *name, const str
     return frame_fail(frame, diopiDtypeNotSupported, "'%s' is %s; valid: int32, int64", name,
                       dit_dtype_get_name(index->dtype));
   }
-  index_get_range(index, &low, &high);
+  index_get_range(frame->stream, index, &low, &high);
   const int64_t least = wrap ? -size : 0;
   if (index->numel > 0 && (low < least || high >= size)) {
     return frame_fail_range(frame, "'%s' holds %lld; valid for a dimension of size %lld: %lld to %lld", name,
@@ -177,37 +177,26 @@ diopiError_t layout_get_value(struct frame *frame, const char *name, struct dit_
   return kernel_store_scalar(scalar, dtype, out) ? diopiSuccess : frame_fail_dtype(frame, name, dtype);
 }
 
-struct read_task {
-  const struct dit_tensor_view *view;
-  struct dit_scalar *out;
-};
-
-static diopiError_t read_element(void *argument) {
-  const struct read_task *task = argument;
-  const struct dit_tensor_view *view = task->view;
-  struct dit_scalar *out = task->out;
-  switch (dit_dtype_get_class(view->dtype)) {
-    case DIT_DTYPE_CLASS_COMPLEX:
-      out->kind = DIT_SCALAR_COMPLEX;
-      cast_block(DIT_DTYPE_C128, &out->v.c, view->dtype, view->data, 1);
-      break;
-    case DIT_DTYPE_CLASS_FLOAT:
-      out->kind = DIT_SCALAR_DOUBLE;
-      cast_block(DIT_DTYPE_F64, &out->v.d, view->dtype, view->data, 1);
-      break;
-    default:
-      out->kind = view->dtype == DIT_DTYPE_BOOL ? DIT_SCALAR_BOOL : DIT_SCALAR_INT;
-      cast_block(DIT_DTYPE_I64, &out->v.i, view->dtype, view->data, 1);
-  }
-  return diopiSuccess;
-}
-
 diopiError_t layout_read_scalar(struct frame *frame, const char *name, const struct dit_tensor_view *view,
                                 struct dit_scalar *out) {
-  struct read_task task = {view, out};
+  _Alignas(16) char element[16];
   if (view->ndim != 0 && (view->numel != 1 || view->ndim > 1)) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' has shape %s; it must be one number, a 0-d tensor", name,
                       layout_print(view->ndim, view->sizes));
   }
-  return frame_run(frame, read_element, &task);
+  FRAME_TRY(layout_read_element(frame, view, element));
+  switch (dit_dtype_get_class(view->dtype)) {
+    case DIT_DTYPE_CLASS_COMPLEX:
+      out->kind = DIT_SCALAR_COMPLEX;
+      cast_block(DIT_DTYPE_C128, &out->v.c, view->dtype, element, 1);
+      break;
+    case DIT_DTYPE_CLASS_FLOAT:
+      out->kind = DIT_SCALAR_DOUBLE;
+      cast_block(DIT_DTYPE_F64, &out->v.d, view->dtype, element, 1);
+      break;
+    default:
+      out->kind = view->dtype == DIT_DTYPE_BOOL ? DIT_SCALAR_BOOL : DIT_SCALAR_INT;
+      cast_block(DIT_DTYPE_I64, &out->v.i, view->dtype, element, 1);
+  }
+  return diopiSuccess;
 }

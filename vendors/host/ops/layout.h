@@ -45,5 +45,7 @@ diopiError_t layout_get_value(struct frame *frame, const char *name, struct dit_
 /// The only element of a 0-d tensor (or one with one element) as a number. Reads it: waits for the stream.
 diopiError_t layout_read_scalar(struct frame *frame, const char *name, const struct dit_tensor_view *view,
                                 struct dit_scalar *out);
+/// The first element's bytes, at most 16. Waits for the stream.
+diopiError_t layout_read_element(struct frame *frame, const struct dit_tensor_view *view, void *out);
 
 #endif

@@ -1,6 +1,8 @@
 /// Losses between elements, and their derivatives by the first operand, for one type (see loss.c). `q` is pos_weight
 /// (NULL where the loss has none); `a` and `b` are the loss's parameters.
 
+#include "loss_expressions.h"
+
 #define LOSS_PARAMS (REAL * out, const REAL *x, const REAL *t, const REAL *q, int64_t count, REAL a, REAL b)
 #define LOSS_ARGS (out, x, t, q, count, a, b)
 #define DEFINE_LOSS(name, EXPRESSION)         \
@@ -15,52 +17,16 @@
   }                                           \
   KERNEL_MULTI(static, NAME(name), LOSS_PARAMS, LOSS_ARGS)
 
-KERNEL_INLINE REAL NAME(smooth)(REAL d, REAL beta) {
-  const REAL z = FABS(d);
-  return z < beta ? (REAL)0.5 * z * z / beta : z - (REAL)0.5 * beta;
-}
-KERNEL_INLINE REAL NAME(smooth_slope)(REAL d, REAL beta) {
-  return d <= -beta ? -1 : d >= beta ? 1 : d / beta;
-}
-/// (t - 1) * log(1 - x) - t * log(x), logarithms not below -100.
-KERNEL_INLINE REAL NAME(entropy)(REAL x, REAL t) {
-  const REAL no = LOG1P(-x), yes = LOG(x);
-  return (t - 1) * (no < -100 ? -100 : no) - t * (yes < -100 ? -100 : yes);
-}
-KERNEL_INLINE REAL NAME(entropy_slope)(REAL x, REAL t) {
-  const REAL spread = (1 - x) * x;
-  return (x - t) / (spread < (REAL)1e-12 ? (REAL)1e-12 : spread);
-}
-/// log(1 + exp(-x)), exact on both sides.
-KERNEL_INLINE REAL NAME(soft_minus)(REAL x) {
-  return LOG1P(EXP(-FABS(x))) + (x < 0 ? -x : 0);
-}
-KERNEL_INLINE REAL NAME(logistic)(REAL x) {
-  return 1 / (1 + EXP(-x));
-}
-/// a: alpha (negative: none), b: gamma.
-KERNEL_INLINE REAL NAME(focal)(REAL x, REAL t, REAL a, REAL b) {
-  const REAL p = NAME(logistic)(x), miss = p + t - 2 * p * t;
-  const REAL share = a < 0 ? 1 : a * t + (1 - a) * (1 - t);
-  return share * ((1 - t) * x + NAME(soft_minus)(x)) * POW(miss, b);
-}
-KERNEL_INLINE REAL NAME(focal_slope)(REAL x, REAL t, REAL a, REAL b) {
-  const REAL p = NAME(logistic)(x), miss = p + t - 2 * p * t;
-  const REAL share = a < 0 ? 1 : a * t + (1 - a) * (1 - t), entropy = (1 - t) * x + NAME(soft_minus)(x);
-  const REAL bend = b == 0 ? 0 : entropy * b * POW(miss, b - 1) * p * (1 - p) * (1 - 2 * t);
-  return share * ((p - t) * POW(miss, b) + bend);
-}
-
-DEFINE_LOSS(mse, (x[i] - t[i]) * (x[i] - t[i]))
-DEFINE_LOSS(mse_slope, 2 * (x[i] - t[i]))
+DEFINE_LOSS(mse, NAME(mse_of)(x[i], t[i]))
+DEFINE_LOSS(mse_slope, NAME(mse_slope_of)(x[i], t[i]))
 DEFINE_LOSS(smooth_l1, NAME(smooth)(x[i] - t[i], a))
 DEFINE_LOSS(smooth_l1_slope, NAME(smooth_slope)(x[i] - t[i], a))
 DEFINE_LOSS(bce, NAME(entropy)(x[i], t[i]))
 DEFINE_LOSS(bce_slope, NAME(entropy_slope)(x[i], t[i]))
-DEFINE_LOSS(logits, (1 - t[i]) * x[i] + NAME(soft_minus)(x[i]))
-DEFINE_LOSS(logits_slope, NAME(logistic)(x[i]) - t[i])
-DEFINE_LOSS(weighted_logits, (1 - t[i]) * x[i] + ((q[i] - 1) * t[i] + 1) * NAME(soft_minus)(x[i]))
-DEFINE_LOSS(weighted_logits_slope, (q[i] * t[i] + 1 - t[i]) * NAME(logistic)(x[i]) - q[i] * t[i])
+DEFINE_LOSS(logits, NAME(logits_of)(x[i], t[i]))
+DEFINE_LOSS(logits_slope, NAME(logits_slope_of)(x[i], t[i]))
+DEFINE_LOSS(weighted_logits, NAME(weighted_of)(x[i], t[i], q[i]))
+DEFINE_LOSS(weighted_logits_slope, NAME(weighted_slope_of)(x[i], t[i], q[i]))
 DEFINE_LOSS(focal_loss, NAME(focal)(x[i], t[i], a, b))
 DEFINE_LOSS(focal_loss_slope, NAME(focal_slope)(x[i], t[i], a, b))
 

@@ -5,12 +5,8 @@
 /// broadcast to. Both make their result themselves. masked_scatter: out = input with the elements where mask is true
 /// taken from source one after another; mask broadcasts to input, out may be input. Backward: the same on zeros with
 /// grad_output; mask broadcasts to input there. mask is bool (or uint8: not zero). Every dtype.
-#include <string.h>
-
-#include "dit/parallel.h"
-#include "engine/cast.h"
 #include "engine/index.h"
-#include "layout.h"
+#include "masked.h"
 
 static diopiError_t require(struct frame *frame, diopiTensorHandle_t *made, int ndim, const int64_t *sizes, int dtype,
                             struct dit_tensor_view *view) {
@@ -29,24 +25,32 @@ struct nonzero_task {
   diopiTensorHandle_t *out;
 };
 
+static diopiError_t fail_count(struct frame *frame, enum dit_status status, const struct dit_error *err,
+                               int64_t numel) {
+  return status == DIT_ERR_NOMEM
+             ? frame_fail(frame, diopiErrorOccurred, "no memory to count %lld elements", (long long)numel)
+             : frame_get_code(frame, status, err);
+}
+
 static diopiError_t run_nonzero(void *argument) {
   struct nonzero_task *task = argument;
+  struct frame *frame = task->frame;
   struct dit_tensor_view out;
+  struct dit_error err = {.message = ""};
   diopiTensorHandle_t made = NULL;
-  int64_t *starts, total;
-  if (index_count_blocks(&task->input, &starts, &total) != DIT_OK) {
-    return frame_fail(task->frame, diopiErrorOccurred, "no memory to count %lld elements",
-                      (long long)task->input.numel);
-  }
+  int64_t *starts = NULL, total = 0;
+  enum dit_status status = index_count_blocks(frame->context, frame->stream, &task->input, &starts, &total, &err);
   const int64_t sizes[2] = {total, task->input.ndim};
-  diopiError_t code = require(task->frame, &made, 2, sizes, DIT_DTYPE_I64, &out);
+  diopiError_t code = status == DIT_OK ? require(frame, &made, 2, sizes, DIT_DTYPE_I64, &out)
+                                       : fail_count(frame, status, &err, task->input.numel);
+  if (code == diopiSuccess && out.numel > 0) {
+    status = index_list_nonzero(frame->stream, &task->input, starts, out.data, task->input.ndim, 1, &err);
+    code = frame_get_code(frame, status, &err);
+  }
   if (code == diopiSuccess) {
-    if (out.numel > 0) {
-      index_list_nonzero(&task->input, starts, out.data, task->input.ndim, 1);
-    }
     *task->out = made;
   }
-  dit_free(starts);
+  index_give_room(starts);
   return code;
 }
 
@@ -61,88 +65,10 @@ diopiError_t diopiNonzero(diopiContextHandle_t ctx, diopiTensorHandle_t *out, di
 
 // Packing and unpacking by a mask
 
-struct pack_task {
-  struct frame *frame;
-  struct dit_tensor_view whole, mask, packed, input;
-  diopiTensorHandle_t *out;
-  const char *packed_name;
-  bool unpack, zero, exact;  ///< exact: packed has no element too many
-  struct nest nest;          ///< mask, whole: row-major
-  const int64_t *starts;
-  int width;
-};
-
-struct pack_block {
-  const struct pack_task *task;
-  char *packed;
-};
-
-struct wide {
-  uint64_t part[2];
-};
-/// `block` gets the chosen ones of `count` elements, without a branch per element; it has room for one more.
-#define PACK(type)                                                             \
-  for (int64_t i = 0; i < count; i++) {                                        \
-    memcpy(block + n * (int64_t)sizeof(type), whole + i * step, sizeof(type)); \
-    n += flags[i];                                                             \
-  }                                                                            \
-  break;
-static int64_t pack_elements(int width, char *block, const char *whole, int64_t step, const uint8_t *flags,
-                             int64_t count) {
-  int64_t n = 0;
-  switch (width) {
-    case 1:
-      PACK(uint8_t)
-    case 2:
-      PACK(uint16_t)
-    case 4:
-      PACK(uint32_t)
-    case 8:
-      PACK(uint64_t)
-    default:
-      PACK(struct wide)
-  }
-  return n;
-}
-
-static void pack_run(void *context, char *const *data, int64_t count) {
-  struct pack_block *block = context;
-  const struct pack_task *task = block->task;
-  const int64_t mask_step = task->nest.strides[0][0], step = task->nest.strides[1][0];
-  const int64_t packed_step = task->unpack ? task->packed.strides[0] * task->width : task->width;
-  uint8_t flags[NEST_BLOCK];
-  _Alignas(16) char room[(NEST_BLOCK + 1) * 16];
-  for (int64_t i = 0; i < count; i += NEST_BLOCK) {
-    const int64_t n = count - i < NEST_BLOCK ? count - i : NEST_BLOCK;
-    index_test_nonzero(DIT_DTYPE_BOOL, data[0] + i * mask_step, mask_step, n, flags);
-    if (!task->unpack) {
-      const int64_t kept = pack_elements(task->width, room, data[1] + i * step, step, flags, n);
-      memcpy(block->packed, room, (size_t)(kept * task->width));
-      block->packed += kept * task->width;
-      continue;
-    }
-    for (int64_t j = 0; j < n; j++) {
-      if (flags[j]) {
-        memcpy(data[1] + (i + j) * step, block->packed, (size_t)task->width);
-        block->packed += packed_step;
-      }
-    }
-  }
-}
-
-static void pack_blocks(void *context, int64_t begin, int64_t end) {
-  const struct pack_task *task = context;
-  const int64_t step = (task->unpack ? task->packed.strides[0] : 1) * task->width;
-  const int64_t last = end * NEST_GRAIN < task->nest.numel ? end * NEST_GRAIN : task->nest.numel;
-  struct pack_block block = {task, (char *)task->packed.data + task->starts[begin] * step};
-  nest_walk(&task->nest, begin * NEST_GRAIN, last, pack_run, &block);
-}
-
 /// The packed side is there: for unpacking given, for packing made now.
 static diopiError_t prepare_pack(struct pack_task *task, int64_t total) {
   struct frame *frame = task->frame;
-  struct frame now = *frame;
-  now.stream = NULL;  // frame_run has waited for it
+  struct frame now = frame_get_inner(frame);
   if (!task->unpack) {
     diopiTensorHandle_t made = NULL;
     FRAME_TRY(require(frame, &made, 1, &total, task->whole.dtype, &task->packed));
@@ -160,18 +86,16 @@ static diopiError_t prepare_pack(struct pack_task *task, int64_t total) {
 
 static diopiError_t run_pack(void *argument) {
   struct pack_task *task = argument;
-  int64_t *starts, total;
-  if (index_count_blocks(&task->mask, &starts, &total) != DIT_OK) {
-    return frame_fail(task->frame, diopiErrorOccurred, "no memory to count %lld elements", (long long)task->mask.numel);
-  }
-  diopiError_t code = prepare_pack(task, total);
+  struct frame *frame = task->frame;
+  struct dit_error err = {.message = ""};
+  int64_t *starts = NULL, total = 0;
+  const enum dit_status status = index_count_blocks(frame->context, frame->stream, &task->mask, &starts, &total, &err);
+  diopiError_t code = status == DIT_OK ? prepare_pack(task, total) : fail_count(frame, status, &err, task->mask.numel);
   if (code == diopiSuccess && total > 0) {
     task->starts = starts;
-    task->width = (int)dit_dtype_get_size(task->whole.dtype);
-    nest_init_ordered(&task->nest, 2, (const struct dit_tensor_view *const[]){&task->mask, &task->whole});
-    dit_parallel_for(0, (task->mask.numel + NEST_GRAIN - 1) / NEST_GRAIN, 1, pack_blocks, task);
+    code = masked_pack(task);
   }
-  dit_free(starts);
+  index_give_room(starts);
   return code;
 }
 

@@ -52,4 +52,34 @@ void batch_sum(struct batch_task *task, int pass);
 /// out = a * g + b * x + c.
 void batch_apply(struct batch_task *task);
 
+struct forward_task {
+  struct batch_task t;
+  struct dit_tensor_view mean, scale, weight, bias, running_mean, running_var;
+  bool training;
+  double momentum, eps;
+};
+
+struct backward_task {
+  struct batch_task t;
+  struct dit_tensor_view mean, scale, weight, grad_weight, grad_bias;
+  struct dit_tensor_view sum_dy, sum_dy_xmu, count;
+  bool training;
+  bool variance;  ///< `scale` holds the variance
+  double eps, total;
+};
+
+struct batch_gather_task {
+  struct frame frame;
+  struct dit_tensor_view mean, scale, mean_all, scale_all, running_mean, running_var, counts;
+  double momentum, eps;
+  int64_t processes, channels;
+};
+
+/// The work, after the arguments were checked: on the frame's stream.
+diopiError_t batch_forward(struct forward_task *f);
+diopiError_t batch_elemt(struct forward_task *f);
+diopiError_t batch_backward(struct backward_task *b);
+diopiError_t batch_backward_elemt(struct backward_task *b);
+diopiError_t batch_gather(struct batch_gather_task *task);
+
 #endif

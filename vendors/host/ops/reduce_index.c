@@ -3,16 +3,10 @@
 /// Shapes and lists of dimensions are those of reduce.c. Of equal values the first counts; NaN wins.
 #include "engine/reduce_index.h"
 
-#include <math.h>
-
 #include "dense.h"
-#include "dit/parallel.h"
-#include "engine/deviations.h"
-#include "engine/reduce.h"
-#include "engine/rows.h"
-#include "fail.h"
 #include "lines.h"
 #include "reduce_begin.h"
+#include "reduce_index.h"
 
 static diopiError_t run_max(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t values,
                             diopiTensorHandle_t indices, diopiConstTensorHandle_t input, int64_t dim, bool largest) {
@@ -57,30 +51,6 @@ diopiError_t diopiMin(diopiContextHandle_t ctx, diopiTensorHandle_t min, diopiTe
   return run_max(__func__, ctx, min, min_indices, input, dim, false);
 }
 
-/// All elements in row-major order, for an input that does not lie so.
-struct flat_task {
-  struct frame *frame;
-  const struct dit_tensor_view *out, *in;
-  bool largest;
-};
-
-static diopiError_t run_flat(void *argument) {
-  const struct flat_task *task = argument;
-  struct dense dense;
-  struct dit_error err = {.message = ""};
-  struct shaped flat;
-  if (!dense_read(&dense, task->in, task->in->dtype)) {
-    return frame_fail_device(task->frame, "no memory for a copy of 'input'");
-  }
-  shaped_init(&flat, task->in, false);
-  flat.view.ndim = 0;
-  shaped_push(&flat, task->in->numel, 1);
-  flat.view.data = dense.data;
-  enum dit_status status = reduce_index_launch(NULL, task->largest, NULL, task->out, &flat.view, 0, &err);
-  dense_close(&dense);
-  return frame_get_code(task->frame, status, &err);
-}
-
 static diopiError_t run_arg(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,
                             diopiConstTensorHandle_t input, const int64_t *dim, bool keepdim, bool largest) {
   struct reduction r;
@@ -97,8 +67,7 @@ static diopiError_t run_arg(const char *function, diopiContextHandle_t ctx, diop
   if (!dim || r.in.ndim == 0) {
     kept.view.ndim = 0;
     shaped_push(&kept, 1, 1);
-    struct flat_task task = {&r.frame, &kept.view, &r.in, largest};
-    return frame_run(&r.frame, run_flat, &task);
+    return arg_run_flat(&r.frame, &kept.view, &r.in, largest);
   }
   shaped_init(&in, &r.in, true);
   return frame_get_code(&r.frame, reduce_index_launch(r.frame.stream, largest, NULL, &kept.view, &in.view, d, &err),
@@ -116,49 +85,6 @@ diopiError_t diopiArgmin(diopiContextHandle_t ctx, diopiTensorHandle_t out, diop
 }
 
 // Standard deviation
-
-struct std_task {
-  struct frame *frame;
-  const struct dit_tensor_view *out, *in;  ///< out: kept dimensions only; in: those, then the reduced ones
-  double correction;
-  int work;
-  int64_t kept, reduced;
-  const void *data;
-  void *result;
-};
-
-static void run_std_rows(void *context, int64_t begin, int64_t end) {
-  const struct std_task *task = context;
-  const double left = (double)task->reduced - task->correction, freedom = left > 0 ? left : 0;
-  for (int64_t k = begin; k < end; k++) {
-    const int64_t at = k * task->reduced;
-    if (task->work == DIT_DTYPE_F32) {
-      const double squares = deviations_f32((const float *)task->data + at, task->reduced);
-      ((float *)task->result)[k] = (float)sqrt(squares / freedom);
-    } else {
-      const double squares = deviations_f64((const double *)task->data + at, task->reduced);
-      ((double *)task->result)[k] = sqrt(squares / freedom);
-    }
-  }
-}
-
-static diopiError_t run_std(void *argument) {
-  struct std_task *task = argument;
-  struct dense in = {0}, out = {0};
-  diopiError_t code = diopiSuccess;
-  if (dense_read(&in, task->in, task->work) && dense_reserve(&out, task->out, task->work)) {
-    task->data = in.data;
-    task->result = out.data;
-    const int64_t length = task->reduced > 0 ? task->reduced : 1;
-    dit_parallel_for(0, task->kept, 32768 / length, run_std_rows, task);
-    dense_store(&out);
-  } else {
-    code = frame_fail_device(task->frame, "no memory for a copy of 'input'");
-  }
-  dense_close(&in);
-  dense_close(&out);
-  return code;
-}
 
 diopiError_t diopiStd(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
                       diopiSize_t dim, const diopiScalar_t *correction) {
@@ -183,5 +109,5 @@ diopiError_t diopiStd(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiCo
   for (int d = 0; d < r.in.ndim; d++) {
     task.reduced *= r.mask >> d & 1 ? r.in.sizes[d] : 1;
   }
-  return frame_run(&r.frame, run_std, &task);
+  return std_run(&task);
 }

@@ -3,51 +3,14 @@
 /// norm = (sum |x|^p)^(1/p); p = 0 counts what is not 0, p = inf and -inf take the largest and smallest |x|. The p-norm
 /// of complex numbers is that of their magnitudes. Shapes as in reduce.c. Normalize: out = x / max(norm, eps) along one
 /// dimension; its output may be exactly the input. Accumulated in float for half types.
+#include "reduce_norm.h"
+
 #include <math.h>
-#include <string.h>
 
 #include "dense.h"
-#include "dit/alloc.h"
-#include "dit/parallel.h"
 #include "engine/reduce.h"
-#include "engine/rows.h"
-#include "lines.h"
 
-#define NORM_BLOCK 2048
-#define GRAIN 16384
-
-struct norm_task {
-  struct frame *frame;
-  const struct dit_tensor_view *v_out, *v_x, *v_g, *v_norm;  ///< out and x: kept dimensions first
-  int64_t kept, length;
-  double p, eps;
-  enum reduce_kind kind;
-  const struct reduce_fold *fold;
-  bool adds;  ///< blocks are added up, in double
-  int work;
-  const void *x, *g, *norm;
-  void *out, *room;
-};
-
-#define MEMBER f
-#define REAL float
-#define NAME(x) x##_f32
-#define FABS fabsf
-#define POW powf
-#include "reduce_norm_loops.h"
-#undef MEMBER
-#undef REAL
-#undef NAME
-#undef FABS
-#undef POW
-#define MEMBER d
-#define REAL double
-#define NAME(x) x##_f64
-#define FABS fabs
-#define POW pow
-#include "reduce_norm_loops.h"
-
-static enum reduce_kind get_kind(double p) {
+enum reduce_kind norm_get_kind(double p) {
   if (isinf(p)) {
     return p > 0 ? REDUCE_NORM_MAX : REDUCE_NORM_MIN;
   }
@@ -65,40 +28,6 @@ static diopiError_t get_power(struct frame *frame, const char *name, const diopi
 }
 
 // Norms
-
-/// Magnitudes of complex numbers, then their norm.
-struct complex_task {
-  struct frame *frame;
-  const struct dit_tensor_view *out, *in;
-  double p;
-  uint32_t mask;
-};
-
-static diopiError_t run_complex(void *argument) {
-  const struct complex_task *task = argument;
-  struct dense pairs = {0};
-  struct dit_error err = {.message = ""};
-  enum dit_status status = DIT_ERR_NOMEM;
-  struct shaped sizes;
-  if (dense_read(&pairs, task->in, DIT_DTYPE_C128)) {
-    const size_t count = (size_t)task->in->numel;
-    double *length = dit_malloc(sizeof(double) * count + 1);
-    const double *part = pairs.data;
-    for (size_t i = 0; length && i < count; i++) {
-      length[i] = hypot(part[2 * i], part[2 * i + 1]);
-    }
-    shaped_init(&sizes, task->in, false);
-    dit_shape_set_contiguous(sizes.view.ndim, sizes.sizes, sizes.strides);
-    sizes.view.data = length;
-    sizes.view.dtype = DIT_DTYPE_F64;
-    if (length) {
-      status = reduce_launch(NULL, get_kind(task->p), task->p, task->out, &sizes.view, task->mask, &err);
-    }
-    dit_free(length);
-  }
-  dense_close(&pairs);
-  return frame_get_code(task->frame, status, &err);
-}
 
 static diopiError_t run_norm(struct frame *frame, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
                              double p, uint32_t mask, int keepdim) {
@@ -118,10 +47,9 @@ static diopiError_t run_norm(struct frame *frame, const struct dit_tensor_view *
     p = INFINITY;  // the norm of one number is its magnitude: nothing is rounded
   }
   if (frame_has_dtype(DTYPES_COMPLEX, in->dtype)) {
-    struct complex_task task = {frame, &kept.view, in, p, mask};
-    return frame_run(frame, run_complex, &task);
+    return norm_run_complex(frame, &kept.view, in, p, mask);
   }
-  return frame_get_code(frame, reduce_launch(frame->stream, get_kind(p), p, &kept.view, in, mask, &err), &err);
+  return frame_get_code(frame, reduce_launch(frame->stream, norm_get_kind(p), p, &kept.view, in, mask, &err), &err);
 }
 
 diopiError_t diopiNorm(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
@@ -154,45 +82,6 @@ diopiError_t diopiLinalgVecNorm(diopiContextHandle_t ctx, diopiTensorHandle_t ou
 
 // Gradient of a norm, and normalisation
 
-static void run_gradient_rows(void *context, int64_t begin, int64_t end) {
-  const struct norm_task *task = context;
-  (task->work == DIT_DTYPE_F32 ? norm_backward_rows_f32 : norm_backward_rows_f64)(task, begin, end);
-}
-
-static void run_normalize_rows(void *context, int64_t begin, int64_t end) {
-  const struct norm_task *task = context;
-  (task->work == DIT_DTYPE_F32 ? normalize_rows_f32 : normalize_rows_f64)(task, begin, end);
-}
-
-static diopiError_t run_rows(void *argument) {
-  struct norm_task *task = argument;
-  static const struct dit_tensor_view absent;
-  struct dense x = {0}, g = {0}, norm = {0}, out = {0};
-  const bool normalize = !task->v_norm;
-  bool done = dense_read(&x, task->v_x, task->work) && dense_read(&g, task->v_g ? task->v_g : &absent, task->work) &&
-              dense_read(&norm, normalize ? &absent : task->v_norm, task->work) &&
-              dense_reserve(&out, task->v_out, task->work);
-  if (done && normalize && task->v_g) {
-    task->room = dit_malloc((size_t)task->v_x->numel * dit_dtype_get_size(task->work) + 1);
-    done = task->room != NULL;
-  }
-  if (done) {
-    task->x = x.data;
-    task->g = g.data;
-    task->norm = norm.data;
-    task->out = out.data;
-    dit_parallel_for(0, task->kept, GRAIN / (task->length > 0 ? task->length : 1),
-                     normalize ? run_normalize_rows : run_gradient_rows, task);
-    dense_store(&out);
-  }
-  dense_close(&x);
-  dense_close(&g);
-  dense_close(&norm);
-  dense_close(&out);
-  dit_free(task->room);
-  return done ? diopiSuccess : dense_fail(task->frame);
-}
-
 static diopiError_t launch_rows(struct norm_task *task, const struct dit_tensor_view *out,
                                 const struct dit_tensor_view *x, const struct dit_tensor_view *g, uint32_t mask) {
   struct shaped moved_out, moved_x, moved_g;
@@ -204,15 +93,14 @@ static diopiError_t launch_rows(struct norm_task *task, const struct dit_tensor_
     shaped_move_last(&moved_g, g, mask);
     task->v_g = &moved_g.view;
   }
-  task->kind = get_kind(task->p);
+  task->kind = norm_get_kind(task->p);
   task->work = x->dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
-  task->fold = reduce_find_fold(task->kind, task->work);
   task->adds = task->kind != REDUCE_NORM_MAX && task->kind != REDUCE_NORM_MIN;
   task->kept = task->length = 1;
   for (int dim = 0; dim < x->ndim; dim++) {
     *(mask >> dim & 1 ? &task->length : &task->kept) *= x->sizes[dim];
   }
-  return x->numel == 0 ? diopiSuccess : frame_run(task->frame, run_rows, task);
+  return x->numel == 0 ? diopiSuccess : norm_run_rows(task);
 }
 
 static diopiError_t check_float(struct frame *frame, const char *name, const struct dit_tensor_view *view) {

@@ -2,68 +2,9 @@
 ///
 /// tril: out[..., i, j] = j - i <= diagonal ? input : 0; triu: j - i >= diagonal. The last two dimensions are the
 /// matrix; input has at least two. Every dtype; out may be input, whose kept side is not touched then.
-#include <string.h>
+#include "triangle.h"
 
-#include "dit/parallel.h"
-#include "engine/cast.h"
-#include "engine/nest.h"
 #include "layout.h"
-
-struct triangle_task {
-  struct nest rest;  ///< the dimensions before the matrix: out, input
-  int64_t rows, columns, diagonal;
-  int64_t row_step[2], step[2];  ///< in bytes: out, input
-  int width;
-  bool upper, in_place;
-};
-
-static void zero(const struct triangle_task *task, char *out, int64_t count) {
-  static const char none[16] = {0};
-  if (count <= 0) {
-    return;
-  }
-  if (task->step[0] == task->width) {
-    memset(out, 0, (size_t)(count * task->width));
-  } else {
-    cast_move(out, task->step[0], none, 0, task->width, count);
-  }
-}
-
-static void run_row(const struct triangle_task *task, char *out, const char *in, int64_t row) {
-  // the first column right of the diagonal (tril) or on it (triu), within 0 and columns
-  const int64_t border = row + task->diagonal + (task->upper ? 0 : 1);
-  const int64_t edge = border < 0 ? 0 : border > task->columns ? task->columns : border;
-  const int64_t begin = task->upper ? edge : 0, end = task->upper ? task->columns : edge;
-  out += row * task->row_step[0];
-  in += row * task->row_step[1];
-  zero(task, out, begin);
-  if (!task->in_place && end > begin) {
-    cast_move(out + begin * task->step[0], task->step[0], in + begin * task->step[1], task->step[1], task->width,
-              end - begin);
-  }
-  zero(task, out + end * task->step[0], task->columns - end);
-}
-
-/// Tasks are rows, of one matrix after another.
-static void run_rows(void *context, int64_t begin, int64_t end) {
-  const struct triangle_task *task = context;
-  for (int64_t i = begin; i < end; i++) {
-    char *out = task->rest.data[0];
-    const char *in = task->rest.data[1];
-    int64_t rest = i / task->rows;
-    for (int dim = 0; dim < task->rest.ndim; dim++) {
-      out += rest % task->rest.sizes[dim] * task->rest.strides[0][dim];
-      in += rest % task->rest.sizes[dim] * task->rest.strides[1][dim];
-      rest /= task->rest.sizes[dim];
-    }
-    run_row(task, out, in, i % task->rows);
-  }
-}
-
-static void run_all(void *argument) {
-  struct triangle_task *task = argument;
-  dit_parallel_for(0, task->rest.numel * task->rows, NEST_GRAIN / task->columns + 1, run_rows, task);
-}
 
 static diopiError_t run_triangle(const char *function, diopiContextHandle_t ctx, diopiTensorHandle_t out,
                                  diopiConstTensorHandle_t input, int64_t diagonal, bool upper) {
@@ -97,7 +38,7 @@ static diopiError_t run_triangle(const char *function, diopiContextHandle_t ctx,
   task.diagonal = diagonal > size ? size : diagonal < -size ? -size : diagonal;  // beyond that nothing changes
   task.width = (int)width;
   task.in_place = layout_is_same(&o, &x);
-  return frame_launch(&frame, run_all, &task, sizeof task);
+  return triangle_run(&frame, &task);
 }
 
 diopiError_t diopiTril(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiConstTensorHandle_t input,
