@@ -151,7 +151,7 @@ static void test_the_same_numbers(void) {
 
 int main(void) {
   CHECK(dlopen(DIT_TEST_EMULATOR, RTLD_NOW | RTLD_GLOBAL));
-  test_the_same_numbers();
+  RUN(test_the_same_numbers);
   dit_diopi_library_close(library);
   dit_runtime_shutdown();
   return 0;

@@ -234,12 +234,12 @@ static void test_other_process(void) {
 
 int main(void) {
   load_emulator();
-  test_other_process();
-  test_properties();
-  test_copies();
-  test_pinned();
-  test_streams_and_events();
-  test_sticky_failure();
+  RUN(test_other_process);
+  RUN(test_properties);
+  RUN(test_copies);
+  RUN(test_pinned);
+  RUN(test_streams_and_events);
+  RUN(test_sticky_failure);
   dit_runtime_shutdown();
   return 0;
 }

@@ -45,11 +45,10 @@ DIT_NODISCARD enum dit_status kernel_launch(struct kernel *kernel, void *stream,
 /// Blocks of a grid-stride loop over `count` items, `per_block` of them per block: enough to fill the device.
 unsigned kernel_get_blocks(int64_t count, int64_t per_block);
 int kernel_get_multiprocessors(void);
-/// Is the driver there? To be asked before the driver's functions are called without one of these.
+/// Is the driver there? To be asked before the driver's functions are called without one of these; it is looked for
+/// once.
 DIT_NODISCARD enum dit_status launch_check(struct dit_error *err);
 
-/// Is the driver there? It is looked for once.
-DIT_NODISCARD enum dit_status launch_check(struct dit_error *err);
 /// Plain driver work in the order of the stream, on the current device.
 DIT_NODISCARD enum dit_status launch_copy(void *stream, void *to, const void *from, size_t size, struct dit_error *err);
 DIT_NODISCARD enum dit_status launch_set(void *stream, void *memory, int value, size_t size, struct dit_error *err);

@@ -39,10 +39,6 @@ enum dit_status launch_check(struct dit_error *err) {
   return dit_error_set(err, DIT_ERR_DEVICE, "%s", load_failure.message);
 }
 
-enum dit_status launch_check(struct dit_error *err) {
-  return check_driver(err);
-}
-
 static int get_device(void) {
   const int device = dit_device_get_current();
   return device >= 0 && device < DRIVER_MAX_DEVICES ? device : 0;
