@@ -153,15 +153,13 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   fillView(out, to);
   dit_error err;
   err.message[0] = '\0';
-  const auto *kernels =
-      profiler::isTracing() ? profiler::traceKernels("aten::copy_", device) : dit_runtime_get_kernels();
   const bool conjugates = from.is_conj() != to.is_conj();
   const bool negates = from.is_neg() != to.is_neg();
   dit_status status = DIT_ERR_UNSUPPORTED;
   if (conjugates != negates) {
     status = launchFlip(in, out, device, conjugates);
-  } else if (kernels && kernels->copy && in.ndim <= DIT_MAX_DIMS && !conjugates) {
-    status = kernels->copy(dit_stream_get_current_raw(device), &out, &in, &err);
+  } else if (in.ndim <= DIT_MAX_DIMS && !conjugates) {
+    status = copyElements(out, in, device, err);
   }
   static dit_ledger_entry *const ledger = dit_ledger_get("aten::_copy_from");
   if (status == DIT_ERR_UNSUPPORTED) {

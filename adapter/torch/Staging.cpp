@@ -55,12 +55,10 @@ void sendBytes(void *to, const void *from, size_t size, c10::DeviceIndex device)
 // The elements of a CPU tensor into a tensor of the device that looks like it, and nothing between them: packed, and
 // spread by the vendor's kernel. False, with nothing done, when the vendor cannot.
 bool sendElements(const at::Tensor &cpu, const at::Tensor &tensor) {
-  const auto *kernels = dit_runtime_get_kernels();
   dit_tensor_view from{}, to{};
   fillView(from, cpu);
   fillView(to, tensor);
-  if (kernels == nullptr || kernels->copy == nullptr || to.ndim > DIT_MAX_DIMS ||
-      dit_tensor_get_internal_overlap(&to) == DIT_OVERLAP_YES) {
+  if (!canCopyElements() || to.ndim > DIT_MAX_DIMS || dit_tensor_get_internal_overlap(&to) == DIT_OVERLAP_YES) {
     return false;
   }
   const c10::DeviceIndex device = tensor.device().index();
@@ -78,7 +76,7 @@ bool sendElements(const at::Tensor &cpu, const at::Tensor &tensor) {
   in.flags |= DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE;
   dit_error err;
   err.message[0] = '\0';
-  const dit_status status = kernels->copy(dit_stream_get_current_raw(device), &to, &in, &err);
+  const dit_status status = copyElements(to, in, device, err);
   if (status != DIT_ERR_UNSUPPORTED) {
     check(status, err);
   }

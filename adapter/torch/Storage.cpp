@@ -7,7 +7,10 @@
 #include <algorithm>
 
 #include "Allocator.h"
+#include "Profiler.h"
 #include "Staging.h"
+#include "dit/diopi.h"
+#include "dit/kernel.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 
@@ -44,6 +47,52 @@ c10::Storage aliasAsCpu(c10::StorageImpl *storage) {
   }
   return c10::Storage(c10::Storage::use_byte_size_t(), storage->nbytes(), std::move(alias), c10::GetCPUAllocator(),
                       /*resizable=*/true);
+}
+
+namespace {
+
+using CopyFunction = decltype(dit_diopi_vtable::diopiCopyInp);
+
+CopyFunction findCopyFunction() {
+  const auto *library = dit_diopi_get_active();
+  return library == nullptr ? nullptr : library->functions.diopiCopyInp;
+}
+
+}  // namespace
+
+bool canCopyElements() {
+  const auto *kernels = dit_runtime_get_kernels();
+  return (kernels != nullptr && kernels->copy != nullptr) || findCopyFunction() != nullptr;
+}
+
+dit_status copyElements(const dit_tensor_view &out, const dit_tensor_view &in, c10::DeviceIndex device,
+                        dit_error &err) {
+  const auto *kernels =
+      profiler::isTracing() ? profiler::traceKernels("aten::copy_", device) : dit_runtime_get_kernels();
+  void *stream = dit_stream_get_current_raw(device);
+  if (kernels != nullptr && kernels->copy != nullptr) {
+    return kernels->copy(stream, &out, &in, &err);
+  }
+  const CopyFunction copy = findCopyFunction();
+  if (copy == nullptr) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  diopiContext context;
+  diopiTensor from, to;
+  dit_diopi_context_init(&context, device, stream);
+  dit_diopi_tensor_init(&from, &in);
+  dit_diopi_tensor_init(&to, &out);
+  const diopiError_t code = copy(&context, &from, &to);
+  dit_diopi_context_reset(&context);
+  if (code == diopiSuccess) {
+    return DIT_OK;
+  }
+  if (code == diopiNoImplement || code == diopiForceFallbackToCPU || code == diopiDtypeNotSupported) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  const char *text = dit_diopi_library_get_error(dit_diopi_get_active());
+  return dit_error_set(&err, DIT_ERR_DEVICE, "diopiCopyInp failed: %s%s%s", dit_diopi_get_error_name(code),
+                       text[0] != '\0' ? ": " : "", text);
 }
 
 void copyBits(const at::Tensor &from, const at::Tensor &to) {

@@ -5,6 +5,7 @@
 #include <c10/core/StorageImpl.h>
 
 #include "Common.h"
+#include "dit/tensor.h"
 
 namespace ditorch {
 
@@ -24,6 +25,12 @@ at::Tensor aliasAsCpu(const at::Tensor &tensor, c10::Storage storage);
 at::Tensor viewStorage(c10::Storage storage, c10::DispatchKeySet keys, const at::Tensor &like, int64_t offset);
 // The conjugate and negative bits of one tensor for another.
 void copyBits(const at::Tensor &from, const at::Tensor &to);
+
+// Queue out[i] = in[i] on the device's current stream; strides and dtypes may differ. By the vendor's copy kernel, or
+// by diopiCopyInp where a vendor has an operator library alone. DIT_ERR_UNSUPPORTED, with nothing done, for what they
+// do not take, or without either.
+bool canCopyElements();
+dit_status copyElements(const dit_tensor_view &out, const dit_tensor_view &in, c10::DeviceIndex device, dit_error &err);
 
 // Wait until the work queued on the calling thread's current stream of the device is done (nothing to do on the default
 // stream).

@@ -87,7 +87,8 @@ def _put_in_place(chosen: choice.Choice) -> None:
     state.choice, state.patches = chosen, patches
     if settings.get("banner") and chosen.backend not in ("cuda", "none"):
         stack = chosen.stack
-        text = f"{stack.arch} {stack.row.package}:{stack.version}" if stack else f"host ditorch:{_C.version()}"
+        own = f"{chosen.backend} ditorch:{_C.version()}"
+        text = f"{stack.arch} {stack.row.package}:{stack.version}" if stack else own
         print(f"ditorch: {text} pid: {os.getpid()}", file=sys.stderr)
 
 

@@ -152,3 +152,38 @@ def test_nvidia_without_a_driver_says_so():
     """The backend is chosen by name alone, and says what is missing."""
     answer = run_python("-c", "import ditorch", DITORCH_BACKEND="nvidia", check=False)
     assert answer.returncode != 0 and "no CUDA driver on this machine" in answer.stderr, answer.stderr
+
+
+COPIES = """
+import json, torch, ditorch
+c = torch.randn(37, 53)
+x, k = c.cuda(), torch.randn(6, 8, dtype=torch.complex64)
+into, wanted = torch.zeros(5, 40, device="cuda"), torch.zeros(5, 40)
+into[:, ::2], wanted[:, ::2] = x[:5, :20], c[:5, :20]
+pairs = [(x.t().contiguous(), c.t()), (x.to(torch.float16), c.to(torch.float16)), (x.long(), c.long()), (into, wanted)]
+pairs += [(x[::2, 1:].clone(), c[::2, 1:]), (k.cuda().t().contiguous(), k.t())]
+pairs += [(torch.zeros(53, 37).cuda().copy_(x.t()), c.t())]
+assert all(torch.equal(mine.cpu(), right) for mine, right in pairs)
+print(json.dumps([[row["operator"] for row in rows] for rows in (ditorch.operators(), ditorch.fallbacks())]))
+"""
+
+
+@needs_emulator
+def test_layouts_and_dtypes_change_on_the_device():
+    """The vendor has no table of kernels: its operator library copies."""
+    answer = run_python(COPIES, LD_LIBRARY_PATH=str(EMULATOR[-1].parent), DITORCH_BACKEND="nvidia")
+    in_c, on_cpu = json.loads(answer.stdout)
+    assert "aten::_copy_from" in in_c and not on_cpu
+    assert answer.stderr.startswith("ditorch: nvidia ditorch:")
+
+
+@needs_emulator
+def test_models_train_without_a_fallback():
+    """Transformers, convolutions, experts; float32, and autocast with a scaler in half precision."""
+    words = ["gpt", "llama", "images", "experts", "unet", "gpt:float16", "images:bfloat16", "experts:bfloat16"]
+    script = str(Path(__file__).with_name("cuda_models.py"))
+    settings = {"LD_LIBRARY_PATH": str(EMULATOR[-1].parent), "DITORCH_BACKEND": "nvidia"}
+    for line in run_python(script, *words, **settings).stdout.splitlines():
+        word, wanted, got, on_cpu = json.loads(line)
+        assert got == pytest.approx(wanted, rel=2e-2 if ":" in word else 1e-4), word
+        assert not on_cpu, (word, on_cpu)
