@@ -1,5 +1,5 @@
-// CPU kernels of the fused recurrent cells, which torch.nn.LSTM and GRU call on every accelerator: PyTorch has them for
-// CUDA alone, so without these a vendor that lacks the cells had nothing to fall back to.
+// The fused recurrent cells, which torch.nn.LSTM and GRU call on every accelerator, composed of other operators of the
+// device where the vendor has none. PyTorch has them for CUDA alone; on CPU tensors these run too.
 //
 // Formulas and layouts of the workspaces as in dit/kernel.h: a workspace written by a vendor's cell and one from here
 // are the same.
@@ -65,7 +65,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gruCellBackward(const Tensor 
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(aten, CPU, m) {
+TORCH_LIBRARY_IMPL(aten, CompositeExplicitAutograd, m) {
   m.impl("_thnn_fused_lstm_cell", TORCH_FN(lstmCell));
   m.impl("_thnn_fused_lstm_cell_backward_impl", TORCH_FN(lstmCellBackward));
   m.impl("_thnn_fused_gru_cell", TORCH_FN(gruCell));

@@ -107,6 +107,16 @@ class Unet(nn.Module):
         return self.out(torch.cat([top, above], 1)).movedim(1, -1)
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+        self.first, self.second = nn.LSTM(8, 8, batch_first=True), nn.GRU(8, 8, batch_first=True)
+
+    def forward(self, x):
+        return self.head(self.second(self.first(self.words(x))[0])[0])
+
+
 def words():
     return torch.randint(0, 20, (2, 8)), torch.randint(0, 20, (2, 8))
 
@@ -116,6 +126,7 @@ MODELS = {
     "llama": (Llama, words),
     "images": (Images, lambda: (torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,)))),
     "experts": (Experts, words),
+    "recurrent": (Recurrent, words),
     "unet": (Unet, lambda: (torch.randn(2, 3, 8, 8), torch.randint(0, 4, (2, 8, 8)))),
 }
 
