@@ -1,6 +1,9 @@
-"""Small models of the common kinds, trained on the device and on the CPU side by side; one line of JSON each.
+"""Small models of the common kinds, trained on the device and on the CPU side by side; one line of JSON each: name,
+losses of the CPU, losses of the device, operators that fell back, whether all is well. Exit status 1 when it is not.
 
-Run by test_cuda_library.py over the emulated CUDA driver: python cuda_models.py NAME...
+    python cuda_models.py gpt llama:bfloat16 ...
+
+Run by test_cuda_library.py over the emulated CUDA driver, by tools/test_cuda.sh on a GPU.
 """
 
 import copy
@@ -150,14 +153,20 @@ def train(model, make, device, dtype):
 
 
 def main():
+    is_well = True
     for word in sys.argv[1:]:
         name, _, dtype = word.partition(":")
         dtype = getattr(torch, dtype or "float32")
         make_model, make = MODELS[name]
         torch.manual_seed(0)
         model = make_model()
-        losses = [train(copy.deepcopy(model).to(device), make, device, dtype) for device in ("cpu", "cuda")]
-        print(json.dumps([word, *losses, [row["operator"] for row in ditorch.fallbacks()]]), flush=True)
+        wanted, got = (train(copy.deepcopy(model).to(device), make, device, dtype) for device in ("cpu", "cuda"))
+        on_cpu = [row["operator"] for row in ditorch.fallbacks()]
+        near = 1e-4 if dtype is torch.float32 else 2e-2
+        well = not on_cpu and all(abs(a - b) <= near * abs(a) for a, b in zip(wanted, got, strict=True))
+        print(json.dumps([word, wanted, got, on_cpu, well]), flush=True)
+        is_well = is_well and well
+    sys.exit(0 if is_well else 1)
 
 
 main()
