@@ -162,7 +162,7 @@ def main():
         model = make_model()
         wanted, got = (train(copy.deepcopy(model).to(device), make, device, dtype) for device in ("cpu", "cuda"))
         on_cpu = [row["operator"] for row in ditorch.fallbacks()]
-        near = 1e-4 if dtype is torch.float32 else 2e-2
+        near = 1e-5 if dtype is torch.float32 else 2e-2
         well = not on_cpu and all(abs(a - b) <= near * abs(a) for a, b in zip(wanted, got, strict=True))
         print(json.dumps([word, wanted, got, on_cpu, well]), flush=True)
         is_well = is_well and well
