@@ -223,6 +223,40 @@ def make_image_cases(library: diopi.Library) -> list[Case]:
     return cases
 
 
+def make_attention_cases(library: diopi.Library) -> list[Case]:
+    """Causal attention with its gradients, of the size of a language model's layer, against PyTorch's flash kernel."""
+    call, cases = library.call, []
+    for batch, length, heads, size in ((4, 2048, 16, 64), (2, 4096, 16, 128)):
+        q, k, v, out, grad = (
+            torch.randn(batch, length, heads, size, device="cuda", dtype=torch.bfloat16) for _ in range(5)
+        )
+        gradients = [torch.empty_like(q) for _ in range(3)]
+        lse = torch.empty(batch, heads, length, device="cuda")
+        generator, scale = diopi.Generator(7, 0), size**-0.5
+        *moved, moved_grad = (tensor.transpose(1, 2) for tensor in (q, k, v, grad))
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+            leaves = [tensor.detach().requires_grad_() for tensor in moved]
+            seen = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+
+        def forward(out=out, lse=lse, generator=generator, q=q, k=k, v=v, scale=scale):
+            call("diopiFlashAttention", out, lse, generator, q, k, v, None, 0.0, scale, True, -1, -1)
+
+        def backward(g=gradients, grad=grad, rest=(generator, q, k, v), out=out, lse=lse, scale=scale):
+            call("diopiFlashAttentionBackward", *g, grad, *rest, None, out, lse, 0.0, scale, True, -1, -1)
+
+        def forward_native(moved=moved):
+            with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.FLASH_ATTENTION):
+                torch.nn.functional.scaled_dot_product_attention(*moved, is_causal=True)
+
+        def backward_native(seen=seen, leaves=leaves, grad=moved_grad):
+            torch.autograd.grad(seen, leaves, grad, retain_graph=True)
+
+        work, name = 2 * batch * heads * length**2 * size, f"{length}x{size} bfloat16"
+        cases.append(Case(f"attention {name}", forward, forward_native, work, "TFLOP/s"))
+        cases.append(Case(f"attention backward {name}", backward, backward_native, 2.5 * work, "TFLOP/s"))
+    return cases
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--elements", type=int, default=1 << 26, help="elements of the large tensors (default 64 Mi)")
@@ -236,18 +270,18 @@ def main() -> int:
     library = diopi.Library("cuda")
     rows = []
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"{'operator':28} {'ours':>12} {'torch':>12} {'unit':>8} {'torch/ours':>10}")
-    for case in make_cases(library, options.elements) + make_image_cases(library):
+    print(f"{'operator':36} {'ours':>12} {'torch':>12} {'unit':>8} {'torch/ours':>10}")
+    for case in make_cases(library, options.elements) + make_image_cases(library) + make_attention_cases(library):
         try:
             ours, native = measure(case.ours), measure(case.native)
         except diopi.Error as error:
-            print(f"{case.name:28} {error}")
+            print(f"{case.name:36} {error}")
             continue
         scale = 1e-6 if case.unit == "GB/s" else 1e-9
         row = {"name": case.name, "ours_ms": ours, "torch_ms": native, "unit": case.unit}
         row["ours"], row["torch"] = case.amount / ours * scale, case.amount / native * scale
         rows.append(row)
-        print(f"{case.name:28} {row['ours']:12.1f} {row['torch']:12.1f} {case.unit:>8} {native / ours:10.2f}")
+        print(f"{case.name:36} {row['ours']:12.1f} {row['torch']:12.1f} {case.unit:>8} {native / ours:10.2f}")
     if options.json:
         with open(options.json, "w") as file:
             json.dump(rows, file, indent=1)

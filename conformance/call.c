@@ -127,6 +127,17 @@ static diopiTensorHandle_t get_handle(struct call *call, uint64_t number) {
   return has_storage ? &call->handles[number] : NULL;
 }
 
+/// One tensor; a sparse one brings its parts.
+static diopiTensorHandle_t make_tensor(struct call *call, const struct pack_argument *argument) {
+  diopiTensorHandle_t handle = get_handle(call, argument->words[0]);
+  if (handle && argument->count == PACK_SPARSE) {
+    handle->crow_indices = get_handle(call, argument->words[1]);
+    handle->col_indices = get_handle(call, argument->words[2]);
+    handle->values = get_handle(call, argument->words[3]);
+  }
+  return handle;
+}
+
 static diopiTensorHandle_t *make_list(struct call *call, size_t *at, const struct pack_argument *argument) {
   diopiTensorHandle_t *list = bump(call, at, (size_t)argument->count * sizeof *list);
   for (int64_t i = 0; i < argument->count; i++) {
@@ -177,7 +188,7 @@ static void make_value(struct call *call, size_t *at, const struct pack_argument
   switch (argument->kind) {
     case 'o':
     case 't':
-      value->tensor = get_handle(call, argument->words[0]);
+      value->tensor = make_tensor(call, argument);
       break;
     case 'O':
     case 'T':

@@ -38,6 +38,30 @@ struct run_options {
   double tolerance;  ///< factor
 };
 
+/// Results of a run, in row-major order, one after the other; `at` has where each tensor's begin.
+struct results {
+  unsigned char *bytes[2];  ///< of this run and of the first
+  unsigned char *spare;     ///< room for one of them
+  size_t *at;
+  size_t size;
+};
+bool results_init(struct results *results, const struct pack_case *item);
+void results_reset(struct results *results);
+
+/// What memory that the library must not read is filled with, in turn.
+extern const unsigned char run_patterns[2];
+
+/// One call whose memory is filled and whose values are made, and its judgement.
+DIT_NODISCARD enum dit_status run_prepared(struct call *call, struct machine *machine,
+                                           const struct dit_diopi_library *library, const struct run_options *options,
+                                           struct diopiContext *context, bool side, struct results *results,
+                                           struct outcome *outcome, struct dit_error *err);
+/// A case with the tag "threads": several threads call at once, half of them with other values; "shared": on one
+/// context.
+DIT_NODISCARD enum dit_status run_threads(struct machine *machine, const struct dit_diopi_library *library,
+                                          const struct pack_case *item, const struct run_options *options,
+                                          struct outcome *outcome, struct dit_error *err);
+
 /// Run a case as often as the options say and judge every run. DIT_OK when there is an outcome; an error is one of the
 /// device or of memory.
 DIT_NODISCARD enum dit_status run_case(struct machine *machine, const struct dit_diopi_library *library,

@@ -1,6 +1,7 @@
 /// The commands run and list, and what all commands open.
 #include "commands.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <string.h>
 
@@ -25,6 +26,10 @@ bool session_open(struct session *session, const struct command_options *options
   if (options->library && dit_diopi_library_open(options->library, &session->library, &err) != DIT_OK) {
     return complain(&err);
   }
+  if (session->library) {
+    void *symbol = dlsym(session->library->handle, "dit_adapt_get_counts");
+    memcpy(&session->get_adapt_counts, &symbol, sizeof symbol);
+  }
   if (options->against && dit_diopi_library_open(options->against, &session->against, &err) != DIT_OK) {
     return complain(&err);
   }
@@ -42,6 +47,7 @@ void session_close(struct session *session) {
   if (session->out && session->out != stdout) {
     fclose(session->out);
   }
+  pack_case_reset(&session->kept);
   pack_close(&session->pack);
   machine_reset(&session->machine);
   dit_diopi_library_close(session->against);
@@ -62,6 +68,57 @@ int64_t session_get_end(const struct session *session, const struct command_opti
   return options->to >= 0 && options->to < session->pack.count ? options->to : session->pack.count;
 }
 
+/// How the adaptor brought the calls since `before` about, if it did; NULL when the library is another.
+static const char *get_way(const struct session *session, const struct dit_adapt_counts *before) {
+  struct dit_adapt_counts now = {0};
+  if (!session->get_adapt_counts) {
+    return NULL;
+  }
+  session->get_adapt_counts(&now);
+  return now.composed > before->composed     ? "composed"
+         : now.converted > before->converted ? "converted"
+         : now.direct > before->direct       ? "direct"
+                                             : NULL;
+}
+
+/// Does the call before this one still give the right result? A library that keeps something of a call (a plan by
+/// shape, a buffer) fails here. Afterwards a case that passed is the one to come back to.
+static enum dit_status revisit(struct session *session, const struct run_options *options, struct pack_case *item,
+                               struct outcome *outcome, struct dit_error *err) {
+  const struct run_options once = {1, false, options->tolerance};
+  if (outcome->verdict != VERDICT_PASS || pack_get_tag(item, "threads")) {
+    return DIT_OK;
+  }
+  if (session->kept.id && session->kept.function == item->function) {
+    struct outcome again;
+    DIT_RETURN_IF_NOT_OK(run_case(&session->machine, session->library, &session->kept, &once, &again, err));
+    if (again.verdict == VERDICT_FAIL) {
+      outcome_fail(outcome, "state", "after this call %s, which passed before, fails: %.500s", session->kept.id,
+                   again.reason);
+    }
+  }
+  if (!item->expect_error) {
+    pack_case_reset(&session->kept);
+    session->kept = *item;
+    memset(item, 0, sizeof *item);
+  }
+  return DIT_OK;
+}
+
+enum dit_status session_run(struct session *session, const struct run_options *options, struct pack_case *item,
+                            struct outcome *outcome, struct dit_error *err) {
+  struct dit_adapt_counts before = {0};
+  if (session->get_adapt_counts) {
+    session->get_adapt_counts(&before);
+  }
+  // a call that must fail says so itself, also on a device that reports wrong values late
+  DIT_RETURN_IF_NOT_OK(dit_option_set("launch_blocking", item->expect_error ? "1" : "0", err));
+  DIT_RETURN_IF_NOT_OK(run_case(&session->machine, session->library, item, options, outcome, err));
+  outcome->way = get_way(session, &before);
+  DIT_RETURN_IF_NOT_OK(dit_option_set("launch_blocking", "0", err));
+  return revisit(session, options, item, outcome, err);
+}
+
 /// One case: EXIT_PASS, EXIT_FAIL, or EXIT_USAGE when nothing more can be run.
 static int run_number(struct session *session, const struct command_options *options, int64_t number) {
   struct pack_case item;
@@ -76,6 +133,7 @@ static int run_number(struct session *session, const struct command_options *opt
   if (rules_select(&options->rules, &item, &skipped, &factor)) {
     const struct run_options run = {options->repeat ? (int)options->repeat : 2, options->side_stream,
                                     options->tolerance * factor};
+    const struct pack_case named = item;  // its texts stay where they are
     if (skipped) {
       outcome.verdict = VERDICT_SKIPPED;
     } else {
@@ -83,14 +141,12 @@ static int run_number(struct session *session, const struct command_options *opt
         report_start(session->out, number, item.id, item.name);
         fflush(session->out);
       }
-      // a call that must fail says so itself, also on a device that reports wrong values late
-      status = dit_option_set("launch_blocking", item.expect_error ? "1" : "0", &err);
-      status = status != DIT_OK ? status : run_case(&session->machine, session->library, &item, &run, &outcome, &err);
+      status = session_run(session, &run, &item, &outcome, &err);
     }
     if (status != DIT_OK) {
       outcome_fail(&outcome, "device", "%s", err.message);
     }
-    report_outcome(session->out, number, item.id, item.name, &outcome);
+    report_outcome(session->out, number, named.id, named.name, &outcome);
   }
   pack_case_reset(&item);
   return status != DIT_OK || outcome.verdict == VERDICT_FAIL ? EXIT_FAIL : EXIT_PASS;
@@ -102,6 +158,9 @@ int command_run(const struct command_options *options) {
   for (int64_t number = options->from; status != EXIT_USAGE && number < session_get_end(&session, options); number++) {
     const int one = run_number(&session, options, number);
     status = one > status ? one : status;
+    if (one == EXIT_FAIL && options->until_fail) {
+      break;
+    }
   }
   if (status != EXIT_USAGE && (fflush(session.out) != 0 || ferror(session.out))) {
     fprintf(stderr, "dit_conform: writing the results failed: %s\n", strerror(errno));

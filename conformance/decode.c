@@ -219,8 +219,9 @@ static const char *check_count(const struct pack_argument *argument, const struc
   if (argument->form == PACK_RESULT && !strchr("IBD", argument->kind)) {
     return "only integers, bools and doubles behind a pointer are results";
   }
+  const bool is_sparse = argument->kind == 't' && argument->count == PACK_SPARSE;
   if (argument->form == PACK_ABSENT ? argument->count != 0 || strchr("ibfdrmy", argument->kind) != NULL
-                                    : !is_array && argument->count != 1) {
+                                    : !is_array && !is_sparse && argument->count != 1) {
     return "an argument has a wrong number of values";
   }
   return (uint64_t)argument->count <= cursor->size ? NULL : "an argument has more values than the case has bytes";

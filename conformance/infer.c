@@ -68,9 +68,13 @@ static void make_argument(const struct pack_case *item, int number, const union 
   }
 }
 
-/// Results that an argument stands for: one, or one for each tensor of a list; 0 when it is only read.
+/// Results that an argument stands for: one, or one for each tensor of a list (given, or made by the library); 0 when
+/// it is only read.
 static int64_t count_results(const struct pack_case *item, int argument) {
   const char kind = item->arguments[argument].kind;
+  if (kind == 'O' && item->arguments[argument].form != PACK_ABSENT && item->arguments[argument].count > 1) {
+    return item->arguments[argument].count;
+  }
   if (kind == 'O' && !is_place(item, argument)) {
     return item->arguments[argument].form == PACK_ABSENT ? 0 : item->arguments[argument].count;
   }

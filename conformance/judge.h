@@ -18,6 +18,7 @@ struct outcome {
   char text[512];  ///< of the library, for a code that is not success
   double seconds, against;
   enum inference inference;
+  const char *way;  ///< through the adaptor (dit/adapt.h): "direct", "converted", "composed"; NULL without it
 };
 
 /// Make it a failure, unless it is one already; false.

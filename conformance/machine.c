@@ -49,7 +49,14 @@ enum dit_status machine_init(struct machine *machine, const char *vendor, struct
   return dit_stream_get_raw(0, machine->side_stream, &machine->side_raw, err);
 }
 
-static void release(struct machine *machine) {
+void machine_fork(const struct machine *machine, struct machine *out) {
+  memset(out, 0, sizeof *out);
+  out->has_device = machine->has_device;
+  out->side_stream = machine->side_stream;
+  out->side_raw = machine->side_raw;
+}
+
+void machine_release(struct machine *machine) {
   if (machine->has_device) {
     dit_memory_free(machine->device);
   } else {
@@ -63,7 +70,7 @@ static void release(struct machine *machine) {
 }
 
 void machine_reset(struct machine *machine) {
-  release(machine);
+  machine_release(machine);
   if (machine->has_device) {
     dit_runtime_shutdown();
     machine->has_device = false;
@@ -87,19 +94,19 @@ enum dit_status machine_reserve(struct machine *machine, size_t size, struct dit
   if (size <= machine->capacity) {
     return DIT_OK;
   }
-  release(machine);
+  machine_release(machine);
   const size_t capacity = size + size / 2 + 65536, bytes = capacity + MACHINE_GUARD;
   void *device = NULL;
   machine->before = dit_malloc(bytes);
   machine->after = dit_malloc(bytes);
   machine->host = dit_malloc(bytes);
   if (!machine->before || !machine->after || !machine->host) {
-    release(machine);
+    machine_release(machine);
     return dit_error_set(err, DIT_ERR_NOMEM, "no memory for cases of %zu bytes", size);
   }
   enum dit_status status = take_device_memory(machine, bytes, &device, err);
   if (status != DIT_OK) {
-    release(machine);
+    machine_release(machine);
     return status;
   }
   machine->device = device;
@@ -196,8 +203,11 @@ static enum dit_status allocate(struct diopiContext *context, int ndim, const in
     dit_free(block);
     return status;
   }
-  *block = (struct scratch_block){scratch->blocks, memory, bytes};
+  *block = (struct scratch_block){NULL, memory, bytes};
+  pthread_mutex_lock(&scratch->mutex);
+  block->next = scratch->blocks;
   scratch->blocks = block;
+  pthread_mutex_unlock(&scratch->mutex);
   DIT_RETURN_IF_NOT_OK(fill(scratch->machine, memory, scratch->pattern, total, err));
   unsigned char *begin = align_up(block->memory) + MACHINE_GUARD;
   machine_close(begin - MACHINE_GUARD, MACHINE_GUARD);
@@ -219,7 +229,7 @@ static enum dit_status allocate(struct diopiContext *context, int ndim, const in
 
 void scratch_attach(struct scratch *scratch, struct machine *machine, struct diopiContext *context,
                     unsigned char pattern) {
-  *scratch = (struct scratch){machine, NULL, pattern};
+  *scratch = (struct scratch){machine, NULL, pattern, PTHREAD_MUTEX_INITIALIZER};
   context->allocate = allocate;
   context->host = scratch;
 }

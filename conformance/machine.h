@@ -6,6 +6,8 @@
 #ifndef DIT_CONFORM_MACHINE_H
 #define DIT_CONFORM_MACHINE_H
 
+#include <pthread.h>
+
 #include "dit/diopi.h"
 #include "dit/runtime.h"
 
@@ -24,6 +26,9 @@ struct machine {
 /// `vendor` NULL: host memory, no streams.
 DIT_NODISCARD enum dit_status machine_init(struct machine *machine, const char *vendor, struct dit_error *err);
 void machine_reset(struct machine *machine);
+/// Memory of its own on the device of another machine, for one more thread; machine_release frees it.
+void machine_fork(const struct machine *machine, struct machine *out);
+void machine_release(struct machine *machine);
 /// Room for `size` bytes; what was in it is lost.
 DIT_NODISCARD enum dit_status machine_reserve(struct machine *machine, size_t size, struct dit_error *err);
 /// Copy the first `size` bytes: `before` to the device and `host`, or the device to `after`.
@@ -42,12 +47,14 @@ DIT_NODISCARD enum dit_status machine_synchronize(struct machine *machine, bool 
 /// Make the side stream, or the default one, the current stream of the thread.
 DIT_NODISCARD enum dit_status machine_set_stream(struct machine *machine, bool side, struct dit_error *err);
 
-/// Scratch tensors of a call, between guard zones and filled with a pattern: the context's `allocate`.
+/// Scratch tensors of a call, between guard zones and filled with a pattern: the context's `allocate`. Threads may
+/// share it.
 struct scratch_block;
 struct scratch {
   struct machine *machine;
   struct scratch_block *blocks;
   unsigned char pattern;
+  pthread_mutex_t mutex;
 };
 void scratch_attach(struct scratch *scratch, struct machine *machine, struct diopiContext *context,
                     unsigned char pattern);

@@ -25,6 +25,8 @@ static const char usage[] =
     "  --repeat N      runs per case (run: 2, perf: 15)\n"
     "  --side-stream   one more run on another stream than the default\n"
     "  --tolerance F   multiply every tolerance\n"
+    "  --until-fail    stop after the first case that fails\n"
+    "  --kinds A,B     mutate: faults to try; --from and --to count them\n"
     "  --announce      write a line before each case\n"
     "  --out FILE      instead of standard output\n"
     "\n"
@@ -55,11 +57,8 @@ static bool parse_factor(const char *text, double *out) {
 static int take_option(struct command_options *o, const char *name, const char *value, struct dit_error *err) {
   const struct {
     const char *name, **place;
-  } texts[] = {{"--library", &o->library},
-               {"--against", &o->against},
-               {"--vendor", &o->vendor},
-               {"--pack", &o->pack},
-               {"--out", &o->out}};
+  } texts[] = {{"--library", &o->library}, {"--against", &o->against}, {"--vendor", &o->vendor},
+               {"--pack", &o->pack},       {"--kinds", &o->kinds},     {"--out", &o->out}};
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     if (strcmp(name, texts[i].name) == 0) {
       *texts[i].place = value;
@@ -90,6 +89,10 @@ static bool parse(struct command_options *o, int count, char **words) {
       o->side_stream = true;
       continue;
     }
+    if (strcmp(words[i], "--until-fail") == 0) {
+      o->until_fail = true;
+      continue;
+    }
     if (strcmp(words[i], "--announce") == 0) {
       o->announce = true;
       continue;
@@ -117,6 +120,7 @@ static const struct {
   bool needs_library, needs_pack;
 } commands[] = {{"run", command_run, true, true},
                 {"perf", command_perf, true, true},
+                {"mutate", command_mutate, true, true},
                 {"device", command_device, true, false},
                 {"list", command_list, false, true}};
 
@@ -145,6 +149,6 @@ int main(int argc, char **argv) {
     rules_reset(&options.rules);
     return status;
   }
-  fprintf(stderr, "dit_conform: there is no command '%s'; valid: run, perf, device, list\n", argv[1]);
+  fprintf(stderr, "dit_conform: there is no command '%s'; valid: run, perf, mutate, device, list\n", argv[1]);
   return EXIT_USAGE;
 }

@@ -10,6 +10,7 @@
 
 #define PACK_VERSION 1
 #define PACK_NONE UINT32_MAX                   ///< no storage, no tensor
+#define PACK_SPARSE 4                          ///< tensors of a sparse argument: itself, rows, columns, values
 #define PACK_STORAGE_LIMIT (INT64_C(1) << 33)  ///< bytes of one storage
 #define PACK_NUMEL_LIMIT (INT64_C(1) << 31)    ///< elements of one tensor
 

@@ -61,6 +61,9 @@ void report_outcome(FILE *out, int64_t number, const char *id, const char *funct
   if (outcome->inference != INFERENCE_ABSENT) {
     fprintf(out, ", \"inference\": \"%s\"", outcome->inference == INFERENCE_JUDGED ? "judged" : "untold");
   }
+  if (outcome->way) {
+    fprintf(out, ", \"adapt\": \"%s\"", outcome->way);
+  }
   fputs("}\n", out);
 }
 

@@ -9,7 +9,8 @@
 /// Text as a JSON string, quotes included. Bytes that are no UTF-8 become U+FFFD.
 void report_string(FILE *out, const char *text);
 /// {"case": 3, "id": ..., "function": ..., "verdict": "pass", "kind": "", "reason": "", "code": 0, "text": "",
-/// "seconds": 1e-05, "inference": "judged"}; the last only where the library was asked.
+/// "seconds": 1e-05, "inference": "judged", "adapt": "direct"}; the last two only where the library was asked,
+/// and where it is the adaptor.
 void report_outcome(FILE *out, int64_t number, const char *id, const char *function, const struct outcome *outcome);
 /// {"case": 3, "id": ..., "function": ..., "start": true}: written before the case runs, so that it has a name when it
 /// ends the process.

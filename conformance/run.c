@@ -9,15 +9,7 @@
 #include "call.h"
 #include "dit/alloc.h"
 
-static const unsigned char patterns[2] = {0xFF, 0x7B};
-
-/// Results of a run, in row-major order, one after the other; `at` has where each tensor's begin.
-struct results {
-  unsigned char *bytes[2];  ///< of this run and of the first
-  unsigned char *spare;     ///< room for one of them
-  size_t *at;
-  size_t size;
-};
+const unsigned char run_patterns[2] = {0xFF, 0x7B};
 
 static bool is_judged(const struct pack_case *item, const struct pack_tensor *tensor) {
   return tensor->role != PACK_IN && tensor->check != PACK_UNTOUCHED && !item->expect_error && tensor->argument >= 0;
@@ -184,7 +176,7 @@ static bool judge_results(struct call *call, struct machine *machine, const stru
   for (int i = 0; i < item->tensor_count; i++) {
     const struct pack_tensor *tensor = &item->tensors[i];
     char label[96];
-    if (!is_judged(item, tensor)) {
+    if (!is_judged(item, tensor) || (tensor->storage == PACK_NONE && tensor->check == PACK_ANYTHING)) {
       continue;
     }
     get_label(item, tensor, label, sizeof label);
@@ -366,35 +358,43 @@ static enum dit_status invoke(struct call *call, struct machine *machine, const 
   return DIT_OK;
 }
 
+enum dit_status run_prepared(struct call *call, struct machine *machine, const struct dit_diopi_library *library,
+                             const struct run_options *options, struct diopiContext *context, bool side,
+                             struct results *results, struct outcome *outcome, struct dit_error *err) {
+  DIT_RETURN_IF_NOT_OK(invoke(call, machine, library, side, outcome, err));
+  if (judge_code(library, call->item, outcome) && !call->item->expect_error) {
+    (void)(judge_results(call, machine, context, results, options->tolerance, outcome) &&
+           judge_numbers(call, options->tolerance, outcome) && check_generator(call, outcome));
+  }
+  check_bytes(call, machine, results->spare, outcome);
+  return DIT_OK;
+}
+
 static enum dit_status run_once(struct call *call, struct machine *machine, const struct dit_diopi_library *library,
                                 const struct run_options *options, int run, bool side, struct results *results,
                                 struct outcome *outcome, struct dit_error *err) {
-  const unsigned char pattern = patterns[run % 2];
+  const unsigned char pattern = run_patterns[run % 2];
   struct diopiContext context;
   struct scratch scratch;
   DIT_RETURN_IF_NOT_OK(call_fill(call, machine, pattern, err));
   dit_diopi_context_init(&context, 0, side ? machine->side_raw : NULL);
   scratch_attach(&scratch, machine, &context, pattern);
   call_make_values(call, &context, pattern);
-  enum dit_status status = invoke(call, machine, library, side, outcome, err);
-  if (status == DIT_OK) {
-    char reason[128];
-    if (judge_code(library, call->item, outcome) && !call->item->expect_error) {
-      (void)(judge_results(call, machine, &context, results, options->tolerance, outcome) &&
-             judge_numbers(call, options->tolerance, outcome) && check_generator(call, outcome) &&
-             (run == 0 || !call->item->deterministic || check_repeat(call, results, side, outcome)));
-    }
-    if (!scratch_is_intact(&scratch, reason, sizeof reason)) {
-      outcome_fail(outcome, "guard", "%s", reason);
-    }
-    check_bytes(call, machine, results->spare, outcome);
+  enum dit_status status = run_prepared(call, machine, library, options, &context, side, results, outcome, err);
+  char reason[128];
+  if (status == DIT_OK && outcome->verdict == VERDICT_PASS && run > 0 && call->item->deterministic &&
+      !call->item->expect_error) {
+    check_repeat(call, results, side, outcome);
+  }
+  if (status == DIT_OK && !scratch_is_intact(&scratch, reason, sizeof reason)) {
+    outcome_fail(outcome, "guard", "%s", reason);
   }
   dit_diopi_context_reset(&context);
   scratch_reset(&scratch);
   return status;
 }
 
-static bool results_init(struct results *results, const struct pack_case *item) {
+bool results_init(struct results *results, const struct pack_case *item) {
   memset(results, 0, sizeof *results);
   results->at = dit_calloc((size_t)item->tensor_count + 1, sizeof *results->at);
   for (int i = 0; results->at && i < item->tensor_count; i++) {
@@ -410,7 +410,7 @@ static bool results_init(struct results *results, const struct pack_case *item) 
   return results->at && results->bytes[0] && results->bytes[1] && results->spare;
 }
 
-static void results_reset(struct results *results) {
+void results_reset(struct results *results) {
   dit_free(results->at);
   dit_free(results->bytes[0]);
   dit_free(results->bytes[1]);
@@ -426,6 +426,9 @@ enum dit_status run_case(struct machine *machine, const struct dit_diopi_library
     outcome->code = diopiNoImplement;
     judge_code(library, item, outcome);
     return DIT_OK;
+  }
+  if (pack_get_tag(item, "threads")) {
+    return run_threads(machine, library, item, options, outcome, err);
   }
   DIT_RETURN_IF_NOT_OK(call_init(&call, item, machine, err));
   enum dit_status status = results_init(&results, item) ? DIT_OK : DIT_ERR_NOMEM;

@@ -25,6 +25,8 @@ POOL = "one function for all kinds of pooling: PyTorch has an operator for each,
 PYTHON = "a function of other operators in torch, not an operator"
 COMPOSED = "PyTorch composes it of other operators, with their gradients"
 OWN = "no operator of PyTorch"
+NOT_YET = "no row yet: PyTorch's operator runs on the CPU"
+INFERENCE = "no operator of PyTorch: inference engines call it"
 NO_ROW = {
     "diopiLayerNormGB*": "groups of the first dimensions: PyTorch's layer norm has the last ones",
     "diopiInstanceNorm*": "PyTorch makes it of batch norm",
@@ -68,6 +70,38 @@ NO_ROW = {
     "diopiMultiHeadAttention*": "the forms of attention that have rows do the same",
     "diopiFlashAttentionVarLen*": "packed sequences are composed (adapter/torch/AttentionFused.cpp)",
     "diopiScaledMaskedSoftmax*": OWN,
+    "diopi*Mmcv": "an operator of the library mmcv",
+    "diopiCholesky": NOT_YET,
+    "diopiCholeskyBackward": COMPOSED,
+    "diopiTriangularSolve": NOT_YET,
+    "diopiTriangularSolveBackward": COMPOSED,
+    "diopiCdist*": NOT_YET,
+    "diopiLinalgQR": NOT_YET,
+    "diopiSpMM": NOT_YET,
+    "diopiNms": "no operator of PyTorch: torchvision's",
+    "diopiRoiAlign*": "no operator of PyTorch: torchvision's",
+    "diopiCustomizedFlashAttention*": "the forms of attention that have rows do the same",
+    "diopiMatmulAllReduce": "one process alone: a library has no way to the process group and answers "
+    "diopiNoImplement to more of them",
+    "diopi*MemoryFormat*": "the host has one memory format, whose number is 0",
+    "diopiTensorDestructionHook": "the host keeps nothing about storages",
+    "diopi*Attention": INFERENCE,
+    "diopi*Inference": INFERENCE,
+    "diopi*AttentionInp": INFERENCE,
+    "diopiApplyPenalty*": INFERENCE,
+    "diopiBatchApply*": INFERENCE,
+    "diopiDestIndexCopyKV": INFERENCE,
+    "diopiFusedSiluFfnInp": INFERENCE,
+    "diopi*RootMeanSquareNormInp": INFERENCE,
+    "diopiSetupTop*": INFERENCE,
+    "diopiTop?Sampling": INFERENCE,
+    "diopiGatherOutput": INFERENCE,
+    "diopiPlusScalarInp": INFERENCE,
+    "diopiUpdatePaddingCount": INFERENCE,
+    "diopiTransposeAxis01": INFERENCE,
+    "diopi*LookupPosEncoding": INFERENCE,
+    "diopiBanBadWordsInp": INFERENCE,
+    "diopi*Criterion": INFERENCE,
 }
 """Why PyTorch does not call a function: names or patterns, the first that fits."""
 SHORT = {

@@ -1,12 +1,13 @@
 #!/bin/sh
 # Everything of vendors/cuda on a machine with an NVIDIA GPU, in one command (make test-cuda): build with kernels, device tests, the
-# conformance suite for what the library has, small models trained, operators side by side with PyTorch's own CUDA where that is there.
+# conformance suite for what the library has, small models trained, operators and training steps side by side with PyTorch's own CUDA where
+# that is there.
 # Needs nvcc, cmake, ninja and a python3 with torch; nothing is installed. Reports: build/cuda/*.json. A part that fails does not stop
-# the others. SHARE: of the conformance cases; PARTS: some of "device conform models bench".
+# the others. SHARE: of the conformance cases; PARTS: some of "device conform models bench steps".
 PYTHON=${PYTHON:-python3}
 JOBS=${JOBS:-$(nproc)}
 SHARE=${SHARE:-0.3}
-PARTS=${PARTS:-device conform models bench}
+PARTS=${PARTS:-device conform models bench steps}
 failed=""
 
 run() { # NAME COMMAND...
@@ -37,6 +38,7 @@ run conform env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform run --library 
 run models env DITORCH_BACKEND=nvidia "$PYTHON" tests/python/cuda_models.py gpt llama images experts unet recurrent gpt:float16 \
   llama:bfloat16 images:bfloat16 experts:bfloat16
 run bench env DITORCH_BACKEND=none "$PYTHON" bench/cuda_ops.py --json build/cuda/bench.json
+run steps "$PYTHON" bench/cuda_steps.py --json build/cuda/steps.json
 if [ -n "$failed" ]; then
   echo "failed:$failed"
   exit 1

@@ -26,13 +26,17 @@ bool isPlainMask(const at::Tensor &mask, const at::Tensor &query) {
          (mask.scalar_type() == query.scalar_type() || mask.scalar_type() == at::kFloat);
 }
 
-// The vendor has attention, but neither with a mask nor causal over lengths that differ; no kernel has dropout or
-// groups of heads.
+// Groups of query heads that share a head of key and value: the kernels take them as they are.
+bool hasGroups(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value) {
+  return key.size(1) > 0 && query.size(1) % key.size(1) == 0 && key.size(1) == value.size(1);
+}
+
+// The vendor has attention, but neither with a mask nor causal over lengths that differ; no kernel has dropout.
 bool isComposed(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value, const OptionalTensor &mask,
                 double dropout, bool is_causal) {
   const dit_diopi_library *library = dit_diopi_get_active();
   const bool has_vendor = library != nullptr && library->functions.diopiFlashAttention != nullptr;
-  return dropout > 0 || key.size(1) != query.size(1) || value.size(3) != query.size(3) || query.numel() == 0 ||
+  return dropout > 0 || !hasGroups(query, key, value) || value.size(3) != query.size(3) || query.numel() == 0 ||
          key.numel() == 0 || (isGiven(mask) && (has_vendor || !isPlainMask(*mask, query))) ||
          (has_vendor && is_causal && query.size(2) != key.size(2));
 }
@@ -47,20 +51,17 @@ bool isFusable(const at::Tensor &query, const at::Tensor &key, const at::Tensor 
       query.device() != key.device() || query.device() != value.device() || (isGiven(mask) && is_causal)) {
     return false;
   }
-  const bool right_heads = enable_gqa
-                               ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 && key.size(1) == value.size(1)
-                               : query.size(1) == key.size(1) && query.size(1) == value.size(1);
+  const bool right_heads =
+      enable_gqa ? hasGroups(query, key, value) : query.size(1) == key.size(1) && query.size(1) == value.size(1);
   return right_heads && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
          query.size(3) == key.size(3) && key.size(2) == value.size(2) && query.stride(3) == 1 && key.stride(3) == 1 &&
          value.stride(3) == 1 && (!isGiven(mask) || mask->device() == query.device());
 }
 
 // What the kernels do without composing: then they are better than PyTorch's composition.
-bool isFast(const at::Tensor &query, const at::Tensor &value, const OptionalTensor &mask, double dropout,
-            bool enable_gqa) {
+bool isFast(const at::Tensor &query, const at::Tensor &value, const OptionalTensor &mask, double dropout) {
   const bool right_mask = !isGiven(mask) || (!mask->requires_grad() && (mask->dim() == 2 || mask->dim() == 4));
-  return dropout == 0 && !enable_gqa && right_mask && query.size(3) == value.size(3) && query.numel() > 0 &&
-         value.numel() > 0;
+  return dropout == 0 && right_mask && query.size(3) == value.size(3) && query.numel() > 0 && value.numel() > 0;
 }
 
 SDPBackend chooseFused() {
@@ -88,7 +89,7 @@ int64_t chooseAttention(const at::Tensor &query, const at::Tensor &key, const at
   // PyTorch has no gradient of the mask for cuDNN's attention.
   const bool lacks_gradient = fused == SDPBackend::cudnn_attention && isGiven(mask) && mask->requires_grad();
   const bool fusable = !lacks_gradient && isFusable(query, key, value, mask, is_causal, enable_gqa);
-  if (fusable && (!math || isFast(query, value, mask, dropout, enable_gqa))) {
+  if (fusable && (!math || isFast(query, value, mask, dropout))) {
     return static_cast<int64_t>(fused);
   }
   TORCH_CHECK(math, "No available kernel. Aborting execution. The fused kernels of ", showDevice(query.device()),

@@ -27,7 +27,7 @@
 /// Shapes. Outputs are allocated by the caller with the right shape and dtype; results whose size depends on values go
 /// through diopiTensorHandle_t *, which the library fills by diopiRequireTensor. Inputs of pointwise operators
 /// broadcast as in PyTorch. Tensors have any strides (0 for expanded dimensions, never negative), any storage offset, 0
-/// to 64 dimensions; a tensor with a size of 0 is valid and is not an error.
+/// to 24 dimensions; a tensor with a size of 0 is valid and is not an error.
 ///
 /// Devices. The tensors of a call are on the device; one in the host's memory is an argument error where the operator's
 /// contract does not ask for it.

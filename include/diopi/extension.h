@@ -9,7 +9,7 @@
 #include "diopi/diopirt.h"
 
 #define DIOPI_EXT_MAJOR 1
-#define DIOPI_EXT_MINOR 0
+#define DIOPI_EXT_MINOR 1
 #define DIOPI_EXT_VERSION (DIOPI_EXT_MAJOR * 65536 + DIOPI_EXT_MINOR)
 
 DIOPI_EXTERN_C_BEGIN
@@ -69,6 +69,13 @@ DIOPI_API diopiError_t diopiExtGetSupport(const char *function, diopiExtSupport_
 /// written.
 DIOPI_API diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t *arguments, int64_t length,
                                             diopiExtOutput_t *outputs, int64_t *count);
+/// The calls of this thread up to diopiExtListEnd are the positions of one list operator: the same function on one
+/// tensor after another, and none reads or writes what another one writes. The library may put off their work until the
+/// end and do it together. Both functions are called with a context of the calls' device and stream; the memory of the
+/// calls lives until the end.
+DIOPI_API diopiError_t diopiExtListBegin(diopiContextHandle_t ctx);
+/// Answers for work that was put off, too.
+DIOPI_API diopiError_t diopiExtListEnd(diopiContextHandle_t ctx);
 /// The calling thread's last error text: that of its own last call that failed, "" when there was none. Valid until the
 /// thread's next call.
 DIOPI_API const char *diopiExtGetLastErrorString(void);

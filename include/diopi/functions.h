@@ -2271,8 +2271,8 @@ DIOPI_API diopiError_t diopiIsNan(diopiContextHandle_t ctx, diopiTensorHandle_t 
 
 // linalg
 
-/// Q @ R = A for each matrix of A (..., M, N): `mode` "reduced", "complete" or "r" (Q is empty). Mind the order:
-/// outputs come last.
+/// Q @ R = A for each matrix of A (..., M, N): `mode` "reduced", "complete" or "r" (Q is empty). R's diagonal has the
+/// signs of Householder reflections, as in LAPACK. Mind the order: outputs come last.
 DIOPI_API diopiError_t diopiLinalgQR(diopiContextHandle_t ctx, diopiConstTensorHandle_t A, const char *mode,
                                      diopiTensorHandle_t Q, diopiTensorHandle_t R);
 

@@ -103,8 +103,9 @@ DIOPI_API diopiError_t diopiFlashAttentionBackward(diopiContextHandle_t ctx, dio
                                                    int32_t window_size_right);
 
 /// diopiFlashAttention with what one vendor needs kept for its gradient: dropout_mask, softmax_max, softmax_sum and
-/// softmax_out receive tensors that the library makes. attention_mask (true hides) may be NULL; input_layout is "BSH",
-/// "SBH", "BSND" or "BNSD".
+/// softmax_out receive tensors that the library makes: the first two (B, N, Sq), whose max + log(sum) is the logarithm
+/// of a query's sum of exponentials, the others as it likes. attention_mask (true hides) may be NULL; input_layout is
+/// "BSH", "SBH", "BSND" or "BNSD".
 DIOPI_API diopiError_t diopiCustomizedFlashAttention(diopiContextHandle_t ctx, diopiTensorHandle_t attention_out,
                                                      diopiTensorHandle_t *dropout_mask,
                                                      diopiTensorHandle_t *softmax_max,
@@ -240,8 +241,9 @@ DIOPI_API diopiError_t diopiDestIndexCopyKV(diopiContextHandle_t ctx, diopiTenso
 // attention
 
 /// Scores of one new token per sequence against the keys of a token pool: q (B, H, D), k (pool, H, D); row b of b_loc
-/// lists its tokens' places, b_start_loc and b_seq_len where its scores begin in token_attention_out (H, total) and how
-/// many there are.
+/// lists its tokens' places at its end, in columns max_input_len - b_seq_len[b] to max_input_len; b_start_loc and
+/// b_seq_len tell where its scores begin in token_attention_out (H, total) and how many there are. They are divided by
+/// the root of D.
 DIOPI_API diopiError_t diopiTokenAttentionInference(diopiContextHandle_t ctx, diopiTensorHandle_t token_attention_out,
                                                     diopiConstTensorHandle_t q, diopiConstTensorHandle_t k,
                                                     diopiConstTensorHandle_t b_loc,

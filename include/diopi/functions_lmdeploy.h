@@ -28,9 +28,11 @@ DIOPI_API diopiError_t diopiFusedAddRootMeanSquareNormInp(diopiContextHandle_t c
                                                           diopiTensorHandle_t residual, diopiConstTensorHandle_t bias,
                                                           diopiConstTensorHandle_t scale, float eps);
 
-/// Attention of a whole prompt: projects inoutput to q, k and v, rotates them, writes k and v into the caches of
-/// layer_id, attends, and puts the result into inoutput. pre_work is prepared once (is_prepared). `workspace` holds
-/// scratch; when *workspace_size is negative the function only stores the size it needs there. fusion_level is a hint.
+/// Attention of a whole prompt: projects inoutput (tokens, H D) to q, k and v, rotates the first rotary_embedding
+/// elements of their heads in neighbouring pairs, writes k and v into the caches (layers, batch, heads, max_seq_len, D)
+/// of layer_id, attends, and puts the result into inoutput. pre_work (2, B) holds input and history lengths (NULL: all
+/// max_q_len, max_kv_len - max_q_len) and is prepared once (is_prepared). `workspace` holds scratch; when
+/// *workspace_size is negative the function only stores the size it needs there. fusion_level is a hint.
 DIOPI_API diopiError_t diopiFusedContextAttentionInp(diopiContextHandle_t ctx, diopiTensorHandle_t inoutput,
                                                      diopiConstTensorHandle_t qkv_weight,
                                                      diopiConstTensorHandle_t qkv_bias, diopiTensorHandle_t pre_work,

@@ -31,13 +31,14 @@ DIOPI_API diopiError_t diopiAssignScoreWithkBackwardMmcv(diopiContextHandle_t ct
                                                          int64_t aggregate);
 
 /// idx (B, npoint, sample_num) = the first points of xyz (B, N, 3) whose distance to each centre lies in [min_radius,
-/// max_radius); the first one found fills what is left.
+/// max_radius) or is 0; the first one found fills what is left, 0 where there is none.
 DIOPI_API diopiError_t diopiBallQueryMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t idx,
                                           diopiConstTensorHandle_t center_xyz, diopiConstTensorHandle_t xyz,
                                           int64_t B, int64_t N, int64_t npoint, int64_t sample_num, float min_radius,
                                           float max_radius);
 
-/// diopiBallQueryMmcv over batches of different sizes one after another, with their sizes in the batch_cnt tensors.
+/// diopiBallQueryMmcv over batches of different sizes one after another, with their sizes in the batch_cnt tensors; idx
+/// counts within a batch, and begins with -1 where a ball is empty.
 DIOPI_API diopiError_t diopiStackBallQueryMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t idx,
                                                diopiConstTensorHandle_t center_xyz,
                                                diopiConstTensorHandle_t center_xyz_batch_cnt,
@@ -81,8 +82,8 @@ DIOPI_API diopiError_t diopiBoxIouQuadriMmcv(diopiContextHandle_t ctx, diopiTens
 // mmcv deform sampling
 
 /// Content-aware upsampling: each output pixel is a weighted sum of a kernel_size^2 neighbourhood of `features`,
-/// weights from `masks` by group of channels, enlarged by scale_factor. rfeatures, routput and rmasks get the
-/// transposed intermediates that the gradient needs.
+/// weights from `masks` by group of channels, enlarged by scale_factor. rfeatures, routput and rmasks get features,
+/// output and masks with channels last, which the gradient needs.
 DIOPI_API diopiError_t diopiCarafeMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t rfeatures,
                                        diopiTensorHandle_t routput, diopiTensorHandle_t rmasks,
                                        diopiTensorHandle_t output, diopiConstTensorHandle_t features,
@@ -182,7 +183,7 @@ DIOPI_API diopiError_t diopiDeformRoiPoolBackwardMmcv(diopiContextHandle_t ctx, 
 // mmcv loss norm
 
 /// output[n, c] = focal loss of sigmoid(input[n, c]) with the class target[n] (int64, C is background), times
-/// weight[c]; `weight` may be empty.
+/// weight[target[n]], 1 for background; `weight` may be empty.
 DIOPI_API diopiError_t diopiSigmoidFocalLossMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t output,
                                                  diopiConstTensorHandle_t input, diopiConstTensorHandle_t target,
                                                  diopiConstTensorHandle_t weight, float gamma, float alpha);
@@ -276,7 +277,8 @@ DIOPI_API diopiError_t diopiIou3dBoxesOverlapBevMmcv(diopiContextHandle_t ctx, d
                                                      diopiConstTensorHandle_t boxes_b);
 
 /// keep gets the int64 positions of the boxes (x, y, z, dx, dy, dz, heading), sorted by score, that stay; keep_num
-/// their number: a box goes when its overlap with one that stays, seen from above, exceeds nms_overlap_thresh.
+/// their number (zeros follow them in keep): a box goes when its overlap with one that stays, seen from above, exceeds
+/// nms_overlap_thresh.
 DIOPI_API diopiError_t diopiIou3dNms3dMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t keep,
                                            diopiTensorHandle_t keep_num, diopiConstTensorHandle_t boxes,
                                            float nms_overlap_thresh);
@@ -375,7 +377,8 @@ DIOPI_API diopiError_t diopiNmsRotatedMmcv(diopiContextHandle_t ctx, diopiTensor
 
 // mmcv pointcloud
 
-/// box_idx_of_points[b, p] = the number of the box (x, y, z, dx, dy, dz, heading) that holds point p, -1 for none.
+/// box_idx_of_points[b, p] = the number of the box (x, y, z, dx, dy, dz, heading) that holds point p, -1 for none; z is
+/// the box's bottom.
 DIOPI_API diopiError_t diopiPointsInBoxesPartMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t box_idx_of_points,
                                                   diopiConstTensorHandle_t boxes, diopiConstTensorHandle_t pts);
 
@@ -588,7 +591,7 @@ DIOPI_API diopiError_t diopiDynamicVoxelizeMmcv(diopiContextHandle_t ctx, diopiT
 // mmcv roi pool
 
 /// output = features plus bilinear samples at the centre (points 1) or at centre and corners (points 5) of each place's
-/// rotated box in best_bboxes.
+/// rotated box (y, x, w, h, angle) in best_bboxes.
 DIOPI_API diopiError_t diopiRotatedFeatureAlignMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t output,
                                                     diopiConstTensorHandle_t features,
                                                     diopiConstTensorHandle_t best_bboxes, float spatial_scale,
@@ -608,8 +611,8 @@ DIOPI_API diopiError_t diopiPointsInPolygonsMmcv(diopiContextHandle_t ctx, diopi
 
 // mmcv sparse conv
 
-/// `out` receives (numAct, C): the largest of the rows that meet. indicePairs (volume, 2, N) and indiceNum tell which
-/// input row meets which output row for each place of the kernel.
+/// `out` receives (numAct, C): the largest of the rows that meet, at least 0. indicePairs (volume, 2, N) and indiceNum
+/// tell which input row meets which output row for each place of the kernel.
 DIOPI_API diopiError_t diopiIndiceMaxpoolMmcv(diopiContextHandle_t ctx, diopiTensorHandle_t *out,
                                               diopiConstTensorHandle_t features, diopiConstTensorHandle_t indicePairs,
                                               diopiConstTensorHandle_t indiceNum, int64_t numAct);

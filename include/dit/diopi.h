@@ -142,6 +142,8 @@ struct dit_diopi_library {
   diopiError_t (*ext_get_support)(const char *, diopiExtSupport_t *);
   diopiError_t (*ext_infer_outputs)(const char *, const diopiExtArgument_t *, int64_t, diopiExtOutput_t *, int64_t *);
   const char *(*ext_get_last_error)(void);
+  diopiError_t (*ext_list_begin)(diopiContextHandle_t);  ///< with ext_list_end, or neither
+  diopiError_t (*ext_list_end)(diopiContextHandle_t);
   int implemented;  ///< functions that are there, queries included
   void *handle;
   char path[DIT_DIOPI_PATH];

@@ -174,6 +174,8 @@ _Library._fields_ = (
     ("ext_get_support", ctypes.c_void_p),
     ("ext_infer_outputs", ctypes.c_void_p),
     ("ext_get_last_error", ctypes.c_void_p),
+    ("ext_list_begin", ctypes.c_void_p),
+    ("ext_list_end", ctypes.c_void_p),
     ("implemented", ctypes.c_int),
     ("handle", ctypes.c_void_p),
     ("path", ctypes.c_char * 4096),
@@ -284,6 +286,10 @@ class _Call:
         elif kind == "g":
             self.keep.append(value)
             out.pointer = None if value is None else ctypes.addressof(value)
+        elif kind == "G":
+            self.keep.append(value)
+            addresses = [ctypes.addressof(item) for item in value or []]
+            out.pointer = None if value is None else ctypes.addressof(self._array(ctypes.c_void_p, addresses))
         else:
             raise TypeError(f"arguments of kind {kind!r} cannot be made from Python")
         return out

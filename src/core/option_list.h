@@ -38,6 +38,10 @@
     "Operator library that the library \"faulty\" (diopi_lib=faulty) wraps and breaks.")                               \
   X(faulty, "DITORCH_FAULTY", STRING, "", NULL, 0, 0,                                                                  \
     "What the library \"faulty\" breaks, such as value:diopiAdd,dtype=float16; read from the environment alone.")      \
+  X(adapt_lib, "DITORCH_ADAPT_LIB", STRING, "host", NULL, 0, 0,                                                        \
+    "Operator library that the library \"adapt\" (diopi_lib=adapt) wraps and completes.")                              \
+  X(adapt_rules, "DITORCH_ADAPT_RULES", STRING, "", NULL, 0, 0,                                                        \
+    "Rules file of the library \"adapt\" (convert_config.yaml); read from the environment alone.")                     \
   X(opaque, "DITORCH_OPAQUE", STRING, "", NULL, 0, 0,                                                                  \
     "Mishaps of the test device (vendor=opaque), such as slow:50,fail:3; see vendors/opaque/mishap.c.")                \
   X(opaque_missing, "DITORCH_OPAQUE_MISSING", STRING, "", NULL, 0, 0,                                                  \

@@ -162,8 +162,11 @@ diopiError_t diopiRequireTensor(diopiContextHandle_t ctx, diopiTensorHandle_t *t
     dit_free(scratch);
     return code;
   }
-  scratch->next = ctx->scratch;
-  ctx->scratch = scratch;
+  // calls of several threads may share a context
+  scratch->next = __atomic_load_n(&ctx->scratch, __ATOMIC_RELAXED);
+  while (
+      !__atomic_compare_exchange_n(&ctx->scratch, &scratch->next, scratch, true, __ATOMIC_RELEASE, __ATOMIC_RELAXED)) {
+  }
   *tensor = &scratch->tensor;
   return diopiSuccess;
 }
@@ -198,7 +201,8 @@ void dit_diopi_context_destroy(diopiContextHandle_t context) {
 }
 
 bool dit_diopi_context_owns(const struct diopiContext *context, diopiConstTensorHandle_t tensor) {
-  for (const struct dit_diopi_scratch *scratch = context->scratch; scratch; scratch = scratch->next) {
+  const struct dit_diopi_scratch *scratch = __atomic_load_n(&context->scratch, __ATOMIC_ACQUIRE);
+  for (; scratch; scratch = scratch->next) {
     if (&scratch->tensor == tensor) {
       return true;
     }

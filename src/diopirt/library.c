@@ -46,6 +46,11 @@ static void take_extension(struct dit_diopi_library *library) {
   take_symbol(library->handle, "diopiExtGetSupport", &library->ext_get_support);
   take_symbol(library->handle, "diopiExtInferOutputs", &library->ext_infer_outputs);
   take_symbol(library->handle, "diopiExtGetLastErrorString", &library->ext_get_last_error);
+  take_symbol(library->handle, "diopiExtListBegin", &library->ext_list_begin);
+  take_symbol(library->handle, "diopiExtListEnd", &library->ext_list_end);
+  if (!library->ext_list_begin || !library->ext_list_end) {
+    library->ext_list_begin = library->ext_list_end = NULL;
+  }
 }
 
 /// The address of a function that this very library, or one it was linked with for it, defines.

@@ -5,6 +5,7 @@
 /// are floating device tensors, each list of one dtype: what the vendor takes for the first position it takes for all,
 /// so nothing is half done when a call goes to the CPU. Results take the places of the first list's views.
 #include <stddef.h>
+#include <string.h>
 
 #include "dit/alloc.h"
 #include "invoke.h"
@@ -67,12 +68,9 @@ static void take_position(const struct dit_value *value, int64_t position, struc
   }
 }
 
-static enum dit_status run_each(struct dit_call *call, enum dit_status (*run)(struct dit_call *)) {
+static enum dit_status run_positions(struct dit_call *call, enum dit_status (*run)(struct dit_call *)) {
   struct dit_value args[DIT_MAX_ARGS], rets[1];
   struct dit_call one = *call;
-  if (!op_can_invoke(call, call->op->function) || !check_lists(call)) {
-    return DIT_ERR_UNSUPPORTED;
-  }
   one.args = args;
   one.rets = rets;
   one.nrets = 1;
@@ -94,6 +92,74 @@ static enum dit_status run_each(struct dit_call *call, enum dit_status (*run)(st
     call->rets[0] = call->args[0];
   }
   return DIT_OK;
+}
+
+#define MOST_TOGETHER 512
+#define SLOTS (4 * MOST_TOGETHER)
+
+/// Which position writes a storage: a small hash table.
+struct writer {
+  const void *storage;
+  int64_t position;
+};
+
+static struct writer *find_writer(struct writer *table, const void *storage) {
+  size_t slot = ((uintptr_t)storage >> 4) * (size_t)2654435761u / 64 % SLOTS;
+  while (table[slot].storage && table[slot].storage != storage) {
+    slot = (slot + 1) % SLOTS;
+  }
+  return &table[slot];
+}
+
+/// Can the positions go in any order: does each write memory that no other one touches? Results that are made are new.
+static bool is_independent(const struct dit_call *call) {
+  struct writer table[SLOTS];
+  const int64_t count = call->args[0].v.tensors.size;
+  if (call->nrets > 0) {
+    return true;
+  }
+  if (count > MOST_TOGETHER) {
+    return false;
+  }
+  memset(table, 0, sizeof table);
+  for (int64_t i = 0; i < count; i++) {
+    struct writer *writer = find_writer(table, call->args[0].v.tensors.data[i].storage);
+    if (writer->storage || !call->args[0].v.tensors.data[i].storage) {
+      return false;
+    }
+    *writer = (struct writer){call->args[0].v.tensors.data[i].storage, i};
+  }
+  for (int k = 1; k < call->nargs; k++) {
+    for (int64_t i = 0; call->args[k].tag == DIT_VALUE_TENSORS && i < count; i++) {
+      const struct writer *writer = find_writer(table, call->args[k].v.tensors.data[i].storage);
+      if (writer->storage && writer->position != i) {
+        return false;
+      }
+    }
+    if (call->args[k].tag == DIT_VALUE_TENSOR && find_writer(table, call->args[k].v.tensor.storage)->storage) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/// The vendor may do the work of all positions together. Where somebody watches single calls, each is done at once.
+static enum dit_status run_each(struct dit_call *call, enum dit_status (*run)(struct dit_call *)) {
+  const struct dit_diopi_library *library = call->diopi;
+  struct diopiContext context;
+  if (!op_can_invoke(call, call->op->function) || !check_lists(call)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  if (!library->ext_list_begin || call->observer || !is_independent(call)) {
+    return run_positions(call, run);
+  }
+  op_context_init(&context, call);
+  if (library->ext_list_begin(&context) != diopiSuccess) {
+    return run_positions(call, run);
+  }
+  const enum dit_status status = run_positions(call, run);
+  const diopiError_t code = library->ext_list_end(&context);
+  return status == DIT_OK ? op_finish(call, &context, call->op->function, code) : status;
 }
 
 enum dit_status op_each_same(struct dit_call *call) {

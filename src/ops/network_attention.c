@@ -1,8 +1,9 @@
 /// Scaled dot product attention without mask and dropout: softmax(scale Q K^T) V, optionally causal, and its gradients.
 ///
-/// Query (B, H, S, D), key and value (B, H, T, D); DIOPI has (B, S, H, D), so views change places of H and S. The
-/// logarithm of the sums is (B, H, S) of the accumulation dtype. PyTorch's causal mask begins at the first key, that of
-/// DIOPI ends at the last one: causal calls need S = T. Everything else is the CPU's, or PyTorch's own composition.
+/// Query (B, H, S, D), key and value (B, G, T, D), where H is a multiple of G; DIOPI has (B, S, H, D), so views change
+/// places of H and S. The logarithm of the sums is (B, H, S) of the accumulation dtype. PyTorch's causal mask begins at
+/// the first key, that of DIOPI ends at the last one: causal calls need S = T. Everything else is the CPU's, or
+/// PyTorch's own composition.
 #include <math.h>
 
 #include "network.h"
@@ -38,7 +39,7 @@ static bool read(struct dit_call *call, int first, int options, struct attention
   struct dit_tensor_view *q = net_get(call, first), *k = net_get(call, first + 1), *v = net_get(call, first + 2);
   if (!q || !k || !v || q->ndim != 4 || k->ndim != 4 || v->ndim != 4 || q->numel == 0 || k->numel == 0 ||
       !op_is_floating(q->dtype) || k->dtype != q->dtype || v->dtype != q->dtype || !op_same_sizes(v, 4, k->sizes) ||
-      q->sizes[0] != k->sizes[0] || q->sizes[1] != k->sizes[1] || q->sizes[3] != k->sizes[3] ||
+      q->sizes[0] != k->sizes[0] || q->sizes[1] % k->sizes[1] != 0 || q->sizes[3] != k->sizes[3] ||
       net_get_double(call, options) != 0 || call->args[options + 2].tag != DIT_VALUE_NONE) {
     return false;
   }

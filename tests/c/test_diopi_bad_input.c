@@ -148,6 +148,11 @@ static bool has_output(int function) {
   return found;
 }
 
+/// Has the function a tensor at all? (The hook that tells of freed storages has none.)
+static bool has_tensor(int function) {
+  return strpbrk(dit_diopi_get_functions(NULL)[function].kinds, "otOT") != NULL;
+}
+
 static void test_every_function(void) {
   int count = 0;
   for (int function = 0; function < DIT_DIOPI_COUNT; function++) {
@@ -156,7 +161,7 @@ static void test_every_function(void) {
       continue;
     }
     for (int mistake = 0; mistake < MISTAKES; mistake++) {
-      if (mistake != TWICE || has_output(function)) {
+      if (mistake == NO_CONTEXT || (has_tensor(function) && (mistake != TWICE || has_output(function)))) {
         check_call(function, (enum mistake)mistake);
       }
     }

@@ -12,10 +12,10 @@
 enum { OK = 0, BAD = 2000, UNSUPPORTED = 3000, ROOM = 64 };
 
 struct tensor {
-  int dtype, count, sizes[5], strides[5];  ///< a filter's strides are those of packed memory
+  int dtype, count, sizes[5], strides[5];
 };
 struct convolution {
-  int count, padding[3], stride[3], dilation[3], groups, math;
+  int count, padding[3], stride[3], dilation[3], groups;
 };
 struct handle {
   void *stream;
@@ -146,40 +146,23 @@ static int convolve(enum product kind, struct handle *handle, const struct tenso
   return OK;
 }
 
-// Descriptors
+// Tensors of the older interface
 
-static int create(void **out, size_t size) {
-  *out = calloc(1, size);
-  return *out ? OK : BAD;
-}
-static int destroy(void *made) {
-  free(made);
-  return OK;
-}
 API int cudnnCreate(void **handle) {
-  return create(handle, sizeof(struct handle));
+  *handle = calloc(1, sizeof(struct handle));
+  return *handle ? OK : BAD;
 }
 API int cudnnSetStream(void *handle, void *stream) {
   ((struct handle *)handle)->stream = stream;
   return OK;
 }
 API int cudnnCreateTensorDescriptor(void **tensor) {
-  return create(tensor, sizeof(struct tensor));
+  *tensor = calloc(1, sizeof(struct tensor));
+  return *tensor ? OK : BAD;
 }
 API int cudnnDestroyTensorDescriptor(void *tensor) {
-  return destroy(tensor);
-}
-API int cudnnCreateFilterDescriptor(void **filter) {
-  return create(filter, sizeof(struct tensor));
-}
-API int cudnnDestroyFilterDescriptor(void *filter) {
-  return destroy(filter);
-}
-API int cudnnCreateConvolutionDescriptor(void **conv) {
-  return create(conv, sizeof(struct convolution));
-}
-API int cudnnDestroyConvolutionDescriptor(void *conv) {
-  return destroy(conv);
+  free(tensor);
+  return OK;
 }
 API int cudnnSetTensorNdDescriptor(void *tensor, int dtype, int count, const int *sizes, const int *strides) {
   struct tensor *t = tensor;
@@ -189,77 +172,191 @@ API int cudnnSetTensorNdDescriptor(void *tensor, int dtype, int count, const int
   memcpy(t->strides, strides, sizeof *strides * (size_t)count);
   return OK;
 }
-/// Format 0: row-major; 1: the input channels innermost.
-API int cudnnSetFilterNdDescriptor(void *filter, int dtype, int format, int count, const int *sizes) {
-  int strides[5], next = 1;
-  for (int i = 0; i < count; i++) {
-    const int dim = format == 0 ? count - 1 - i : i == 0 ? 1 : i == count - 1 ? 0 : count - i;
-    strides[dim] = next;
-    next *= sizes[dim];
+
+// The graph interface: a descriptor is a list of attributes; those it was given are copied, as the real one does
+
+struct attribute {
+  int name, type;
+  int64_t count;
+  char values[40];
+};
+struct descriptor {
+  int kind, count, finished;
+  struct attribute attributes[16];
+};
+enum { TENSOR = 17, HEURISTIC = 4, CONFIG = 3, ENGINE = 2, PLAN = 5, PACK = 16, GRAPH = 15 };
+
+static size_t get_width(int type) {
+  return type == 1 || type == 7 || type == 8 || type == 11 || type == 4 ? 4 : 8;
+}
+static const struct attribute *find_attribute(const struct descriptor *d, int name) {
+  for (int i = 0; i < d->count; i++) {
+    if (d->attributes[i].name == name) {
+      return &d->attributes[i];
+    }
   }
-  return format <= 1 ? cudnnSetTensorNdDescriptor(filter, dtype, count, sizes, strides) : UNSUPPORTED;
+  return NULL;
 }
-API int cudnnSetConvolutionNdDescriptor(void *conv, int count, const int *padding, const int *stride,
-                                        const int *dilation, int mode, int dtype) {
-  struct convolution *c = conv;
-  c->count = count;
-  memcpy(c->padding, padding, sizeof *padding * (size_t)count);
-  memcpy(c->stride, stride, sizeof *stride * (size_t)count);
-  memcpy(c->dilation, dilation, sizeof *dilation * (size_t)count);
-  return mode == 1 && dtype < 2 ? OK : UNSUPPORTED;
+static void *follow(const struct descriptor *d, int name) {
+  const struct attribute *attribute = d ? find_attribute(d, name) : NULL;
+  void *to = NULL;
+  if (attribute && attribute->count > 0) {
+    memcpy(&to, attribute->values, sizeof to);
+  }
+  return to;
 }
-API int cudnnSetConvolutionGroupCount(void *conv, int groups) {
-  ((struct convolution *)conv)->groups = groups;
+API int cudnnBackendCreateDescriptor(int kind, void **out) {
+  struct descriptor *d = calloc(1, sizeof *d);
+  *out = d;
+  if (d) {
+    d->kind = kind;
+  }
+  return d ? OK : BAD;
+}
+/// Descriptors that others point to live on: the real ones are counted. Here they are few.
+API int cudnnBackendDestroyDescriptor(void *descriptor) {
+  if (((struct descriptor *)descriptor)->kind == PACK) {
+    free(descriptor);
+  }
   return OK;
 }
-API int cudnnSetConvolutionMathType(void *conv, int math) {
-  ((struct convolution *)conv)->math = math;
+API int cudnnBackendSetAttribute(void *descriptor, int name, int type, int64_t count, const void *values) {
+  struct descriptor *d = descriptor;
+  const size_t size = get_width(type) * (size_t)count;
+  if (!d || d->finished || d->count == 16 || size > sizeof d->attributes[0].values || find_attribute(d, name)) {
+    return BAD;
+  }
+  struct attribute *attribute = &d->attributes[d->count++];
+  attribute->name = name;
+  attribute->type = type;
+  attribute->count = count;
+  memcpy(attribute->values, values, size);
   return OK;
 }
+/// What each kind cannot do without.
+API int cudnnBackendFinalize(void *descriptor) {
+  static const struct {
+    int kind, names[7];
+  } needed[] = {{TENSOR, {900, 901, 902, 903, 906}},
+                {1, {100, 101, 102, 103, 104, 105, 106}},
+                {10, {700, 701, 702, 703, 704, 705}},
+                {12, {706, 707, 708, 709, 710, 711}},
+                {11, {712, 713, 714, 715, 716, 717}},
+                {GRAPH, {800, 801}},
+                {HEURISTIC, {200, 201}},
+                {PLAN, {400, 401}},
+                {PACK, {1000, 1001, 1003}}};
+  struct descriptor *d = descriptor;
+  for (size_t i = 0; i < sizeof needed / sizeof needed[0]; i++) {
+    for (int j = 0; needed[i].kind == d->kind && j < 7 && needed[i].names[j]; j++) {
+      if (!find_attribute(d, needed[i].names[j])) {
+        return BAD;
+      }
+    }
+  }
+  d->finished = 1;
+  return OK;
+}
+/// The heuristic names two configurations: the first one's engine has sums in any order (note 4).
+API int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted, int64_t *count, void *values) {
+  struct descriptor *d = descriptor;
+  if (name == 202 && type == 15 && wanted >= 2) {
+    for (int i = 0; i < 2; i++) {
+      struct descriptor *config = ((struct descriptor **)values)[i];
+      const int64_t engine = i + 1;
+      void *graph = follow(d, 201);
+      if (config->kind != CONFIG) {
+        return BAD;
+      }
+      cudnnBackendSetAttribute(config, 301, 15, 1, &graph);
+      cudnnBackendSetAttribute(config, 302, 3, 1, &engine);
+    }
+    *count = 2;
+    return OK;
+  }
+  if (name == 300 && type == 15 && wanted == 1 && d->kind == CONFIG) {
+    struct descriptor *engine = *(struct descriptor **)values;
+    *count = 1;
+    return cudnnBackendSetAttribute(engine, 302, 3, 1, find_attribute(d, 302)->values);
+  }
+  if (name == 1303 && type == 11 && d->kind == ENGINE && wanted > 0) {
+    *count = follow(d, 302) == (void *)1;
+    *(int32_t *)values = 4;
+    return OK;
+  }
+  if (name == 402 && type == 3 && wanted == 1 && d->kind == PLAN) {
+    *(int64_t *)values = ROOM;
+    *count = 1;
+    return OK;
+  }
+  return BAD;
+}
 
-// Work
-
-static int get_room(int algorithm, size_t *size) {
-  *size = ROOM;
-  return algorithm == 1 ? OK : UNSUPPORTED;
+static int read_number(const struct descriptor *d, int name, int index) {
+  int64_t value;
+  memcpy(&value, find_attribute(d, name)->values + 8 * index, sizeof value);
+  return (int)value;
 }
-API int cudnnGetConvolutionForwardWorkspaceSize(void *handle, void *x, void *w, void *conv, void *y, int algorithm,
-                                                size_t *size) {
-  return handle && x && w && conv && y ? get_room(algorithm, size) : BAD;
+static void read_tensor(const struct descriptor *d, struct tensor *t) {
+  memcpy(&t->dtype, find_attribute(d, 901)->values, sizeof t->dtype);
+  t->count = (int)find_attribute(d, 902)->count;
+  for (int i = 0; i < t->count; i++) {
+    t->sizes[i] = read_number(d, 902, i);
+    t->strides[i] = read_number(d, 903, i);
+  }
 }
-API int cudnnGetConvolutionBackwardDataWorkspaceSize(void *handle, void *w, void *dy, void *conv, void *dx,
-                                                     int algorithm, size_t *size) {
-  return handle && dx && w && conv && dy ? get_room(algorithm, size) : BAD;
+static void read_convolution(const struct descriptor *d, struct convolution *c) {
+  c->count = read_number(d, 106, 0);
+  for (int i = 0; i < c->count; i++) {
+    c->dilation[i] = read_number(d, 102, i);
+    c->stride[i] = read_number(d, 103, i);
+    c->padding[i] = read_number(d, 105, i);
+  }
 }
-API int cudnnGetConvolutionBackwardFilterWorkspaceSize(void *handle, void *x, void *dy, void *conv, void *dw,
-                                                       int algorithm, size_t *size) {
-  return handle && x && dw && conv && dy ? get_room(algorithm, size) : BAD;
+/// Read as the dtype of the sums wants it, whatever type was given: so does the real library.
+static double read_factor(const struct descriptor *d, int name, int dtype) {
+  double wide;
+  float plain;
+  memcpy(&wide, find_attribute(d, name)->values, sizeof wide);
+  memcpy(&plain, find_attribute(d, name)->values, sizeof plain);
+  return dtype == 1 ? wide : (double)plain;
 }
-static int is_plain(const struct tensor *t, const void *alpha, const void *beta, const void *room, size_t size) {
-  const double a = t->dtype == 1 ? *(const double *)alpha : (double)*(const float *)alpha;
-  const double b = t->dtype == 1 ? *(const double *)beta : (double)*(const float *)beta;
-  return a == 1 && b == 0 && room && size == ROOM;
+static void *find_data(const struct descriptor *pack, const struct descriptor *tensor) {
+  const int id = read_number(tensor, 906, 0);
+  for (int i = 0; i < 3; i++) {
+    if (read_number(pack, 1000, i) == id) {
+      void *data;
+      memcpy(&data, find_attribute(pack, 1001)->values + 8 * i, sizeof data);
+      return data;
+    }
+  }
+  return NULL;
 }
-API int cudnnConvolutionForward(void *handle, const void *alpha, void *x, const void *x_data, void *w,
-                                const void *w_data, void *conv, int algorithm, void *room, size_t size,
-                                const void *beta, void *y, void *y_data) {
-  return algorithm == 1 && is_plain(x, alpha, beta, room, size)
-             ? convolve(FORWARD, handle, x, x_data, w, w_data, conv, y, NULL, y_data)
-             : BAD;
-}
-API int cudnnConvolutionBackwardData(void *handle, const void *alpha, void *w, const void *w_data, void *dy,
-                                     const void *dy_data, void *conv, int algorithm, void *room, size_t size,
-                                     const void *beta, void *dx, void *dx_data) {
-  return algorithm == 1 && is_plain(dx, alpha, beta, room, size)
-             ? convolve(DATA, handle, dx, NULL, w, w_data, conv, dy, dy_data, dx_data)
-             : BAD;
-}
-API int cudnnConvolutionBackwardFilter(void *handle, const void *alpha, void *x, const void *x_data, void *dy,
-                                       const void *dy_data, void *conv, int algorithm, void *room, size_t size,
-                                       const void *beta, void *dw, void *dw_data) {
-  return algorithm == 1 && is_plain(x, alpha, beta, room, size)
-             ? convolve(FILTER, handle, x, x_data, dw, NULL, conv, dy, dy_data, dw_data)
-             : BAD;
+API int cudnnBackendExecute(void *handle, void *plan, void *pack) {
+  const struct descriptor *config = follow(plan, 401), *graph = follow(config, 301), *operation = follow(graph, 801);
+  if (!operation || !follow(pack, 1003) || follow(plan, 400) != handle || follow(config, 302) != (void *)2) {
+    return BAD;
+  }
+  const enum product kind = operation->kind == 10 ? FORWARD : operation->kind == 12 ? DATA : FILTER;
+  const int first = kind == FORWARD ? 700 : kind == DATA ? 706 : 712;
+  const struct descriptor *parts[3] = {follow(operation, first + 4), follow(operation, first + 3),
+                                       follow(operation, first + 5)};
+  struct tensor t[3];
+  struct convolution c;
+  void *data[3];
+  for (int i = 0; i < 3; i++) {
+    read_tensor(parts[i], &t[i]);
+    data[i] = find_data(pack, parts[i]);
+  }
+  read_convolution(follow(operation, first + 2), &c);
+  c.groups = t[0].sizes[1] / t[1].sizes[1];
+  if (read_factor(operation, first, t[0].dtype) != 1 || read_factor(operation, first + 1, t[0].dtype) != 0) {
+    return UNSUPPORTED;
+  }
+  return convolve(kind, handle, &t[0], data[0], &t[1], data[1], &c, &t[2], data[2],
+                  data[kind == FORWARD ? 2
+                       : kind == DATA  ? 0
+                                       : 1]);
 }
 
 /// c += a, where a has one number per channel. The convolution before it has waited for the stream.

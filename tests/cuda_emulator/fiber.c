@@ -161,9 +161,13 @@ int emulator_run(const struct emulated_kernel *kernel, struct emulator_dim grid,
   blockDim = block;
   gridDim = grid;
   trapped = false;
-  for (blockIdx.z = 0; blockIdx.z < grid.z; blockIdx.z++) {
-    for (blockIdx.y = 0; blockIdx.y < grid.y; blockIdx.y++) {
-      for (blockIdx.x = 0; blockIdx.x < grid.x; blockIdx.x++) {
+  // from the last to the first: a kernel that counts on an order of its blocks shows
+  for (unsigned z = grid.z; z-- > 0;) {
+    for (unsigned y = grid.y; y-- > 0;) {
+      for (unsigned x = grid.x; x-- > 0;) {
+        blockIdx.x = x;
+        blockIdx.y = y;
+        blockIdx.z = z;
         if (!run_block()) {
           return 0;
         }

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 
 import pytest
 from ditorch import diopi
 from ditorch.conform import cli, expand, mutation, schema, selection
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +24,9 @@ def test_rules_say_what_applies_and_why_not(infos):
     assert rules.find_reason("nan", infos["diopiEq"]).startswith("results are bool")
     assert rules.find_reason("input", infos["diopiZeroInp"]) == "the function has no input"
     assert rules.find_reason("value", infos["diopiEqual"]) == "the function has no output"
-    applicable = sum(rules.find_reason(kind, info) is None for kind in rules.kinds for info in infos.values())
-    assert applicable > 0.85 * len(rules.kinds) * len([info for info in infos.values() if info.kinds])
+    damage = [kind for kind in rules.kinds if kind not in rules.mistakes]
+    applicable = sum(rules.find_reason(kind, info) is None for kind in damage for info in infos.values())
+    assert applicable > 0.85 * len(damage) * len([info for info in infos.values() if info.kinds])
 
 
 def test_every_exception_means_some_function(infos):
@@ -46,15 +51,65 @@ def test_wrong_rules_are_an_error(tmp_path, data, message):
         mutation.read_rules(str(path))
 
 
+def test_rules_know_every_mistake_of_the_library():
+    path = mutation.os.path.join(ROOT, "vendors", "faulty", "mistakes.inc")
+    with open(path, encoding="utf-8") as stream:
+        names = re.findall(r"^MISTAKE\((\w+),", stream.read(), re.MULTILINE)
+    assert names == list(mutation.read_rules().mistakes) and len(names) >= 60
+
+
+def test_mistakes_of_vendors_are_caught(capsys, tmp_path):
+    """The eleven that the suite was once asked about, five of which it missed; each in a function where it is told."""
+    asked = {
+        "diopiSoftmax": [
+            "dim_below_1_last",
+            "first_65535",
+            "five_dims",
+            "empty_row_zero",
+            "shared_scratch",
+            "last_row",
+        ],
+        "diopiAdd": ["alpha_ignored_integers", "second_strides", "tail_of_4", "inplace_cleared"],
+        "diopiMax": ["nan_dropped"],
+    }
+    words = ["mutate", "--function", *asked, "--most", "150", "--json", str(tmp_path / "m")]
+    words += ["--kinds", *(kind for kinds in asked.values() for kind in kinds)]
+    cli.main(words)
+    capsys.readouterr()
+    answers = {row["function"]: row for row in json.loads((tmp_path / "m").read_text())["functions"]}
+    for function, kinds in asked.items():
+        assert set(kinds) <= set(answers[function]["caught"]), answers[function]
+        assert not answers[function]["problem"]
+
+
+def test_a_fault_without_effect_is_no_survivor(capsys, tmp_path):
+    words = ["mutate", "--function", "LogicalNot", "--dtype", "bool", "--jobs", "1", "--json", str(tmp_path / "m")]
+    cli.main([*words, "--kinds", "large_clipped", "first_65535"])
+    capsys.readouterr()
+    answer = json.loads((tmp_path / "m").read_text())
+    (row,) = answer["functions"]
+    assert row["idle"] == ["large_clipped"]  # nothing to clip in bools
+    assert "first_65535" in [*row["caught"], *row["survived"]]  # an axis that the function has
+
+
+def test_unknown_kinds_are_told(capsys):
+    assert cli.main(["mutate", "--function", "Relu", "--kinds", "burn"]) == 2
+    assert "no fault is meant by burn" in capsys.readouterr().err
+
+
 def test_cases_are_chosen_from_all_layouts_and_dtypes():
     cases = selection.Selection(functions=("Exp",)).choose(expand.list_cases(schema.read_all()))
-    chosen = mutation.choose_cases(cases, 30)
-    assert len(chosen) == 30 and not any(case.layout == "error" for case in chosen)
+    chosen = mutation.choose_cases(cases, 200)
+    assert len(chosen) == min(200, sum(case.layout != "error" for case in cases)) and not any(
+        case.layout == "error" for case in chosen
+    )
     assert {case.layout for case in chosen} == {case.layout for case in cases} - {"error"}
 
 
 def test_faults_are_caught_and_survivors_named(capsys, tmp_path):
-    words = ["mutate", "--function", "Relu", "Complex", "--dtype", "float32", "--jobs", "1"]
+    words = ["mutate", "--function", "Relu", "Complex", "--dtype", "float32", "--most", "40", "--jobs", "1"]
+    rules = mutation.read_rules()
+    words += ["--kinds", *(kind for kind in rules.kinds if kind not in rules.mistakes)]  # damage alone
     words += ["--json", str(tmp_path / "m")]
     status = cli.main(words)
     text = capsys.readouterr().out

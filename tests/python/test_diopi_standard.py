@@ -86,3 +86,7 @@ def test_walk_through_for_vendors_works(tmp_path: Path):
         outputs.append(result.stdout + result.stderr)
     assert re.search(r"diopiRelu +\| implemented", outputs[1]) and re.search(r"diopiAdd +\| missing", outputs[1])
     assert re.search(r"diopiRelu\b.*\d", outputs[3])
+    assert re.search(r"\d+ cases: \d+ pass, \d+ unsupported$", outputs[3], re.MULTILINE)
+    assert "pass        library/names" in outputs[3] and not re.search(r"^fail", outputs[3], re.MULTILINE), outputs[3]
+    assert re.search(r"\d+ cases: \d+ pass$", outputs[4], re.MULTILINE)
+    assert re.search(r"adaptor: \d+ cases direct, \d+ cases converted, \d+ cases composed", outputs[4])

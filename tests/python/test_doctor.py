@@ -56,8 +56,7 @@ def test_diopi_names_every_function_and_what_it_takes(python):
     report = json.loads(python("-m", "ditorch", "doctor", "--diopi", "host", "--json", DITORCH_BANNER="0").stdout)
     states = {row["name"]: row["state"] for row in report["functions"]}
     assert report["vendor"] == "host" and len(states) == 541
-    assert states["diopiSoftmax"] == "implemented" and states["diopiBboxOverlapsMmcv"] == "missing"
-    assert "refused" not in states.values(), [name for name, state in states.items() if state == "refused"]
+    assert set(states.values()) == {"implemented"}, [name for name in states if states[name] != "implemented"]
     softmax = next(row for row in report["functions"] if row["name"] == "diopiSoftmax")
     assert softmax["dtypes"] == ["float16", "float32", "float64", "bfloat16"]
     own = [row for row in report["functions"] if row["state"] == "implemented" and row["family"] != "library_info"]

@@ -44,7 +44,8 @@ def installed(wheel: Path, tmp_path_factory) -> Path:
 
 def test_wheel_contains_the_libraries(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    libraries = ["libdit.so", "libdit_vendor_host.so", "libdiopi_host.so", "libdiopi_faulty.so", "libdit_torch.so"]
+    libraries = ["libdit.so", "libdit_vendor_host.so", "libdiopi_host.so", "libdiopi_faulty.so"]
+    libraries += ["libdiopi_adapt.so", "libdit_torch.so"]
     for file in [*libraries, "dit_conform", "build.json"]:
         assert names.count(f"ditorch/lib/{file}") == 1, names
     assert any(name.startswith("ditorch/_C.") and name.endswith(".so") for name in names)

@@ -45,12 +45,17 @@ DIT_NODISCARD enum dit_status kernel_launch(struct kernel *kernel, void *stream,
 /// Blocks of a grid-stride loop over `count` items, `per_block` of them per block: enough to fill the device.
 unsigned kernel_get_blocks(int64_t count, int64_t per_block);
 int kernel_get_multiprocessors(void);
+/// Bytes of shared memory that a block may ask for, its kernel's own among them.
+size_t kernel_get_shared_limit(void);
 /// Is the driver there? To be asked before the driver's functions are called without one of these; it is looked for
 /// once.
 DIT_NODISCARD enum dit_status launch_check(struct dit_error *err);
 
 /// Plain driver work in the order of the stream, on the current device.
 DIT_NODISCARD enum dit_status launch_copy(void *stream, void *to, const void *from, size_t size, struct dit_error *err);
+/// From host memory, which the caller may change at once.
+DIT_NODISCARD enum dit_status launch_write(void *stream, void *to, const void *host, size_t size,
+                                           struct dit_error *err);
 DIT_NODISCARD enum dit_status launch_set(void *stream, void *memory, int value, size_t size, struct dit_error *err);
 /// Read device memory now: waits for the stream.
 DIT_NODISCARD enum dit_status launch_read(void *stream, void *host, const void *memory, size_t size,
@@ -59,13 +64,15 @@ DIT_NODISCARD enum dit_status launch_read(void *stream, void *host, const void *
 /// Does the user want wrong values (indices, class numbers) reported by the call itself (option launch_blocking)? Else
 /// the kernels that meet one stop the device, as PyTorch's do.
 bool launch_is_checked(void);
+/// May float32 be multiplied as TF32 (option cuda_tf32)?
+bool launch_allows_tf32(void);
 
 /// Memory of a stream for kernels that join parts: what the stream's next kernel leaves there is its own.
 struct launch_scratch {
   void *memory;       ///< LAUNCH_SCRATCH bytes
   uint32_t *tickets;  ///< LAUNCH_TICKETS counters, zero between kernels
 };
-#define LAUNCH_SCRATCH ((size_t)1 << 19)
+#define LAUNCH_SCRATCH ((size_t)1 << 21)
 #define LAUNCH_TICKETS ((size_t)1 << 12)
 DIT_NODISCARD enum dit_status launch_get_scratch(void *stream, struct launch_scratch *scratch, struct dit_error *err);
 

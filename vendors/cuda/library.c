@@ -1,6 +1,7 @@
 /// What the CUDA operator library says about itself: name, version, and what each function takes (functions.inc).
 #include <string.h>
 
+#include "engine/list.h"
 #include "ops/frame.h"
 
 const char *diopiGetVendorName(void) {
@@ -13,6 +14,20 @@ const char *diopiGetImplVersion(void) {
 
 uint32_t diopiExtGetVersion(void) {
   return DIOPI_EXT_VERSION;
+}
+
+diopiError_t diopiExtListBegin(diopiContextHandle_t ctx) {
+  (void)ctx;
+  list_begin();
+  return diopiSuccess;
+}
+
+diopiError_t diopiExtListEnd(diopiContextHandle_t ctx) {
+  struct frame frame;
+  struct dit_error err = {.message = ""};
+  const enum dit_status status = list_end(&err);
+  FRAME_BEGIN(&frame, ctx);
+  return frame_get_code(&frame, status, &err);
 }
 
 static const struct support_row {

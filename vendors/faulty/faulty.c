@@ -8,22 +8,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "dit/alloc.h"
 #include "dit/gate.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
+#include "mistake.h"
 
 #define MAX_RULES 32
 
-static const char *const kind_names[FAULTY_KINDS] = {"value",     "precision", "nan",     "stride", "offset",
-                                                     "unwritten", "input",     "outside", "dtype",  "random",
-                                                     "slow",      "crash",     "error"};
+#define KINDS (FAULTY_MISTAKES + MISTAKE_COUNT)
+
+static const char *const kind_names[KINDS] = {
+    "value",   "precision", "nan",    "stride", "offset", "unwritten", "input",
+    "outside", "dtype",     "random", "slow",   "crash",  "error",
+#define MISTAKE(name, alter, damage, is_kept, get_source, change) #name,
+#include "mistakes.inc"
+};
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct dit_fault_rule rules[MAX_RULES];
 static int rule_count;
 static atomic_int active;
-static _Atomic uint64_t injected;
+static _Atomic uint64_t injected, changed;  ///< rules that acted; calls whose results they changed
 static struct dit_diopi_library *behind;
 static char problem[1100];  ///< why there is no library behind, or which rule is wrong
 static _Thread_local char last_error[1200];
@@ -32,18 +39,23 @@ static _Thread_local diopiExtFailure_t last_failure;
 enum dit_status dit_faulty_configure(const char *text, struct dit_error *err) {
   struct dit_fault_rule parsed[MAX_RULES];
   int count;
-  DIT_RETURN_IF_NOT_OK(dit_fault_parse(text, kind_names, FAULTY_KINDS, parsed, MAX_RULES, &count, err));
+  DIT_RETURN_IF_NOT_OK(dit_fault_parse(text, kind_names, KINDS, parsed, MAX_RULES, &count, err));
   pthread_mutex_lock(&mutex);
   memcpy(rules, parsed, sizeof(parsed[0]) * (size_t)count);
   rule_count = count;
   pthread_mutex_unlock(&mutex);
   atomic_store(&injected, 0);
+  atomic_store(&changed, 0);
   atomic_store(&active, count);
   return DIT_OK;
 }
 
 uint64_t dit_faulty_get_count(void) {
   return atomic_load(&injected);
+}
+
+uint64_t dit_faulty_get_changed(void) {
+  return atomic_load(&changed);
 }
 
 static void start(void) {
@@ -167,31 +179,141 @@ static bool act_before(const struct dit_fault_rule *rule, int function) {
   }
 }
 
+static struct mistake_call make_mistake(const struct dit_fault_rule *rule, int function,
+                                        const struct faulty_tensors *tensors, struct faulty_state *state) {
+  const struct dit_diopi_info *info = &dit_diopi_get_functions(NULL)[function];
+  return (struct mistake_call){
+      &mistakes[rule->kind - FAULTY_MISTAKES], function, info->name, info->kinds, info->names, tensors, state};
+}
+
+static bool alter(const struct dit_fault_rule *rule, int function, const struct faulty_tensors *tensors,
+                  struct faulty_state *state) {
+  if (rule->kind < FAULTY_MISTAKES) {
+    return faulty_alter(rule, function, tensors, state);
+  }
+  struct mistake_call call = make_mistake(rule, function, tensors, state);
+  return call.mistake->alter && call.mistake->alter(&call);
+}
+
+static bool damage(const struct dit_fault_rule *rule, int function, const struct faulty_tensors *tensors,
+                   struct faulty_state *state) {
+  if (rule->kind < FAULTY_MISTAKES) {
+    return faulty_damage(rule, rule->matched, tensors, state);
+  }
+  struct mistake_call call = make_mistake(rule, function, tensors, state);
+  return call.mistake->damage && call.mistake->damage(&call);
+}
+
+/// What the right call gives, in clones of the outputs; false where that cannot be told.
+static bool call_soundly(int function, const union dit_diopi_value *values, char **clones) {
+  const char *kinds = dit_diopi_get_functions(NULL)[function].kinds;
+  union dit_diopi_value own[FAULTY_PARAMETERS];
+  struct diopiTensor handles[FAULTY_PARAMETERS];
+  int64_t strides[FAULTY_PARAMETERS][DIT_MAX_DIMS];
+  struct diopiGenerator generators[FAULTY_PARAMETERS];
+  if (strpbrk(kinds, "OBDGp")) {
+    return false;
+  }
+  memcpy(own, values, sizeof(values[0]) * strlen(kinds));
+  for (int i = 0, at = 0; kinds[i]; i++) {
+    if (kinds[i] == 'g' && values[i].generator) {
+      generators[i] = *values[i].generator;
+      own[i].generator = &generators[i];
+    }
+    if (kinds[i] != 'o' || !values[i].tensor) {
+      continue;
+    }
+    const struct dit_tensor_view *view = &values[i].tensor->view;
+    clones[at] = dit_malloc((size_t)view->numel * dit_dtype_get_size(view->dtype) + 64);
+    if (!clones[at]) {
+      return false;
+    }
+    dit_tensor_gather(view, clones[at]);
+    dit_shape_set_contiguous(view->ndim, view->sizes, strides[i]);
+    handles[i] = *values[i].tensor;
+    handles[i].view.data = view->numel ? clones[at] : NULL;
+    handles[i].view.strides = strides[i];
+    handles[i].view.flags |= DIT_TENSOR_CONTIGUOUS | DIT_TENSOR_DENSE;
+    own[i].tensor = &handles[i];
+    at++;
+  }
+  return dit_diopi_invoke(&behind->functions, function, own) == diopiSuccess;
+}
+
+/// Are the results other than the clones?
+static bool differs(const struct faulty_tensors *tensors, char **clones) {
+  bool found = false;
+  for (int i = 0; i < tensors->output_count && !found; i++) {
+    const struct dit_tensor_view *view = &tensors->outputs[i];
+    const size_t size = (size_t)view->numel * dit_dtype_get_size(view->dtype);
+    char *now = size ? dit_malloc(size) : NULL;
+    if (now) {
+      dit_tensor_gather(view, now);
+      found = memcmp(now, clones[i], size) != 0;
+    }
+    dit_free(now);
+  }
+  return found;
+}
+
+/// What becomes of a call that the library behind refused.
+static diopiError_t refuse(diopiError_t code, const struct dit_fault_rule *applied, int count,
+                           const struct faulty_tensors *tensors) {
+  for (int i = 0; i < count; i++) {
+    const int mistake = applied[i].kind - FAULTY_MISTAKES;
+    if (mistake == MISTAKE_error_without_text) {
+      last_error[0] = 0;
+    } else if (mistake == MISTAKE_error_after_writing) {
+      for (int t = 0; t < tensors->output_count; t++) {
+        dit_damage_unwritten(&tensors->outputs[t]);
+      }
+    }
+    if (mistake >= MISTAKE_error_swallowed) {
+      atomic_fetch_add(&injected, 1);
+      atomic_fetch_add(&changed, 1);
+      code = mistake == MISTAKE_error_swallowed ? diopiSuccess : code;
+    }
+  }
+  return code;
+}
+
 static diopiError_t call_broken(int function, const union dit_diopi_value *values, const struct dit_fault_rule *applied,
                                 int count, struct faulty_tensors *tensors) {
   const char *kinds = dit_diopi_get_functions(NULL)[function].kinds;
   struct faulty_state state;
+  char *clones[FAULTY_PARAMETERS] = {NULL};
   memset(&state, 0, sizeof state);
   memcpy(state.values, values, sizeof(values[0]) * strlen(kinds));
-  uint64_t acted = 0;
+  uint64_t acted = 0, later = 0;
   wait_for_stream(values[0].context);
   dit_memory_access_begin();
   for (int i = 0; i < count; i++) {
-    acted |= faulty_alter(&applied[i], function, tensors, &state) ? UINT64_C(1) << i : 0;
+    acted |= alter(&applied[i], function, tensors, &state) ? UINT64_C(1) << i : 0;
   }
   dit_memory_access_end();
+  const bool told = acted && applied[0].kind >= FAULTY_MISTAKES &&
+                    applied[0].kind != FAULTY_MISTAKES + MISTAKE_inplace_cleared &&
+                    call_soundly(function, values, clones);
   diopiError_t code = forward(function, state.values);
+  bool differ = acted != 0;
   if (code == diopiSuccess) {
     wait_for_stream(values[0].context);
     faulty_collect(function, values, true, tensors);
     dit_memory_access_begin();
     for (int i = 0; i < count; i++) {
-      acted |= faulty_damage(&applied[i], applied[i].matched, tensors, &state) ? UINT64_C(1) << i : 0;
+      later |= damage(&applied[i], function, tensors, &state) ? UINT64_C(1) << i : 0;
     }
+    differ = (acted && (!told || differs(tensors, clones))) || later;
     dit_memory_access_end();
+  } else {
+    code = refuse(code, applied, count, tensors);
   }
   faulty_release(&state);
-  atomic_fetch_add(&injected, (uint64_t)__builtin_popcountll(acted));
+  for (int i = 0; i < FAULTY_PARAMETERS; i++) {
+    dit_free(clones[i]);
+  }
+  atomic_fetch_add(&injected, (uint64_t)__builtin_popcountll(acted | later));
+  atomic_fetch_add(&changed, differ);
   return code;
 }
 

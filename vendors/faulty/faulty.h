@@ -12,6 +12,8 @@
 ///   slow       sleeps `ms`                                        crash      ends the process by SIGSEGV
 ///   error      returns an error code and does nothing
 ///
+/// and those of mistakes.inc: mistakes as vendors make them (mistake.h).
+///
 /// Operators are named as in the standard ("diopiAdd", "diopi*Backward"). Memory must be readable by the host.
 #ifndef DIT_VENDORS_FAULTY_H
 #define DIT_VENDORS_FAULTY_H
@@ -33,16 +35,20 @@ enum faulty_kind {
   FAULTY_SLOW,
   FAULTY_CRASH,
   FAULTY_ERROR,
-  FAULTY_KINDS
+  FAULTY_MISTAKES  ///< the first of mistakes.inc
 };
 
 #define FAULTY_PARAMETERS 40
 #define FAULTY_TENSORS 64
+#define FAULTY_NUMBERS 32
+#define FAULTY_COPIES 16
 
 /// Replace the rules; a text that cannot be parsed changes nothing. Also the count of injections starts again.
 DIT_API DIT_NODISCARD enum dit_status dit_faulty_configure(const char *text, struct dit_error *err);
 /// How often a rule acted (changed something, slept, failed) since the last configure.
 DIT_API uint64_t dit_faulty_get_count(void);
+/// In how many calls that changed a result (or the code), as far as it can be told.
+DIT_API uint64_t dit_faulty_get_changed(void);
 
 /// Every forwarder comes here.
 diopiError_t faulty_call(int function, const union dit_diopi_value *values);
@@ -63,7 +69,14 @@ struct faulty_state {
   int handle_count;
   diopiTensorHandle_t *lists[FAULTY_PARAMETERS], firsts[FAULTY_PARAMETERS];  ///< the caller's lists, and what they had
   int list_count;
-  char *saved[FAULTY_TENSORS];  ///< contents of outputs, for `unwritten`
+  char *saved[FAULTY_TENSORS];  ///< contents of outputs before the call
+  // of mistakes
+  int64_t strides[FAULTY_TENSORS][DIT_MAX_DIMS];
+  int64_t numbers[FAULTY_NUMBERS];
+  int number_count, scalar_count, copy_count;
+  diopiScalar_t scalars[4];
+  char *copies[FAULTY_COPIES];  ///< inputs with other values
+  uint64_t offset;              ///< of the generator before the call
 };
 /// Before the wrapped function runs: alters arguments or saves outputs. True when the rule acted.
 bool faulty_alter(const struct dit_fault_rule *rule, int function, const struct faulty_tensors *tensors,

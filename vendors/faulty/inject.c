@@ -239,4 +239,7 @@ void faulty_release(struct faulty_state *state) {
   for (int i = 0; i < FAULTY_TENSORS; i++) {
     dit_free(state->saved[i]);
   }
+  for (int i = 0; i < state->copy_count; i++) {
+    dit_free(state->copies[i]);
+  }
 }

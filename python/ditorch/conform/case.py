@@ -46,6 +46,14 @@ class TensorArgument:
 
 
 @dataclass
+class SparseArgument(TensorArgument):
+    """A sparse matrix in CSR form. `tensor` stands for the whole (its shape and dtype count), `parts` are what it is
+    made of: row starts, columns, values."""
+
+    parts: list[TensorArgument] = field(default_factory=list)
+
+
+@dataclass
 class RequiredArgument:
     """A result that the library makes itself (diopiTensorHandle_t *): dtype, shape and elements are judged."""
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import tempfile
+import time
 from typing import Any
 
 from .. import diopi
 from . import pack, report, runner, selection, suite
-from .names import DTYPE_NAMES, LAYOUTS
+from .names import DTYPE_NAMES, LAYOUTS, RUNS
 
-_LAYOUTS = (*LAYOUTS, "inplace", "error")
+_LAYOUTS = (*LAYOUTS, *RUNS, "inplace", "error")
 Row = dict[str, Any]
 
 
@@ -45,17 +47,19 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--function", nargs="+", default=[], metavar="GLOB", help="functions, with or without diopi: Add* diopiSort")
     add("--dtype", nargs="+", default=[], choices=DTYPE_NAMES, metavar="DTYPE", help=f"of {', '.join(DTYPE_NAMES)}")
+    add("--not-dtype", nargs="+", default=[], choices=DTYPE_NAMES, metavar="DTYPE", help="all dtypes but these")
     add("--layout", nargs="+", default=[], choices=_LAYOUTS, metavar="LAYOUT", help=f"of {', '.join(_LAYOUTS)}")
     add("--family", nargs="+", default=[], metavar="GLOB", help="families: pointwise_* loss")
     add("--case", nargs="+", default=[], metavar="GLOB", help="ids: 'diopiAdd/*/float32/strided/*'")
     add("--share", type=_share, default=1.0, help="part of the cases, the same every time (0.1: a tenth)")
+    add("--quick", action="store_true", help="the few cases of each function that notice most (a minute)")
     add("--seed", type=int, default=0, help="other values in the same cases (default 0)")
 
 
 def _make_parser() -> _Parser:
     parser = _Parser(prog="ditorch conform", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(
-        dest="verb", required=True, metavar="run|list|show|pack|mutate|device", parser_class=_Parser
+        dest="verb", required=True, metavar="run|list|show|pack|mutate|derive|device", parser_class=_Parser
     )
     run = verbs.add_parser("run", help="run cases on a library")
     _add_choice(run)
@@ -69,6 +73,7 @@ def _make_parser() -> _Parser:
     add("--timeout", type=float, default=60.0, metavar="S", help="seconds per case (default 60)")
     add("--json", metavar="FILE", help="write all results as JSON")
     add("--junit", metavar="FILE", help="write all results as JUnit XML")
+    add("--html", metavar="FILE", help="write all results as one page: function by dtype, failures, what was not run")
     add("--journal", metavar="FILE", help="keep results in FILE as they come")
     add("--resume", action="store_true", help="go on where the journal ends")
     add("--require", action="store_true", help="a missing function makes the run fail")
@@ -89,24 +94,49 @@ def _make_parser() -> _Parser:
     mutate.add_argument("--library", default="host", metavar="NAME|PATH", help="the sound library (default host)")
     mutate.add_argument("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
     mutate.add_argument("--json", metavar="FILE", help="write all results as JSON")
+    mutate.add_argument("--markdown", metavar="FILE", help="write the scores as a page (docs/mutation.md)")
+    mutate.add_argument("--write-quick", metavar="FILE", help="write the cases that noticed most (quick.json)")
+    mutate.add_argument("--most", type=_positive, default=1000, metavar="N", help="cases per function (default 1000)")
+    mutate.add_argument("--kinds", nargs="+", default=[], metavar="GLOB", help="these faults alone: 'dim_*' nan")
+    deriving = verbs.add_parser("derive", help="make the cases by property anew from the ordinary ones")
+    deriving.add_argument(
+        "--out", default=os.path.join(os.path.dirname(__file__), "cases", "property"), metavar="FOLDER"
+    )
+    deriving.add_argument(
+        "--function", nargs="+", default=[], metavar="GLOB", help="these anew, the others as they are"
+    )
+    deriving.add_argument("--new", action="store_true", help="only functions that have no such cases yet")
+    deriving.add_argument("--prune", action="store_true", help="only drop what the rules leave out by now")
+    deriving.add_argument("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
     device = verbs.add_parser("device", help="test device, streams and error texts")
     device.add_argument("--library", default="host", metavar="NAME|PATH")
     device.add_argument("--vendor", metavar="NAME|PATH")
     return parser
 
 
-def _choose(options: argparse.Namespace) -> list[Any]:
-    from . import expand, schema
-
-    chosen = selection.Selection(
+def _select(options: argparse.Namespace) -> selection.Selection:
+    return selection.Selection(
         tuple(options.function),
         tuple(options.dtype),
         tuple(options.layout),
         tuple(options.family),
         tuple(options.case),
         options.share,
+        tuple(options.not_dtype),
     )
-    return chosen.choose(expand.list_cases(schema.read_all()))
+
+
+def _choose(options: argparse.Namespace) -> list[Any]:
+    from . import expand, schema
+
+    found = _select(options).choose(expand.list_cases(schema.read_all()))
+    if options.quick:
+        from . import quick
+
+        found = quick.select(found)
+        if not found:
+            raise selection.SelectionError("the quick selection has none of these cases; leave --quick out")
+    return found
 
 
 # Run
@@ -130,6 +160,21 @@ def _describe(options: argparse.Namespace) -> Row:
     }
 
 
+def _run_pack(options: argparse.Namespace, work: suite.Work) -> list[Row]:
+    """The cases of a pack that the options mean."""
+    chosen = _select(options)
+    entries = list(pack.read_entries(options.pack))
+    numbers = [entry.number for entry in entries if chosen.wants_packed(entry)]
+    if not numbers and entries:
+        raise selection.SelectionError(f"{options.pack} has no case that is meant by {chosen.describe()}")
+    with tempfile.TemporaryDirectory(prefix="ditorch-conform-") as folder:
+        path = options.pack
+        if len(numbers) < len(entries):
+            path = os.path.join(folder, "cases.pack")
+            pack.extract(options.pack, numbers, path)
+        return suite.run_pack(path, work, options.jobs, progress=lambda n, total, _: _show_progress(n, total))
+
+
 def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]:
     work = suite.Work(
         options.library,
@@ -141,7 +186,7 @@ def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]
         options.timeout,
     )
     if options.pack:
-        return suite.run_pack(options.pack, work, options.jobs, progress=lambda n, total, _: _show_progress(n, total))
+        return _run_pack(options, work)
     cases = _choose(options)
     diopi.Library(options.library).close()  # a library that cannot be opened is told before cases are made
     journal = suite.Journal(options.journal, _describe(options), options.resume)
@@ -181,6 +226,10 @@ def _run(options: argparse.Namespace) -> int:
         report.write_json(options.json, about, rows)
     if options.junit:
         report.write_junit(options.junit, about, rows)
+    if options.html:
+        from . import page
+
+        page.write(options.html, about, rows)
     if options.perf:
         return _print_speed(rows, options)
     lines = report.summarize(rows)
@@ -192,6 +241,9 @@ def _run(options: argparse.Namespace) -> int:
     for pattern in rules.list_unused():
         print(f"rule {pattern!r} matches no case of this run", file=sys.stderr)
     print(f"\n{report.format_totals(lines)}\n{report.format_inference(rows)}")
+    ways = report.format_ways(rows)
+    if ways:
+        print(ways)
     totals = report.count(lines)
     if not rows:
         print("no case ran", file=sys.stderr)
@@ -240,11 +292,11 @@ def _device(options: argparse.Namespace) -> int:
 def _mutate(options: argparse.Namespace) -> int:
     import json
 
-    from . import mutation
+    from . import mutation, mutation_page, quick
 
-    rules = mutation.read_rules()
-    tasks = mutation.make_tasks(options.library, _choose(options), rules)
-    answers = []
+    rules = mutation.read_rules().choose(options.kinds)
+    tasks = mutation.make_tasks(options.library, _choose(options), rules, options.most)
+    answers, start = [], time.monotonic()
     for answer in mutation.run(tasks, options.jobs):
         answers.append(answer)
         _show_progress(len(answers), len(tasks), "functions")
@@ -252,8 +304,34 @@ def _mutate(options: argparse.Namespace) -> int:
     if options.json:
         with open(options.json, "w", encoding="utf-8") as stream:
             json.dump({**_describe_library(options), "summary": summary, "functions": answers}, stream, indent=1)
+    if options.markdown:
+        mutation_page.write(options.markdown, summary, options.library, time.monotonic() - start)
+    if options.write_quick:
+        quick.write(options.write_quick, quick.choose(answers))
     print(mutation.format_summary(summary))
     return 0 if summary["score"] >= mutation.GOAL and not summary["problems"] else 1
+
+
+def _derive(options: argparse.Namespace) -> int:
+    from . import derive
+
+    if options.prune:
+        print(f"{options.out}: {derive.write(options.out, derive.prune(derive.read(options.out)))} entries")
+        return 0
+    chosen, before = selection.Selection(tuple(options.function)), derive.read(options.out)
+    known = {table["functions"][0] for _, table in before} if options.new else set()
+
+    def wants(function: str) -> bool:
+        return function not in known and chosen.wants_function(function)
+
+    tables = [(family, table) for family, table in before if not wants(table["functions"][0])]
+    for number, (function, found) in enumerate(derive.derive(wants, options.jobs)):
+        tables += found
+        if number % 20 == 19:
+            derive.write(options.out, tables)  # what was found stays when the rest is not waited for
+        print(f"{number + 1} {function}: {', '.join(table['name'] for _, table in found)}", file=sys.stderr, flush=True)
+    print(f"{options.out}: {derive.write(options.out, tables)} entries")
+    return 0
 
 
 def _describe_library(options: argparse.Namespace) -> Row:
@@ -269,7 +347,15 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-_VERBS = {"run": _run, "list": _list, "show": _show, "pack": _pack, "mutate": _mutate, "device": _device}
+_VERBS = {
+    "run": _run,
+    "list": _list,
+    "show": _show,
+    "pack": _pack,
+    "mutate": _mutate,
+    "derive": _derive,
+    "device": _device,
+}
 
 
 def main(words: list[str]) -> int:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from . import geometry
 from .names import DTYPE_NAMES, INTEGERS
 
 DTYPES = {name: getattr(torch, name) for name in DTYPE_NAMES}
@@ -106,7 +107,9 @@ GENERATORS = {
     "data",
     "nonzero",
     "large",
+    "rows",
     *_RANGES,
+    *geometry.WIDTHS,
 }
 
 
@@ -151,6 +154,8 @@ def _make_flat(kind: str, stream: Stream, count: int, dtype: str, column: Any, r
         limit = column.below[row if len(column.below) > 1 else 0]
         found = stream.below(count, limit)
         return found if kind == "index" else torch.where(stream.below(count, 2) == 0, found, found - limit)
+    if kind in geometry.WIDTHS:
+        return geometry.make_values(kind, stream, count, column, row)
     if kind == "data":
         data = column.data[row if len(column.data) > 1 else 0]
         kind_of = torch.complex128 if dtype.startswith("complex") else torch.float64
@@ -167,11 +172,35 @@ def _make_flat(kind: str, stream: Stream, count: int, dtype: str, column: Any, r
     return _make_real(kind, stream, count, dtype, column)
 
 
+def _make_rows(stream: Stream, shape: list[int], dtype: str) -> torch.Tensor:
+    """Whole rows (along the last dimension) of what breaks reductions: -inf, NaN, +0, -0, subnormal numbers, ones,
+    -inf but for one element, signs of zero in turn, +inf; every other row is ordinary."""
+    info = torch.finfo({"complex64": torch.float32, "complex128": torch.float64}.get(dtype, DTYPES[dtype]))
+    length = shape[-1] if shape else 1
+    count = math.prod(shape) // max(length, 1)
+    values = stream.normal(count * length).reshape(count, length)
+    least = info.smallest_normal * info.eps
+    constants = (-math.inf, math.nan, 0.0, -0.0, least, 1.0, -math.inf, 0.0, math.inf)
+    start = int(stream.below(1, len(constants))[0])
+    for row in range(0, count, 2):
+        kind = (row // 2 + start) % len(constants)
+        kept = values[row].clone()
+        values[row] = constants[kind]
+        if kind == 6:
+            values[row, length // 2] = kept[length // 2]
+        elif kind == 7:
+            values[row, ::2] = -0.0
+    return values.reshape(-1)
+
+
 def make_values(kind: str, shape: list[int], dtype: str, text: str, column: Any, row: int) -> torch.Tensor:
     """A contiguous tensor with values of a generator, by the text alone."""
     stream = Stream(text)
     count = math.prod(shape)
-    flat = _make_flat(kind, stream, count, dtype, column, row)
+    if kind == "rows" and count and (dtype.startswith(("float", "bfloat", "complex"))):
+        flat = _make_rows(stream, shape, dtype)
+    else:
+        flat = _make_flat("normal" if kind == "rows" else kind, stream, count, dtype, column, row)
     if dtype.startswith("complex") and not flat.is_complex():
         flat = torch.complex(
             flat.to(torch.float64), _make_flat(kind, stream, count, dtype, column, row).to(torch.float64)
@@ -260,3 +289,47 @@ def apply_layout(tensor: torch.Tensor, layout: str, number: int, is_written: boo
     if layout == "channels_last" and tensor.dim() == 4:
         return _place(tensor, _dense_strides(tensor.shape, [0, 2, 3, 1]), 0, 0)
     return tensor.contiguous()
+
+
+# Sparse matrices
+
+
+class SparseMatrix(NamedTuple):
+    """A matrix in CSR form; `whole` stands for it where a tensor is wanted: only its shape and dtype count."""
+
+    whole: torch.Tensor
+    rows: torch.Tensor
+    columns: torch.Tensor
+    values: torch.Tensor
+
+    @property
+    def parts(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return self.rows, self.columns, self.values
+
+    def to_dense(self) -> torch.Tensor:
+        """In float64; places that occur twice are added up."""
+        out = torch.zeros(self.whole.shape, dtype=torch.float64)
+        lengths = self.rows[1:].to(torch.int64) - self.rows[:-1].to(torch.int64)
+        row = torch.repeat_interleave(torch.arange(out.shape[0]), lengths)
+        return out.index_put((row, self.columns.to(torch.int64)), self.values.to(torch.float64), accumulate=True)
+
+
+def make_sparse(tensor: torch.Tensor, index: str, text: str, layout: str) -> SparseMatrix:
+    """About a third of a matrix's elements, rows without any among them; one place of the last row stands twice."""
+    rows, columns = tensor.shape
+    chosen = Stream(f"{text}/places").below(tensor.numel(), 3).reshape(rows, columns) == 0
+    chosen[::4] = False
+    starts, places = [0], []
+    for row in chosen:
+        here = row.nonzero().flatten().tolist()
+        places += here
+        starts.append(len(places))
+    numbers = tensor[chosen]
+    if places and starts[-1] > starts[-2]:
+        places.append(places[-1])
+        starts[-1] += 1
+        numbers = torch.cat([numbers, numbers[:1]])
+    parts = [torch.tensor(starts, dtype=DTYPES[index]), torch.tensor(places, dtype=DTYPES[index]), numbers]
+    if layout != "expanded":
+        parts = [apply_layout(part, layout, number, False) for number, part in enumerate(parts, 1)]
+    return SparseMatrix(torch.zeros_like(tensor), *parts)

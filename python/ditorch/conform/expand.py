@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from . import references, tolerance
-from .case import Case, GeneratorArgument, NumberArgument, RequiredArgument, TensorArgument
-from .data import DTYPES, apply_layout, make_values
-from .names import derive_number
+from .case import Case, GeneratorArgument, NumberArgument, RequiredArgument, SparseArgument, TensorArgument
+from .data import DTYPES, SparseMatrix, apply_layout, make_sparse, make_values
+from .names import RUNS, derive_number
 from .references import Call, Result
 from .schema import AUTOMATIC_ERRORS, Column, Entry, standard
 
@@ -139,7 +139,7 @@ class _Builder:
         self.case, self.entry = case, case.entry
         self.info = standard()[case.function]
         self.text = f"{seed}/{case}"
-        self.layout = case.layout if case.layout not in ("inplace", "error") else "contiguous"
+        self.layout = case.layout if case.layout not in ("inplace", "error", *RUNS) else "contiguous"
         self.row = 0 if case.layout == "error" else case.number
         self.changes: dict[str, Any] = {}
         if case.what.startswith("entry "):
@@ -169,6 +169,8 @@ class _Builder:
         else:
             tensor = make_values(kind, shape, dtype, f"{self.text}/{column.name}/{item}", column, self.row)
         written = self.info.kinds[self.info.parameters.index(column.name)] in "oO"
+        if column.sparse:
+            return make_sparse(tensor, column.sparse, f"{self.text}/{column.name}", column.layout or self.layout)
         return apply_layout(tensor, column.layout or self.layout, place + item, written)
 
     def _make_argument(self, column: Column, place: int) -> Any:
@@ -194,6 +196,9 @@ class _Builder:
             column = self.entry.arguments.get(name)
             if kind == "g":
                 found[name] = GeneratorArgument(derive_number(f"{self.text}/{name}", 32), 0)
+            elif kind == "G":
+                numbers = range(found["batch_size"])
+                found[name] = [GeneratorArgument(derive_number(f"{self.text}/{name}/{i}", 32), 0) for i in numbers]
             elif column is not None:
                 found[name] = self._make_argument(column, place)
                 if kind == "f":
@@ -222,7 +227,7 @@ class _Builder:
         dtype = self._get_output_dtype(name, result, given)
         expected, allowed = (None, None) if result.check in ("moments", "anything") else self._judge(result, dtype)
         if result.required:
-            return RequiredArgument(dtype, expected, allowed, result.check)
+            return RequiredArgument(dtype, result.value if expected is None else expected, allowed, result.check)
         source = None
         if result.source:
             source = self.info.parameters.index(result.source) - 1
@@ -254,11 +259,13 @@ class _Builder:
 
     def _make_value(self, kind: str, name: str, place: int, values: dict[str, Any], results: dict[str, Any]) -> Any:
         given, result = values.get(name), results.get(name)
-        if kind in "BD" and isinstance(result, Result):
+        if kind in "BDI" and isinstance(result, Result):
             return NumberArgument(result.value, 0.0 if result.exact else float(result.scale or 0.0))
         if kind in "to":
             if self._is_unwanted(name) or (given is None and result is None):
                 return None
+            if isinstance(given, SparseMatrix):
+                return SparseArgument(given.whole, "in", parts=[TensorArgument(part, "in") for part in given.parts])
             if kind == "t" or result is None:
                 return TensorArgument(given, "in")
             return self._make_output(name, result, place, given, None)
@@ -300,6 +307,8 @@ class _Builder:
             tags["random"] = "yes"
         if self._chooses_dtype():
             tags["output"] = "chosen"
+        if self.case.layout in RUNS:
+            tags["threads"] = self.case.layout
         if self.case.layout == "inplace":
             self._share(case)
         if self.case.layout == "error":
@@ -377,6 +386,8 @@ class _Builder:
         out = case.arguments[place]
         for given in case.arguments:
             if not isinstance(given, TensorArgument) or given is out or given.tensor.dtype != out.tensor.dtype:
+                continue
+            if isinstance(given, SparseArgument):
                 continue
             if given.tensor.numel() < 3 or out.tensor.numel() < 2:
                 continue

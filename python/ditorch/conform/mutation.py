@@ -1,9 +1,13 @@
 """`ditorch conform mutate`: does the suite notice? Every function is broken in every way that applies to it.
 
 For each function of a library and each kind of fault (vendors/faulty) the function's own cases run on a library that
-has this fault and no other. The fault is caught when one case fails. mutation_rules.json says which kinds apply to
-which functions and why not; it knows nothing of results. A fault that no case notices is a survivor, and is listed.
-Depends on suite (making cases) and runner.
+has this fault and no other. The fault is caught when one case fails. Damage (value, nan, stride ...) is done to every
+call; mistakes (first_65535, dim_below_1_last ...) are those that vendors make, and many act on few calls.
+mutation_rules.json says which kinds apply to which functions and why not; it knows nothing of results.
+
+A fault that no case notices is a survivor when it changed a result in some case, or when it needs a property (docs of
+derive.py) that the function has and no case reached it; else it is without effect there and is only counted.
+Depends on suite (making cases), runner, and derive's rules.
 """
 
 from __future__ import annotations
@@ -16,7 +20,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .. import diopi
-from . import runner, suite
+from . import pack, runner, suite
+from .names import RUNS
 
 RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mutation_rules.json")
 CASES = 1000
@@ -43,11 +48,22 @@ class Rules(NamedTuple):
 
     kinds: dict[str, str]
     exceptions: tuple[Exemption, ...]
+    mistakes: dict[str, str] = {}
+    """Kinds that are mistakes, and the property they need, or ""."""
+
+    def choose(self, patterns: list[str]) -> Rules:
+        """The kinds that a pattern means; all of them without patterns."""
+        kinds = {
+            k: v for k, v in self.kinds.items() if not patterns or any(fnmatch.fnmatchcase(k, p) for p in patterns)
+        }
+        if not kinds:
+            raise RulesError(f"no fault is meant by {' '.join(patterns)}; they are {', '.join(self.kinds)}")
+        return self._replace(kinds=kinds)
 
     def find_reason(self, kind: str, info: diopi.Info) -> str | None:
         """None when the kind applies to the function, else why it does not."""
         needs = self.kinds[kind]
-        if needs != "any" and not _has(info.kinds, needs):
+        if needs != "any" and not _has(info, needs):
             return f"the function has no {needs}"
         short = info.name.removeprefix("diopi")
         for exception in self.exceptions:
@@ -56,10 +72,28 @@ class Rules(NamedTuple):
         return None
 
 
-def _has(kinds: str, needs: str) -> bool:
+_LETTERS = {"output": "oO", "input": "tT", "tensor": "otOT", "flag": "b", "number": "fd", "scalar": "s", "mode": "rm"}
+_LETTERS |= {"generator": "g", "parameter": "ibfd"}
+_NAMES = {
+    "dim": ("dim", "axis", "dim0", "dim1", "dim2", "dims", "begin_norm_axis"),
+    "window": ("kernel_size", "stride", "padding", "dilation", "ksize"),
+    "padding": ("padding", "pad"),
+    "dilation": ("dilation",),
+    "groups": ("groups", "num_groups"),
+    "index parameter": ("ignore_index", "padding_idx", "diagonal", "index", "k"),
+}
+_COUNTS = {"second input": ("t", 2), "third input": ("t", 3), "second output": ("oO", 2)}
+NEEDS = {"any", *_LETTERS, *_NAMES, *_COUNTS}
+
+
+def _has(info: diopi.Info, needs: str) -> bool:
     """Does a signature have what a kind of fault acts on? Lists count where their first tensor stands for them."""
-    letters = {"output": "oO", "input": "tT", "tensor": "otOT"}[needs]
-    return any(letter in letters for letter in kinds)
+    if needs in _NAMES:
+        return any(k in "iIz" and n in _NAMES[needs] for k, n in zip(info.kinds, info.parameters, strict=True))
+    if needs in _COUNTS:
+        letters, count = _COUNTS[needs]
+        return sum(letter in letters for letter in info.kinds) >= count
+    return any(letter in _LETTERS[needs] for letter in info.kinds)
 
 
 def read_rules(path: str = RULES) -> Rules:
@@ -67,23 +101,31 @@ def read_rules(path: str = RULES) -> Rules:
     with open(path, encoding="utf-8") as stream:
         data = json.load(stream)
     kinds = data.get("kinds")
-    if not isinstance(kinds, dict) or not set(kinds.values()) <= {"any", "output", "input", "tensor"}:
-        raise RulesError(f"{path}: 'kinds' must map each kind to any, output, input or tensor")
+    if not isinstance(kinds, dict) or not set(kinds.values()) <= NEEDS:
+        raise RulesError(f"{path}: 'kinds' must map each kind to one of {', '.join(sorted(NEEDS))}")
+    mistakes = data.get("mistakes", {})
+    for kind, row in mistakes.items():
+        if set(row) - {"needs", "property"} or row.get("needs") not in NEEDS:
+            raise RulesError(f"{path}: mistake {kind} needs one of {', '.join(sorted(NEEDS))}; got {row}")
+    kinds = {**kinds, **{kind: row["needs"] for kind, row in mistakes.items()}}
     exceptions = []
     for number, entry in enumerate(data.get("exceptions", [])):
         unknown = set(entry.get("kinds", ())) - set(kinds)
         if unknown or not entry.get("functions") or not entry.get("reason"):
             raise RulesError(f"{path}: exception {number} needs known kinds, functions and a reason; got {entry}")
         exceptions.append(Exemption(tuple(entry["kinds"]), tuple(entry["functions"]), entry["reason"]))
-    return Rules(kinds, tuple(exceptions))
+    return Rules(kinds, tuple(exceptions), {kind: row.get("property", "") for kind, row in mistakes.items()})
 
 
 def choose_cases(cases: list[Any], most: int = CASES) -> list[Any]:
-    """Cases that must succeed: first one of every layout and dtype, then the next of each, up to `most`."""
-    groups: dict[tuple[str, str], list[Any]] = {}
+    """Cases that must succeed: first one of every layout, dtype and property, then the next of each, up to `most`."""
+    groups: dict[tuple[str, ...], list[Any]] = {}
     for case in cases:
         if case.layout != "error":
-            groups.setdefault((case.layout, case.dtype), []).append(case)
+            name, mark, _ = case.entry.name.partition("-")
+            kind = f"{name} {case.number}" if mark else ""  # every row of a property is there for itself
+            groups.setdefault((case.layout, case.dtype, kind), []).append(case)
+    groups = dict(sorted(groups.items(), key=lambda item: item[0][0] not in RUNS))  # few, and they tell much
     found: list[Any] = []
     while any(groups.values()) and len(found) < most:
         for group in groups.values():
@@ -100,41 +142,48 @@ class Task(NamedTuple):
     kinds: tuple[str, ...]
     library: str
     timeout: float
-
-
-def _run(path: str, task: Task, rules: str, only: tuple[str, ...] = ()) -> list[Row]:
-    environment = {"DITORCH_FAULTY": rules, "DITORCH_FAULTY_LIB": task.library}
-    return runner.run(path, "faulty", repeat=2, only=only, timeout=task.timeout, environment=environment)
+    expected: tuple[str, ...] = ()
+    """Kinds that need a property which the function has: one that never acts is a survivor."""
 
 
 def run_task(task: Task) -> Row:
-    """{"function", "cases", "caught": {kind: id of the case}, "survived": [kinds], "problem"}."""
-    answer: Row = {"function": task.function, "cases": 0, "caught": {}, "survived": [], "problem": ""}
+    """{"function", "cases", "caught": {kind: id of the case}, "survived": [kinds], "idle": [kinds], "problem"}."""
+    answer: Row = {"function": task.function, "cases": 0, "caught": {}, "survived": [], "idle": [], "problem": ""}
+    environment = {"DITORCH_FAULTY_LIB": task.library, "DITORCH_FAULTY": ""}
     with tempfile.TemporaryDirectory(prefix="ditorch-mutation-") as folder:
         path = os.path.join(folder, "cases.pack")
         suite.write_pack(path, task.cases, 0)
-        sound = _run(path, task, "")
-        good = tuple(row["id"] for row in sound if row["verdict"] == "pass")
+        sound = runner.run(path, "faulty", timeout=task.timeout, environment=environment)
+        good = [row["id"] for row in sound if row["verdict"] == "pass"]
         bad = [row for row in sound if row["verdict"] in runner.BAD]
         answer["cases"] = len(good)
-        if bad or not good:
-            answer["problem"] = bad[0]["reason"] if bad else "no case passes on the sound library"
+        if bad:
+            answer["problem"] = f"{bad[0]['id']}: {bad[0]['reason']}"
+            numbers = [row["case"] for row in sound if row["verdict"] not in runner.BAD]
+            whole, path = path, os.path.join(folder, "sound.pack")
+            pack.extract(whole, numbers, path)
+        if not good:
+            answer["problem"] = answer["problem"] or "no case passes on the sound library"
             return answer
-        for kind in task.kinds:
-            only = good[:1] if kind == "crash" else ()
-            rows = _run(path, task, f"{kind}:{task.function}", only)
-            first = next((row for row in rows if row["verdict"] in runner.BAD), None)
-            if first is None:
-                answer["survived"].append(kind)
-            else:
-                answer["caught"][kind] = first["id"]
+        rows = runner.run_mutations(path, "faulty", task.kinds, timeout=task.timeout, environment=environment)
+    for row in rows:
+        kind = row["id"]
+        if row["verdict"] in runner.BAD:
+            answer["caught"][kind] = row.get("by") or row["verdict"]
+        elif row.get("changed") or kind in task.expected:
+            answer["survived"].append(kind)
+        else:
+            answer["idle"].append(kind)
     return answer
 
 
-def make_tasks(library: str, cases: list[Any], rules: Rules, timeout: float = 60.0) -> list[Task]:
+def make_tasks(library: str, cases: list[Any], rules: Rules, most: int = CASES, timeout: float = 120.0) -> list[Task]:
     """One task per function that the library has and that has cases."""
+    from . import derive
+
     opened = diopi.Library(library)
     infos = {info.name: info for info in diopi.list_functions()}
+    exempt = derive.read_rules()
     by_function: dict[str, list[Any]] = {}
     for case in cases:
         by_function.setdefault(case.function, []).append(case)
@@ -142,8 +191,14 @@ def make_tasks(library: str, cases: list[Any], rules: Rules, timeout: float = 60
     for function, own in by_function.items():
         if opened.has(function):
             kinds = tuple(kind for kind in rules.kinds if rules.find_reason(kind, infos[function]) is None)
-            chosen = tuple(str(case) for case in choose_cases(own))
-            tasks.append(Task(function, chosen, kinds, library, timeout))
+            chosen = [*choose_cases(own, most), *(case for case in own if case.layout == "error")]
+            expected = tuple(
+                kind
+                for kind in kinds
+                if rules.mistakes.get(kind, "" if kind in rules.mistakes else "-") != ""
+                and (kind not in rules.mistakes or not derive.find_reason(exempt, rules.mistakes[kind], function))
+            )
+            tasks.append(Task(function, tuple(map(str, chosen)), kinds, library, timeout, expected))
     opened.close()
     return tasks
 
@@ -160,18 +215,29 @@ def summarise(answers: list[Row], rules: Rules) -> Row:
     """Counts per kind and in all, the survivors, and functions that could not be judged."""
     kinds = {
         kind: {
+            "mistake": kind in rules.mistakes,
             "caught": sum(kind in answer["caught"] for answer in answers),
             "survived": sorted(answer["function"] for answer in answers if kind in answer["survived"]),
+            "idle": sum(kind in answer["idle"] for answer in answers),
         }
         for kind in rules.kinds
     }
-    caught = sum(row["caught"] for row in kinds.values())
-    pairs = caught + sum(len(row["survived"]) for row in kinds.values())
+
+    def total(mistakes: bool) -> Row:
+        rows = [row for row in kinds.values() if row["mistake"] == mistakes]
+        caught = sum(row["caught"] for row in rows)
+        pairs = caught + sum(len(row["survived"]) for row in rows)
+        return {"kinds": len(rows), "pairs": pairs, "caught": caught, "score": caught / pairs if pairs else 1.0}
+
+    damage, mistakes = total(False), total(True)
+    pairs, caught = damage["pairs"] + mistakes["pairs"], damage["caught"] + mistakes["caught"]
     return {
         "functions": len(answers),
         "pairs": pairs,
         "caught": caught,
         "score": caught / pairs if pairs else 0.0,
+        "damage": damage,
+        "mistakes": mistakes,
         "goal": GOAL,
         "kinds": kinds,
         "problems": {answer["function"]: answer["problem"] for answer in answers if answer["problem"]},
@@ -186,11 +252,14 @@ def format_summary(summary: Row) -> str:
     for kind, row in summary["kinds"].items():
         applicable = row["caught"] + len(row["survived"])
         share = f"{row['caught'] / applicable:.1%}" if applicable else ""
-        rows.append((kind, applicable, row["caught"], len(row["survived"]), share))
-    lines = [format_table(("fault", "functions", "caught", "survived", "share"), rows), ""]
+        rows.append((kind, applicable, row["caught"], len(row["survived"]), share, row["idle"]))
+    lines = [format_table(("fault", "functions", "caught", "survived", "share", "without effect"), rows), ""]
     for kind, row in summary["kinds"].items():
         lines += [f"survivor: {kind}: {function}" for function in row["survived"]]
     lines += [f"not judged: {function}: {why}" for function, why in summary["problems"].items()]
+    for name in ("damage", "mistakes"):
+        part = summary[name]
+        lines.append(f"{name}: {part['caught']} of {part['pairs']} caught ({part['kinds']} kinds): {part['score']:.2%}")
     lines.append(
         f"{summary['caught']} of {summary['pairs']} faults in {summary['functions']} functions caught: "
         f"{summary['score']:.1%} (goal {summary['goal']:.0%})"

@@ -44,6 +44,9 @@ DTYPE_SETS = {
     ),
 }
 LAYOUTS = ("contiguous", "transposed", "strided", "offset", "expanded", "mixed", "channels_last")
+RUNS = ("threads", "shared")
+"""Not layouts of memory but ways to call, chosen like layouts: several threads at once, each with a context of its own,
+or all with one."""
 INTEGERS = {"int8", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"}
 
 

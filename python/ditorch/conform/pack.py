@@ -209,6 +209,9 @@ class _Builder:
             if kind in "ibfdrmy":
                 raise self.fail(f"argument {position} of kind {kind!r} cannot be absent")
             return _ABSENT, 0, b""
+        if kind in "ot" and getattr(value, "parts", None):
+            numbers = [self.tensor(value, position), *(self.tensor(part, -1) for part in value.parts)]
+            return _GIVEN, len(numbers), struct.pack(f"<{len(numbers)}Q", *numbers)
         if kind in "ot":
             return _GIVEN, 1, struct.pack("<Q", self.tensor(value, position))
         if kind in "OT":
@@ -307,14 +310,12 @@ def encode(case: Any) -> bytes:
     return _Builder(case).build()
 
 
-def write(path: str | os.PathLike[str], cases: Iterable[Any]) -> int:
-    """Write a pack; returns the number of cases. The file appears when it is complete."""
+def _write_payloads(path: str | os.PathLike[str], payloads: Iterable[bytes]) -> int:
     entries = []
     with open_whole(path) as handle, open(handle, "wb", closefd=False) as file:
         file.write(bytes(64))
         offset = 64
-        for case in cases:
-            payload = encode(case)
+        for payload in payloads:
             file.write(payload)
             entries.append(_ENTRY.pack(offset, len(payload), zlib.crc32(payload), 0))
             offset += len(payload)
@@ -325,6 +326,23 @@ def write(path: str | os.PathLike[str], cases: Iterable[Any]) -> int:
         header = _HEADER.pack(_MAGIC, VERSION, 64, len(entries), offset, size, zlib.crc32(index))
         file.write(header + struct.pack("<I", zlib.crc32(header)))
     return len(entries)
+
+
+def write(path: str | os.PathLike[str], cases: Iterable[Any]) -> int:
+    """Write a pack; returns the number of cases. The file appears when it is complete."""
+    return _write_payloads(path, (encode(case) for case in cases))
+
+
+def extract(path: str | os.PathLike[str], numbers: Iterable[int], out: str | os.PathLike[str]) -> int:
+    """Write a pack of some cases of another; returns how many."""
+    places = read_index(path).places
+    with open(path, "rb") as file:
+
+        def read(number: int) -> bytes:
+            file.seek(places[number][0])
+            return file.read(places[number][1])
+
+        return _write_payloads(out, (read(number) for number in numbers))
 
 
 class Index(NamedTuple):

@@ -27,7 +27,7 @@ class Line(NamedTuple):
     verdict: str
     counts: dict[str, int]
     dtypes: list[str]
-    """Dtypes that the library does not have."""
+    """Dtypes that the library does not have: no case of them runs."""
 
 
 def _get_dtype(row: Row) -> str:
@@ -47,7 +47,8 @@ def summarize(rows: Iterable[Row]) -> list[Line]:
         counts = dict.fromkeys(COLUMNS, 0)
         for row in members:
             counts["fail" if row["verdict"] in BAD else row["verdict"]] += 1
-        without = {_get_dtype(row) for row in members if row["verdict"] == "unsupported"}
+        has = {_get_dtype(row) for row in members if row["verdict"] in ("pass", *BAD) and "/error/" not in row["id"]}
+        without = {_get_dtype(row) for row in members if row["verdict"] == "unsupported"} - has
         verdict = "fail" if verdicts[function] in BAD else verdicts[function]
         lines.append(Line(function, verdict, counts, sorted(without)))
     return lines
@@ -93,6 +94,20 @@ def format_inference(rows: Iterable[Row]) -> str:
     return f"inference: results of {counts['judged']} calls told before and compared, of {counts['untold']} not told"
 
 
+WAYS = ("direct", "converted", "composed")
+
+
+def count_ways(rows: Iterable[Row]) -> dict[str, int]:
+    """Cases that passed, by the way that the adaptor took; empty when the library is another."""
+    found = [row["adapt"] for row in rows if row["verdict"] == "pass" and "adapt" in row]
+    return {name: found.count(name) for name in WAYS} if found else {}
+
+
+def format_ways(rows: Iterable[Row]) -> str:
+    counts = count_ways(rows)
+    return "adaptor: " + ", ".join(f"{number} cases {name}" for name, number in counts.items()) if counts else ""
+
+
 def format_failures(rows: Iterable[Row], limit: int) -> str:
     """What is wrong, the first cases of each function; `limit` per function, 0: all."""
     seen: dict[str, int] = {}
@@ -115,6 +130,9 @@ def write_json(path: str, about: Row, rows: list[Row]) -> None:
     lines = summarize(rows)
     functions = {line.function: {"verdict": line.verdict, **line.counts, "without": line.dtypes} for line in lines}
     totals = {**count(lines), "inference": count_inference(rows)}
+    ways = count_ways(rows)
+    if ways:
+        totals["adapt"] = ways
     data = {"about": about, "totals": totals, "functions": functions, "cases": rows}
     write_whole(path, json.dumps(data, indent=1) + "\n")
 

@@ -31,6 +31,8 @@ PROGRAM = os.path.join(DIRECTORY, "dit_conform")
 VERDICTS = ("pass", "fail", "crash", "timeout", "missing", "unsupported", "skipped")
 BAD = ("fail", "crash", "timeout")
 _LARGEST_CHUNK = 500
+_LEAST_CHUNK = 12
+"""Cases that follow each other show what calls leave behind."""
 
 Row = dict[str, Any]
 Progress = Callable[[int, int, Row], None]
@@ -54,6 +56,8 @@ class Settings(NamedTuple):
     tolerance: float = 1.0
     timeout: float = 60.0
     environment: dict[str, str] | None = None
+    kinds: tuple[str, ...] = ()
+    """Of faults, for the command mutate."""
 
     def to_options(self) -> list[str]:
         """Options of the program."""
@@ -64,6 +68,7 @@ class Settings(NamedTuple):
         for name in ("only", "skip"):
             for pattern in getattr(self, name):
                 found += [f"--{name}", pattern]
+        found += ["--kinds", ",".join(self.kinds)] if self.kinds else []
         found += ["--repeat", str(self.repeat)] if self.repeat else []
         return found + (["--side-stream"] if self.side_stream else [])
 
@@ -321,7 +326,7 @@ def _find_gaps(count: int, done: Iterable[int]) -> list[tuple[int, int]]:
 def _split(gaps: Sequence[tuple[int, int]], jobs: int) -> list[tuple[int, int]]:
     """Pieces for `jobs` processes: several each, so that none is left alone with the slow cases."""
     total = sum(end - begin for begin, end in gaps)
-    step = max(1, min(_LARGEST_CHUNK, math.ceil(total / (4 * jobs))))
+    step = max(_LEAST_CHUNK, min(_LARGEST_CHUNK, math.ceil(total / (4 * jobs))))
     return [(at, min(at + step, end)) for begin, end in gaps for at in range(begin, end, step)]
 
 
@@ -381,6 +386,17 @@ def run_perf(
     """Time the calls: rows have `seconds`, and `against` for the second library. In one process."""
     settings = {"timeout": 600.0, **settings, "against": against}
     return _execute("perf", path, _make_settings(library, settings), 1, None, False, progress)
+
+
+def run_mutations(path: str | os.PathLike[str], library: str, kinds: Sequence[str], **settings: Any) -> list[Row]:
+    """Faults of a library that can break itself, one after the other, on the cases of one function. A row per kind:
+    verdict fail (`by` is the case that noticed), pass (none did), crash or timeout; acted, changed: how often."""
+    rows: dict[int, Row] = {}
+    chosen = _make_settings(library, {**settings, "kinds": tuple(kinds)})
+    run = _Run("mutate", os.fspath(path), chosen, lambda row: rows.__setitem__(row["case"], row))
+    run.chunks.put((0, len(kinds)))
+    run.run(1)
+    return [row for _, row in sorted(rows.items())]
 
 
 def run_device(library: str, **settings: Any) -> list[Row]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import diopi
 from .data import DTYPES, GENERATORS
-from .names import DTYPE_SETS, LAYOUTS
+from .names import DTYPE_SETS, LAYOUTS, RUNS
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "cases")
 STANDARD_LAYOUTS = ("contiguous", "transposed", "strided", "offset", "expanded", "mixed", "channels_last")
@@ -45,6 +45,7 @@ _TENSOR_KEYS = {
     "below": (int, list),
     "data": list,
     "layout": str,
+    "sparse": str,
 }
 _NUMBER = (bool, int, float)
 
@@ -68,6 +69,8 @@ class Column:
     below: list[int] = field(default_factory=list)
     data: list[Any] = field(default_factory=list)
     layout: str = ""
+    sparse: str = ""
+    """A sparse matrix: the dtype of its indices."""
     count: str = ""
     """A parameter that is the number of tensors of this list."""
 
@@ -158,6 +161,9 @@ def _read_tensor(place: _Place, name: str, table: dict[str, Any], is_list: bool)
     layout = table.get("layout", "")
     if layout and layout not in LAYOUTS:
         raise place.fail(f"{key}.layout", f"{layout!r} is no layout; valid: {', '.join(LAYOUTS)}")
+    sparse = table.get("sparse", "")
+    if sparse not in ("", "int32", "int64"):
+        raise place.fail(f"{key}.sparse", f"{sparse!r} is no dtype of indices; valid: int32, int64")
     below = _as_list(table.get("below", []))
     if any(not isinstance(item, int) or item < 1 for item in below):
         raise place.fail(f"{key}.below", f"{below!r}: numbers from 1")
@@ -175,12 +181,13 @@ def _read_tensor(place: _Place, name: str, table: dict[str, Any], is_list: bool)
         below,
         data,
         layout,
+        sparse,
     )
 
 
 def _check_value(place: _Place, key: str, kind: str, value: Any) -> None:
     """Is this a value for a parameter of the kind? (letters: include/dit/diopi.h)"""
-    if value is None and kind in "ZsIBDCzg":
+    if value is None and kind in "ZsIBDCzgp":
         return
     if kind in "irmy":
         right = isinstance(value, int) and not isinstance(value, bool)
@@ -234,7 +241,7 @@ def _check_complete(place: _Place, functions: list[str], arguments: dict[str, Co
     for function in functions:
         info = standard()[function]
         for kind, name in zip(info.kinds[1:], info.parameters[1:], strict=True):
-            if name not in arguments and kind not in "oOgBD":
+            if name not in arguments and kind not in "oOgGIBD":
                 raise place.fail("arguments", f"{function} needs {name!r} (kind {kind!r})")
 
 
@@ -264,7 +271,7 @@ def _check_names(place: _Place, table: dict[str, Any], functions: list[str]) -> 
     for function in functions:
         if function not in standard():
             raise place.fail("functions", f"the standard has no {function!r}")
-    for key, allowed in (("layouts", LAYOUTS), ("no_errors", AUTOMATIC_ERRORS)):
+    for key, allowed in (("layouts", LAYOUTS + RUNS), ("no_errors", AUTOMATIC_ERRORS)):
         for name in table.get(key, []):
             if name not in allowed:
                 raise place.fail(key, f"{name!r}; valid: {', '.join(allowed)}")
@@ -351,12 +358,14 @@ def read_file(path: str) -> list[Entry]:
     return entries
 
 
-def read_all(directory: str = DIRECTORY) -> list[Entry]:
-    """Entries of all files of a folder, in the order of the files' names."""
+def read_all(directory: str = DIRECTORY, derived: bool = True) -> list[Entry]:
+    """Entries of all files of a folder, in the order of the files' names; then those of its folder `property`, which
+    are derived from them (`ditorch conform derive`)."""
     entries: list[Entry] = []
-    for name in sorted(os.listdir(directory)):
-        if name.endswith(".json"):
-            entries += read_file(os.path.join(directory, name))
+    for folder in (directory, os.path.join(directory, "property"))[: 1 + derived]:
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.endswith(".json"):
+                entries += read_file(os.path.join(folder, name))
     seen: dict[tuple[str, str], str] = {}
     for entry in entries:
         for function in entry.functions:

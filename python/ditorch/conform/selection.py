@@ -38,11 +38,41 @@ class Selection:
     families: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
     share: float = 1.0
+    without: tuple[str, ...] = ()
+    """Dtypes to leave out."""
+
+    def describe(self) -> str:
+        """The choice as it is written on the command line."""
+        names = ("functions", "dtypes", "layouts", "families", "cases")
+        options = ("--function", "--dtype", "--layout", "--family", "--case")
+        parts = [f"{o} {' '.join(getattr(self, n))}" for n, o in zip(names, options, strict=True) if getattr(self, n)]
+        return (
+            " ".join([*parts, *([f"--not-dtype {' '.join(self.without)}"] if self.without else [])]) or "an empty suite"
+        )
+
+    def wants_packed(self, entry: Any) -> bool:
+        """The same choice for a case of a pack (pack.Entry)."""
+        return (
+            self.wants_function(entry.function)
+            and (not self.dtypes or entry.tags.get("dtype") in self.dtypes)
+            and entry.tags.get("dtype") not in self.without
+            and (not self.layouts or entry.tags.get("layout") in self.layouts)
+            and (not self.families or any(fnmatch.fnmatchcase(entry.tags.get("family", ""), p) for p in self.families))
+            and (not self.cases or any(fnmatch.fnmatchcase(entry.id, p) for p in self.cases))
+            and self.is_shared(entry.id)
+        )
+
+    def is_shared(self, case_id: str) -> bool:
+        return self.share >= 1 or derive_number(case_id, 40) % _SHARES < self.share * _SHARES
+
+    def wants_function(self, function: str) -> bool:
+        return not self.functions or any(_matches_function(function, p) for p in self.functions)
 
     def _wants(self, case: CaseId) -> bool:
         return (
-            (not self.functions or any(_matches_function(case.function, p) for p in self.functions))
+            self.wants_function(case.function)
             and (not self.dtypes or case.dtype in self.dtypes)
+            and case.dtype not in self.without
             and (not self.layouts or case.layout in self.layouts)
             and (not self.families or any(fnmatch.fnmatchcase(case.entry.family, p) for p in self.families))
             and (not self.cases or any(fnmatch.fnmatchcase(str(case), p) for p in self.cases))
@@ -52,13 +82,12 @@ class Selection:
         """SelectionError when nothing is left."""
         wanted = [case for case in cases if self._wants(case)]
         if not wanted:
-            raise SelectionError(f"no case is meant by {self}; `ditorch conform list` shows what there is")
+            raise SelectionError(f"no case is meant by {self.describe()}; `ditorch conform list` shows what there is")
         if self.share >= 1:
             return wanted
         kept, seen = [], set()
         for case in wanted:
-            in_share = derive_number(str(case), 40) % _SHARES < self.share * _SHARES
-            if in_share or case.function not in seen:
+            if self.is_shared(str(case)) or case.function not in seen:
                 kept.append(case)
                 seen.add(case.function)
         return kept

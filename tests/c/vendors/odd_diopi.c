@@ -1,7 +1,8 @@
 /// A small DIOPI library with one defect, chosen by the environment, for the tests of the conformance program.
 ///
 /// ODD_DEFECT names the defect (none: everything is right); ODD_NUMEL limits it to calls whose input has so many
-/// elements. Tensors are float32 or int64 in host memory, with any strides.
+/// elements. `shared` computes in memory that all threads have in common, `stale` keeps the first call's size. Tensors
+/// are float32 or int64 in host memory, with any strides.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -109,6 +110,10 @@ static void damage(const struct view *out, const struct view *in) {
   if (has_defect("input", in->numel)) {
     *(float *)at(in, 1) = 1;
   }
+  if (has_defect("third", in->numel) && in->numel == 12) {
+    static int seen;
+    *(float *)at(out, 0) += ++seen > 2;
+  }
   if (has_defect("random", in->numel)) {
     *(float *)at(out, 0) *= calls++ % 2 ? 1.0000002f : 1;
   }
@@ -132,7 +137,21 @@ diopiError_t diopiAbs(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiCo
   if (has_defect("code", from.numel) || (to.numel != from.numel && !has_defect("accepts", from.numel))) {
     return fail("diopiAbs", "out has another number of elements than input");
   }
+  static int64_t known;  // the size of the first call
+  known = known ? known : from.numel;
+  const bool shares = has_defect("shared", from.numel), keeps = has_defect("stale", from.numel);
+  static float buffer[1 << 16];
+  for (int64_t i = 0; shares && i < from.numel && i < 1 << 16; i++) {
+    buffer[i] = fabsf(*(float *)at(&from, i));
+  }
+  if (shares) {
+    usleep(200);
+  }
   for (int64_t i = 0; i < from.numel && i < to.numel; i++) {
+    if (shares || (keeps && i >= known)) {
+      *(float *)at(&to, i) = shares ? buffer[i] : 0;
+      continue;
+    }
     if (!has_defect("unwritten", from.numel) || i != 1) {
       *(float *)at(&to, i) = fabsf(*(float *)at(&from, i));
     }

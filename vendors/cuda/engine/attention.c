@@ -24,6 +24,15 @@ WIDTHS(FORWARD, attention_half, f16)
 WIDTHS(FORWARD, attention_half, bf16)
 WIDTHS(GRADIENTS, attention_half_gradient, f16)
 WIDTHS(GRADIENTS, attention_half_gradient, bf16)
+#define FLASH(tag)                                                            \
+  KERNEL_REFERENCE(attention_flash_##tag, attention_flash);                   \
+  KERNEL_REFERENCE(attention_flash_prepare_##tag, attention_flash_gradient);  \
+  KERNEL_REFERENCE(attention_flash_gradient_##tag, attention_flash_gradient); \
+  KERNEL_REFERENCE(attention_flash_finish_##tag, attention_flash_gradient);
+FLASH(f16_64)
+FLASH(f16_128)
+FLASH(bf16_64)
+FLASH(bf16_128)
 KERNEL_REFERENCE(attention_delta_f32, attention);
 KERNEL_REFERENCE(attention_delta_f64, attention);
 KERNEL_REFERENCE(attention_delta_f16, attention);
@@ -34,20 +43,24 @@ struct variant {
   int dtype, width;
   int rows, columns, gradient_columns, parts, stages;
   struct kernel *forward, *gradient_q, *gradient_kv;
+  struct kernel *flash, *flash_prepare, *flash_gradient, *flash_finish;  ///< the common form, or NULL
 };
+#define FLASH_KERNELS(tag) \
+  &attention_flash_##tag, &attention_flash_prepare_##tag, &attention_flash_gradient_##tag, &attention_flash_finish_##tag
+#define NO_FLASH NULL, NULL, NULL, NULL
 #define KERNELS(tag) &attention_forward_##tag, &attention_gradient_q_##tag, &attention_gradient_kv_##tag
 static const struct variant variants[] = {
-    {DIT_DTYPE_F32, 64, 64, 32, 32, 1, 1, KERNELS(f32_64)},
-    {DIT_DTYPE_F32, 128, 64, 32, 32, 1, 1, KERNELS(f32_128)},
-    {DIT_DTYPE_F32, 256, 32, 32, 32, 1, 1, KERNELS(f32_256)},
-    {DIT_DTYPE_F64, 64, 32, 32, 32, 1, 1, KERNELS(f64_64)},
-    {DIT_DTYPE_F64, 256, 16, 16, 16, 1, 1, KERNELS(f64_256)},
-    {DIT_DTYPE_F16, 64, 64, 64, 32, 1, 2, KERNELS(f16_64)},
-    {DIT_DTYPE_F16, 128, 64, 64, 32, 1, 2, KERNELS(f16_128)},
-    {DIT_DTYPE_F16, 256, 64, 64, 32, 2, 2, KERNELS(f16_256)},
-    {DIT_DTYPE_BF16, 64, 64, 64, 32, 1, 2, KERNELS(bf16_64)},
-    {DIT_DTYPE_BF16, 128, 64, 64, 32, 1, 2, KERNELS(bf16_128)},
-    {DIT_DTYPE_BF16, 256, 64, 64, 32, 2, 2, KERNELS(bf16_256)},
+    {DIT_DTYPE_F32, 64, 64, 32, 32, 1, 1, KERNELS(f32_64), NO_FLASH},
+    {DIT_DTYPE_F32, 128, 64, 32, 32, 1, 1, KERNELS(f32_128), NO_FLASH},
+    {DIT_DTYPE_F32, 256, 32, 32, 32, 1, 1, KERNELS(f32_256), NO_FLASH},
+    {DIT_DTYPE_F64, 64, 32, 32, 32, 1, 1, KERNELS(f64_64), NO_FLASH},
+    {DIT_DTYPE_F64, 256, 16, 16, 16, 1, 1, KERNELS(f64_256), NO_FLASH},
+    {DIT_DTYPE_F16, 64, 64, 64, 32, 1, 2, KERNELS(f16_64), FLASH_KERNELS(f16_64)},
+    {DIT_DTYPE_F16, 128, 64, 64, 32, 1, 2, KERNELS(f16_128), FLASH_KERNELS(f16_128)},
+    {DIT_DTYPE_F16, 256, 64, 64, 32, 2, 2, KERNELS(f16_256), NO_FLASH},
+    {DIT_DTYPE_BF16, 64, 64, 64, 32, 1, 2, KERNELS(bf16_64), FLASH_KERNELS(bf16_64)},
+    {DIT_DTYPE_BF16, 128, 64, 64, 32, 1, 2, KERNELS(bf16_128), FLASH_KERNELS(bf16_128)},
+    {DIT_DTYPE_BF16, 256, 64, 64, 32, 2, 2, KERNELS(bf16_256), NO_FLASH},
 };
 
 struct attention_room {
@@ -78,13 +91,18 @@ static void set_ends(struct attention_ends *ends, const struct dit_tensor_view *
   *ends = (struct attention_ends){view->data, view->strides[0], rows, view->dtype, 0};
 }
 
+/// A window wider than any sequence is none: kernels count in 32 bits.
+static int64_t limit_window(int64_t rows) {
+  return rows > INT32_MAX / 4 ? -1 : rows;
+}
+
 static diopiError_t begin(struct attention_call *call, struct attention_room *room, bool draw) {
   const struct attention_shape *s = &call->shape;
   for (size_t i = 0; i < sizeof variants / sizeof variants[0] && !room->variant; i++) {
     const bool fits = variants[i].dtype == call->q.dtype && s->width <= variants[i].width;
     room->variant = fits ? &variants[i] : NULL;
   }
-  if (!room->variant || s->queries > INT32_MAX / 2 || s->keys > INT32_MAX / 2) {
+  if (!room->variant || s->queries > INT32_MAX / 4 || s->keys > INT32_MAX / 4) {
     return frame_fail(call->frame, diopiForceFallbackToCPU, "heads of %lld elements; valid here: up to %d",
                       (long long)s->width, ATTENTION_WIDTH);
   }
@@ -100,8 +118,8 @@ static diopiError_t begin(struct attention_call *call, struct attention_room *ro
                                       .key_heads = s->key_heads,
                                       .queries = s->queries,
                                       .keys = s->keys,
-                                      .left = s->left,
-                                      .right = s->right,
+                                      .left = limit_window(s->left),
+                                      .right = limit_window(s->right),
                                       .scale = s->scale,
                                       .keep = 1 / (1 - s->dropout),
                                       .keep_limit = (uint64_t)((1 - s->dropout) * 4294967296.0),
@@ -145,12 +163,50 @@ static diopiError_t launch(struct attention_call *call, struct attention_room *r
                         &err);
 }
 
+/// Is this the common form, for which half types have kernels of their own?
+static bool is_common(const struct attention_room *room) {
+  const struct attention_kernel *k = &room->kernel;
+  return room->variant->flash && !k->has_dropout && !k->slopes && k->scale > 0 && k->width % 8 == 0 &&
+         k->q.is_aligned && k->k.is_aligned && k->v.is_aligned && k->out.is_aligned &&
+         k->sequences * k->heads <= INT32_MAX;
+}
+
+static diopiError_t launch_blocks(struct attention_call *call, struct attention_room *room, struct kernel *function,
+                                  int64_t blocks, unsigned threads, size_t shared) {
+  struct dit_error err = {.message = ""};
+  const struct kernel_grid grid = {.x = (unsigned)blocks, .threads = threads, .shared = shared};
+  if (blocks == 0) {
+    return diopiSuccess;
+  }
+  return frame_get_code(call->frame,
+                        blocks > INT32_MAX ? DIT_ERR_UNSUPPORTED
+                                           : kernel_launch(function, call->frame->stream, grid, &room->kernel, &err),
+                        &err);
+}
+
+static int64_t divide_up(int64_t count, int64_t size) {
+  return (count + size - 1) / size;
+}
+
+static diopiError_t run_flash(struct attention_call *call, struct attention_room *room) {
+  const struct attention_shape *s = &call->shape;
+  room->kernel.tiles = divide_up(s->queries, ATTENTION_FLASH_ROWS);
+  const size_t rows = ATTENTION_FLASH_ROWS + 4 * ATTENTION_FLASH_COLUMNS;  // two tiles each of keys and values
+  return launch_blocks(call, room, room->variant->flash, room->kernel.tiles * s->sequences * s->heads,
+                       ATTENTION_MATRIX_THREADS, rows * (size_t)(room->variant->width + 8) * 2);
+}
+
 diopiError_t attention_run_forward(struct attention_call *call) {
   struct attention_room room = {.count = 0};
   const struct attention_shape *s = &call->shape;
   FRAME_TRY(begin(call, &room, true));
   FRAME_TRY(open_tensor(call, &room, &call->out, true, &room.kernel.out));
-  FRAME_TRY(launch(call, &room, room.variant->forward, s->queries, s->sequences * s->heads, 1, room.variant->columns));
+  if (is_common(&room)) {
+    FRAME_TRY(run_flash(call, &room));
+  } else {
+    FRAME_TRY(
+        launch(call, &room, room.variant->forward, s->queries, s->sequences * s->heads, 1, room.variant->columns));
+  }
   return packed_store(&room.packed[room.count - 1], call->frame, &call->out);
 }
 
@@ -173,9 +229,51 @@ static diopiError_t launch_delta(struct attention_call *call, struct attention_r
              : frame_get_code(call->frame, kernel_launch(kernel, call->frame->stream, grid, &room->kernel, &err), &err);
 }
 
+/// Can blocks add to float sums of the queries' gradient? Sequences of very different lengths would need too many.
+static bool is_common_gradient(const struct attention_call *call, const struct attention_room *room) {
+  const struct attention_kernel *k = &room->kernel;
+  const int64_t size = ATTENTION_GRADIENT_QUERIES(room->variant->width);
+  const int64_t rows = k->sequences * divide_up(k->queries, size) * size;
+  return is_common(room) && k->grad.is_aligned && k->grad_q.is_aligned && k->grad_k.is_aligned &&
+         k->grad_v.is_aligned && k->queries > 0 && k->keys > 0 && rows * k->heads <= INT32_MAX &&
+         (!call->packed || rows <= 4 * call->q.sizes[0] + 4096);
+}
+
+static diopiError_t run_flash_gradient(struct attention_call *call, struct attention_room *room) {
+  const struct variant *variant = room->variant;
+  struct attention_kernel *k = &room->kernel;
+  const int64_t queries = ATTENTION_GRADIENT_QUERIES(variant->width), keys = ATTENTION_GRADIENT_KEYS;
+  k->query_tiles = divide_up(k->queries, queries);
+  const int64_t tiles = k->sequences * k->heads * k->query_tiles, rows = tiles * queries;
+  k->delta = scratch_take(call->frame->context, (size_t)rows * 8);
+  k->sums = scratch_take(call->frame->context, (size_t)(rows * variant->width) * sizeof k->sums[0]);
+  k->turns = scratch_take(call->frame->context, (size_t)(tiles + 1) * sizeof k->turns[0]);
+  if (!k->delta || !k->sums || !k->turns) {
+    return frame_fail_device(call->frame, "no device memory for the sums of the queries' gradient");
+  }
+  // shared memory: keys and values, two stages of queries, grads and states, the gradients of scores
+  const int64_t shared =
+      2 * (2 * keys + 4 * queries) * (variant->width + 8) + 2 * queries * 8 + 2 * keys * (queries + 8);
+  const int64_t blocks = divide_up(k->keys, keys) * k->sequences * k->key_heads;
+  FRAME_TRY(launch_blocks(call, room, variant->flash_prepare, divide_up(rows, ATTENTION_DELTA_THREADS / 8),
+                          ATTENTION_DELTA_THREADS, 0));
+  FRAME_TRY(launch_blocks(call, room, variant->flash_gradient, blocks, ATTENTION_GRADIENT_THREADS(variant->width),
+                          (size_t)shared));
+  return launch_blocks(call, room, variant->flash_finish, divide_up(rows / 16, ATTENTION_DELTA_THREADS / 32),
+                       ATTENTION_DELTA_THREADS, 0);
+}
+
+static diopiError_t run_gradient(struct attention_call *call, struct attention_room *room) {
+  const struct attention_shape *s = &call->shape;
+  const int columns = room->variant->gradient_columns;
+  FRAME_TRY(launch_delta(call, room));
+  FRAME_TRY(launch(call, room, room->variant->gradient_q, s->queries, s->sequences * s->heads, 2, columns));
+  room->kernel.parts = room->variant->parts;
+  return launch(call, room, room->variant->gradient_kv, s->keys, s->sequences * s->key_heads, 2, columns);
+}
+
 diopiError_t attention_run_backward(struct attention_call *call) {
   struct attention_room room = {.count = 0};
-  const struct attention_shape *s = &call->shape;
   struct attention_kernel *kernel = &room.kernel;
   FRAME_TRY(begin(call, &room, false));
   FRAME_TRY(open_tensor(call, &room, &call->out, false, &kernel->out));
@@ -184,11 +282,7 @@ diopiError_t attention_run_backward(struct attention_call *call) {
   FRAME_TRY(open_tensor(call, &room, &call->grad_q, true, &kernel->grad_q));
   FRAME_TRY(open_tensor(call, &room, &call->grad_k, true, &kernel->grad_k));
   FRAME_TRY(open_tensor(call, &room, &call->grad_v, true, &kernel->grad_v));
-  FRAME_TRY(launch_delta(call, &room));
-  const int columns = room.variant->gradient_columns;
-  FRAME_TRY(launch(call, &room, room.variant->gradient_q, s->queries, s->sequences * s->heads, 2, columns));
-  kernel->parts = room.variant->parts;
-  FRAME_TRY(launch(call, &room, room.variant->gradient_kv, s->keys, s->sequences * s->key_heads, 2, columns));
+  FRAME_TRY(is_common_gradient(call, &room) ? run_flash_gradient(call, &room) : run_gradient(call, &room));
   const struct dit_tensor_view *gradients[] = {&call->grad_q, &call->grad_k, &call->grad_v};
   for (int i = 0; i < 3; i++) {
     FRAME_TRY(packed_store(&room.packed[inputs + i], call->frame, gradients[i]));

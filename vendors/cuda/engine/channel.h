@@ -30,9 +30,10 @@ diopiError_t channel_dots(struct channel_walk *walk);
 /// Room for factors, and out = factors of channels over g and x, stored.
 diopiError_t channel_reserve_factors(struct channel_walk *walk);
 diopiError_t channel_apply(struct channel_walk *walk);
-/// The kernels that finish: "batch", "batch_backward", "group", "group_backward", "group_parameters".
+/// The kernels that finish, a warp for each of `items`: "batch", "batch_backward", "group", "group_backward",
+/// "group_parameters".
 enum channel_step { CHANNEL_BATCH, CHANNEL_BATCH_BACKWARD, CHANNEL_GROUP, CHANNEL_GROUP_BACKWARD, CHANNEL_PARAMETERS };
 diopiError_t channel_finish(struct channel_walk *walk, struct channel_finish *finish, enum channel_step step,
-                            int64_t threads);
+                            int64_t items);
 
 #endif

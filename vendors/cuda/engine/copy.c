@@ -94,6 +94,25 @@ static enum dit_status launch_transpose(void *stream, const struct nest *nest, i
   return kernel_launch(width == 2 ? &transpose_2 : width == 4 ? &transpose_4 : &transpose_8, stream, grid, &task, err);
 }
 
+/// Where neighbours lie side by side on both sides, the widest elements that all rows are made of: 16 bytes at most.
+static int widen(struct nest *nest, int width) {
+  const bool packed = nest->strides[0][0] == width && nest->strides[1][0] == width;
+  for (int wide = 16; packed && wide > width; wide /= 2) {
+    const uintptr_t addresses = (uintptr_t)nest->data[0] | (uintptr_t)nest->data[1];
+    bool fits = addresses % (uintptr_t)wide == 0 && nest->sizes[0] * width % wide == 0;
+    for (int dim = 1; fits && dim < nest->ndim; dim++) {
+      fits = (nest->strides[0][dim] | nest->strides[1][dim]) % wide == 0;
+    }
+    if (fits) {
+      nest->sizes[0] = nest->sizes[0] * width / wide;
+      nest->numel = nest->numel * width / wide;
+      nest->strides[0][0] = nest->strides[1][0] = wide;
+      return wide;
+    }
+  }
+  return width;
+}
+
 enum dit_status kernel_copy(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
                             struct dit_error *err) {
   const int width = (int)dit_dtype_get_size(out->dtype), from_width = (int)dit_dtype_get_size(in->dtype);
@@ -114,20 +133,22 @@ enum dit_status kernel_copy(void *stream, const struct dit_tensor_view *out, con
   struct kernel *convert = flat ? find_convert(out->dtype, in->dtype) : NULL;
   if (convert && ((uintptr_t)out->data | (uintptr_t)in->data) % 16 == 0) {
     const struct copy_flat task = {out->data, in->data, nest.numel};
-    const struct kernel_grid grid = {.x = kernel_get_blocks(nest.numel, THREADS * 8), .threads = THREADS};
+    const int64_t block = THREADS * 4 * CONVERT_KERNEL_VECTORS, blocks = (nest.numel + block - 1) / block;
+    const struct kernel_grid grid = {.x = (unsigned)(blocks < 1 << 30 ? blocks : 1 << 30), .threads = THREADS};
     return kernel_launch(convert, stream, grid, &task, err);
   }
   const int rows = same ? find_transpose(&nest, width) : -1;
   if (rows > 0) {
     return launch_transpose(stream, &nest, width, rows, err);
   }
+  const int moved = same ? widen(&nest, width) : width;
   if (!plan_set_strided(&strided, &nest)) {
     return DIT_ERR_UNSUPPORTED;
   }
   strided.dtype[0] = out->dtype;
   strided.dtype[1] = in->dtype;
   const struct kernel_grid grid = {.x = kernel_get_blocks(nest.numel, THREADS * 2), .threads = THREADS};
-  return kernel_launch(same ? get_copy((size_t)width) : &copy_convert, stream, grid, &strided, err);
+  return kernel_launch(same ? get_copy((size_t)moved) : &copy_convert, stream, grid, &strided, err);
 }
 
 enum dit_status kernel_fill(void *stream, const struct dit_tensor_view *out, struct dit_scalar value,

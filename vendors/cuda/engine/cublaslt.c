@@ -13,7 +13,6 @@
 #include "cublaslt_library.h"
 #include "dit/alloc.h"
 #include "dit/dtype.h"
-#include "dit/options.h"
 #include "dit/runtime.h"
 #include "driver.h"
 #include "launch.h"
@@ -119,12 +118,10 @@ static bool set_addend(struct matrix *out, const struct gemm_kernel *task) {
 }
 
 static int get_compute(int dtype) {
-  static const char name[] = "cuda_tf32";
   if (dtype == DIT_DTYPE_F64) {
     return CUBLASLT_COMPUTE_64F;
   }
-  const int option = dtype == DIT_DTYPE_F32 ? dit_option_find(name) : -1;
-  return option >= 0 && dit_option_get_int(option) ? CUBLASLT_COMPUTE_32F_TF32 : CUBLASLT_COMPUTE_32F;
+  return dtype == DIT_DTYPE_F32 && launch_allows_tf32() ? CUBLASLT_COMPUTE_32F_TF32 : CUBLASLT_COMPUTE_32F;
 }
 
 static int get_type(int dtype) {

@@ -12,7 +12,9 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct cudnn functions;
 static bool is_found;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static void *handles[DRIVER_MAX_DEVICES];
+static struct {
+  void *handle, *stream;
+} devices[DRIVER_MAX_DEVICES];
 
 static bool load(const char *path) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -51,15 +53,24 @@ const struct cudnn *cudnn_get(void) {
   return is_found ? &functions : NULL;
 }
 
-void *cudnn_lock(int device) {
+void *cudnn_lock(int device, void *stream) {
   pthread_mutex_lock(&lock);
   if (device < 0 || device >= DRIVER_MAX_DEVICES) {
     return NULL;
   }
-  if (!handles[device] && functions.cudnnCreate(&handles[device]) != CUDNN_SUCCESS) {
-    handles[device] = NULL;
+  void **handle = &devices[device].handle;
+  const bool is_new = !*handle;
+  if (is_new && functions.cudnnCreate(handle) != CUDNN_SUCCESS) {
+    *handle = NULL;
+    return NULL;
   }
-  return handles[device];
+  if (is_new || devices[device].stream != stream) {
+    if (functions.cudnnSetStream(*handle, stream) != CUDNN_SUCCESS) {
+      return NULL;
+    }
+    devices[device].stream = stream;
+  }
+  return *handle;
 }
 
 void cudnn_unlock(void) {

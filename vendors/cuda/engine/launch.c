@@ -9,13 +9,14 @@
 #include "dit/options.h"
 #include "dit/runtime.h"
 #include "driver.h"
+#include "list.h"
 #include "modules.h"
 
 #define MODULES_MAX 64
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct dit_error load_failure;
-static int multiprocessors[DRIVER_MAX_DEVICES];
+static int multiprocessors[DRIVER_MAX_DEVICES], shared_limits[DRIVER_MAX_DEVICES];
 
 static void load_driver(void) {
   load_failure.status = driver_load(&load_failure);
@@ -27,6 +28,9 @@ static void load_driver(void) {
     if (driver.device_get(&handle, i) != DRIVER_SUCCESS ||
         driver.device_get_attribute(&multiprocessors[i], DRIVER_MULTIPROCESSORS, handle) != DRIVER_SUCCESS) {
       multiprocessors[i] = 1;
+    }
+    if (driver.device_get_attribute(&shared_limits[i], DRIVER_SHARED_OPTIN, handle) != DRIVER_SUCCESS) {
+      shared_limits[i] = 0;
     }
   }
 }
@@ -106,6 +110,7 @@ enum dit_status kernel_launch(struct kernel *kernel, void *stream, struct kernel
   const int device = get_device();
   struct context_guard guard;
   void *function = NULL, *parameters[1] = {(void *)parameter};
+  DIT_RETURN_IF_NOT_OK(list_flush(err));
   DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, device, err));
   enum dit_status status = get_function(kernel, device, &function, err);
@@ -128,13 +133,29 @@ int kernel_get_multiprocessors(void) {
   return count > 0 ? count : 1;
 }
 
+size_t kernel_get_shared_limit(void) {
+  pthread_once(&once, load_driver);
+  const int limit = shared_limits[get_device()];
+  return limit > (int)SHARED_WITHOUT_ASKING ? (size_t)limit : SHARED_WITHOUT_ASKING;
+}
+
 unsigned kernel_get_blocks(int64_t count, int64_t per_block) {
   const int64_t wanted = (count + per_block - 1) / per_block, most = (int64_t)kernel_get_multiprocessors() * 16;
   return (unsigned)(wanted < 1 ? 1 : wanted > most ? most : wanted);
 }
 
+enum dit_status launch_write(void *stream, void *to, const void *host, size_t size, struct dit_error *err) {
+  struct context_guard guard;
+  DIT_RETURN_IF_NOT_OK(launch_check(err));
+  DIT_RETURN_IF_NOT_OK(context_enter(&guard, get_device(), err));
+  const int error = driver.copy_to_device((driver_pointer)(uintptr_t)to, host, size, stream);
+  context_leave(&guard);
+  return driver_check(error, "cuMemcpyHtoDAsync", err);
+}
+
 enum dit_status launch_copy(void *stream, void *to, const void *from, size_t size, struct dit_error *err) {
   struct context_guard guard;
+  DIT_RETURN_IF_NOT_OK(list_flush(err));
   DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, get_device(), err));
   const int error = driver.copy_on_device((driver_pointer)(uintptr_t)to, (driver_pointer)(uintptr_t)from, size, stream);
@@ -144,6 +165,7 @@ enum dit_status launch_copy(void *stream, void *to, const void *from, size_t siz
 
 enum dit_status launch_set(void *stream, void *memory, int value, size_t size, struct dit_error *err) {
   struct context_guard guard;
+  DIT_RETURN_IF_NOT_OK(list_flush(err));
   DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, get_device(), err));
   const int error = driver.memory_set((driver_pointer)(uintptr_t)memory, (unsigned char)value, size, stream);
@@ -153,6 +175,7 @@ enum dit_status launch_set(void *stream, void *memory, int value, size_t size, s
 
 enum dit_status launch_read(void *stream, void *host, const void *memory, size_t size, struct dit_error *err) {
   struct context_guard guard;
+  DIT_RETURN_IF_NOT_OK(list_flush(err));
   DIT_RETURN_IF_NOT_OK(launch_check(err));
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, get_device(), err));
   int error = driver.copy_to_host(host, (driver_pointer)(uintptr_t)memory, size, stream);
@@ -163,15 +186,25 @@ enum dit_status launch_read(void *stream, void *host, const void *memory, size_t
   return driver_check(error, "cuMemcpyDtoHAsync", err);
 }
 
-bool launch_is_checked(void) {
-  static _Atomic int option = -2;
-  if (option == -2) {
-    option = dit_option_find("launch_blocking");
+/// Is the option on? Its number is looked up once, -2 before.
+static bool is_on(const char *name, _Atomic int *option) {
+  if (*option == -2) {
+    *option = dit_option_find(name);
   }
-  return option >= 0 && dit_option_get_int(option) != 0;
+  return *option >= 0 && dit_option_get_int(*option) != 0;
 }
 
-// Scratch of streams: never given back, half a megabyte for each stream that reduced something large
+bool launch_is_checked(void) {
+  static _Atomic int option = -2;
+  return is_on("launch_blocking", &option);
+}
+
+bool launch_allows_tf32(void) {
+  static _Atomic int option = -2;
+  return is_on("cuda_tf32", &option);
+}
+
+// Scratch of streams: never given back, two megabytes for each stream that reduced something large
 
 struct stream_scratch {
   struct stream_scratch *next;
@@ -235,6 +268,7 @@ void *scratch_take(struct diopiContext *context, size_t size) {
   const diopiSize_t sizes = {&bytes, 1}, strides = {&one, 1};
   diopiTensorHandle_t tensor = NULL;
   void *data = NULL;
+  list_suspend();
   if (diopiRequireTensor(context, &tensor, &sizes, &strides, diopi_dtype_uint8, diopi_device) != diopiSuccess ||
       diopiGetTensorData(tensor, &data) != diopiSuccess) {
     return NULL;

@@ -10,9 +10,10 @@
 #include "packed.h"
 
 #define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
-#define REFERENCES(tag)                      \
-  KERNEL_REFERENCE(class_loss_##tag, class); \
-  KERNEL_REFERENCE(class_gradient_##tag, class);
+#define REFERENCES(tag)                          \
+  KERNEL_REFERENCE(class_loss_##tag, class);     \
+  KERNEL_REFERENCE(class_gradient_##tag, class); \
+  KERNEL_REFERENCE(class_targets_##tag, class);
 TAGS(REFERENCES)
 KERNEL_REFERENCE(class_join, class);
 KERNEL_REFERENCE(class_weights, class);
@@ -62,7 +63,9 @@ static diopiError_t open_all(struct class_task *task, struct class_tensors *tens
                                   .inner = task->shape.inner,
                                   .ignored = task->ignore,
                                   .smoothing = task->smoothing};
-  const bool spread = kernel->inner >= 8 || kernel->classes <= 4;
+  // one class alone is looked at, classes lie far apart, or they are few
+  const bool is_single = !kernel->has_softmax && !kernel->has_probabilities && !(kernel->smoothing > 0);
+  const bool spread = is_single || kernel->inner >= 8 || kernel->classes <= 4;
   kernel->lanes = spread ? 1 : kernel->classes <= 1024 ? 32 : LOSS_KERNEL_THREADS;
   kernel->blocks = (int32_t)kernel_get_blocks(kernel->points, LOSS_KERNEL_THREADS / kernel->lanes);
   return diopiSuccess;
@@ -132,6 +135,15 @@ static diopiError_t set_total(struct class_task *task, struct class_kernel *kern
   return diopiSuccess;
 }
 
+/// Without softmax: zeros, then one class of each point.
+static diopiError_t run_targets(struct class_task *task, const struct class_kernel *kernel) {
+  struct frame *frame = &task->frame;
+  struct dit_error err = {.message = ""};
+  const size_t bytes = (size_t)task->v_x.numel * dit_dtype_get_size(task->v_x.dtype);
+  FRAME_TRY(frame_get_code(frame, launch_set(frame->stream, kernel->out, 0, bytes, &err), &err));
+  return launch(task, CHOOSE(targets, task->v_x.dtype), kernel_get_blocks(kernel->points, LOSS_KERNEL_THREADS), kernel);
+}
+
 diopiError_t class_run(struct class_task *task) {
   struct class_tensors tensors;
   struct class_kernel kernel;
@@ -147,6 +159,10 @@ diopiError_t class_run(struct class_task *task) {
     return diopiSuccess;
   }
   FRAME_TRY(set_total(task, &kernel));
-  FRAME_TRY(launch(task, CHOOSE(gradient, task->v_x.dtype), (unsigned)kernel.blocks, &kernel));
+  if (!kernel.has_softmax && !kernel.has_probabilities) {
+    FRAME_TRY(run_targets(task, &kernel));
+  } else {
+    FRAME_TRY(launch(task, CHOOSE(gradient, task->v_x.dtype), (unsigned)kernel.blocks, &kernel));
+  }
   return packed_store(&tensors.out, &task->frame, &task->v_out);
 }

@@ -51,7 +51,8 @@ diopiError_t join_run(struct frame *frame, const struct join_task *task) {
   if (!kernel.is_wide) {
     kernel.divisor = plan_get_divisor(at);
   }
-  const struct kernel_grid grid = {.x = kernel_get_blocks(kernel.total, MOVE_KERNEL_THREADS * 2),
+  const int64_t block = MOVE_KERNEL_THREADS * JOIN_KERNEL_UNITS, blocks = (kernel.total + block - 1) / block;
+  const struct kernel_grid grid = {.x = (unsigned)(blocks < 1 << 30 ? blocks : 1 << 30),
                                    .threads = MOVE_KERNEL_THREADS};
   return frame_get_code(frame, kernel_launch(CHOOSE(join, vector), frame->stream, grid, &kernel, &err), &err);
 }

@@ -2,6 +2,7 @@
 #include "ops/norm_layer.h"
 
 #include "kernels/layer.h"
+#include "kernels/rows.h"
 #include "launch.h"
 #include "ops/fail.h"
 #include "packed.h"
@@ -14,10 +15,21 @@
 TAGS(REFERENCES)
 KERNEL_REFERENCE(layer_join_f32, layer);
 KERNEL_REFERENCE(layer_join_f64, layer);
+#define ROW_TAGS(X) X(f32) X(f16) X(bf16)
+#define ROW_REFERENCES(tag)                              \
+  KERNEL_REFERENCE(layer_row_forward_##tag, layer_row);  \
+  KERNEL_REFERENCE(layer_row_backward_##tag, layer_row); \
+  KERNEL_REFERENCE(layer_vector_columns_##tag, layer_row);
+ROW_TAGS(ROW_REFERENCES)
+KERNEL_REFERENCE(layer_vector_join, layer_row);
 
 #define CHOOSE(name, dtype)                         \
   ((dtype) == DIT_DTYPE_F32   ? &layer_##name##_f32 \
    : (dtype) == DIT_DTYPE_F64 ? &layer_##name##_f64 \
+   : (dtype) == DIT_DTYPE_F16 ? &layer_##name##_f16 \
+                              : &layer_##name##_bf16)
+#define CHOOSE_ROW(name, dtype)                     \
+  ((dtype) == DIT_DTYPE_F32   ? &layer_##name##_f32 \
    : (dtype) == DIT_DTYPE_F16 ? &layer_##name##_f16 \
                               : &layer_##name##_bf16)
 #define SHARED_ROW ((size_t)48 << 10)
@@ -30,6 +42,40 @@ static struct kernel_grid get_grid(struct layer_kernel *kernel, int work) {
   return (struct kernel_grid){.x = (unsigned)(kernel->rows < most ? kernel->rows : most),
                               .threads = LAYER_KERNEL_THREADS,
                               .shared = kernel->is_cached ? bytes : 0};
+}
+
+static bool is_single(int dtype) {
+  return dtype == DIT_DTYPE_F32 || dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16;
+}
+
+/// Is everything of this dtype, in whole vectors? What has one element for a row is of any floating dtype but double.
+static bool is_vectors(const struct layer_kernel *kernel, int dtype) {
+  const char *const operands[] = {kernel->input, kernel->grad, kernel->weight, kernel->bias, kernel->out};
+  const bool is_same =
+      (!kernel->weight || kernel->weight_dtype == dtype) && (!kernel->bias || kernel->bias_dtype == dtype);
+  const bool is_known = (!kernel->mean || is_single(kernel->mean_dtype)) &&
+                        (!kernel->scale || is_single(kernel->scale_dtype)) &&
+                        (!kernel->grad_weight || is_single(kernel->grad_weight_dtype)) &&
+                        (!kernel->grad_bias || is_single(kernel->grad_bias_dtype));
+  uintptr_t places = 0;
+  for (size_t i = 0; i < sizeof operands / sizeof *operands; i++) {
+    places |= (uintptr_t)operands[i];
+  }
+  return is_single(dtype) && is_same && is_known && places % 16 == 0 && kernel->length > 0 &&
+         kernel->length % (16 / (int64_t)dit_dtype_get_size(dtype)) == 0;
+}
+
+/// Rows that wait in registers (kernels/rows.h): one for a block, or several.
+static bool get_row_grid(struct layer_kernel *kernel, int dtype, struct kernel_grid *grid) {
+  if (!is_vectors(kernel, dtype)) {
+    return false;
+  }
+  kernel->lanes = row_get_lanes(kernel->length * (int64_t)dit_dtype_get_size(dtype) / 16);
+  grid->threads = kernel->lanes > 32 ? (unsigned)kernel->lanes : ROW_SMALL;
+  const int64_t rows = kernel->lanes > 0 ? grid->threads / (unsigned)kernel->lanes : 1;
+  const int64_t blocks = (kernel->rows + rows - 1) / rows;
+  grid->x = (unsigned)blocks;
+  return kernel->lanes > 0 && blocks <= INT32_MAX;
 }
 
 diopiError_t layer_forward(struct layer_task *task) {
@@ -62,9 +108,14 @@ diopiError_t layer_forward(struct layer_task *task) {
   if (task->rows == 0) {
     return diopiSuccess;
   }
-  const struct kernel_grid grid = get_grid(&kernel, task->work);
-  FRAME_TRY(frame_get_code(
-      frame, kernel_launch(CHOOSE(forward, task->v_input.dtype), frame->stream, grid, &kernel, &err), &err));
+  const int dtype = task->v_input.dtype;
+  struct kernel_grid grid = {0};
+  struct kernel *rows = CHOOSE_ROW(row_forward, dtype);
+  if (!get_row_grid(&kernel, dtype, &grid)) {
+    grid = get_grid(&kernel, task->work);
+    rows = CHOOSE(forward, dtype);
+  }
+  FRAME_TRY(frame_get_code(frame, kernel_launch(rows, frame->stream, grid, &kernel, &err), &err));
   FRAME_TRY(packed_store(&out, frame, &task->v_out));
   FRAME_TRY(packed_store(&mean, frame, &task->v_mean));
   return packed_store(&scale, frame, &task->v_scale);
@@ -74,7 +125,10 @@ diopiError_t layer_forward(struct layer_task *task) {
 static diopiError_t launch_columns(struct layer_task *task, struct layer_kernel *kernel) {
   struct frame *frame = &task->frame;
   struct dit_error err = {.message = ""};
-  const int64_t blocks = (kernel->length + LAYER_KERNEL_COLUMNS - 1) / LAYER_KERNEL_COLUMNS;
+  const int dtype = task->v_input.dtype;
+  const bool is_vector = is_vectors(kernel, dtype);
+  const int64_t columns = LAYER_KERNEL_COLUMNS * (is_vector ? 16 / (int64_t)dit_dtype_get_size(dtype) : 1);
+  const int64_t blocks = (kernel->length + columns - 1) / columns;
   int64_t splits = (int64_t)kernel_get_multiprocessors() * 4 / (blocks > 0 ? blocks : 1);
   splits = splits > (kernel->rows + 31) / 32 ? (kernel->rows + 31) / 32 : splits;
   kernel->splits = (int32_t)(splits < 1 ? 1 : splits);
@@ -86,12 +140,16 @@ static diopiError_t launch_columns(struct layer_task *task, struct layer_kernel 
   }
   const struct kernel_grid grid = {
       .x = (unsigned)blocks, .y = (unsigned)kernel->splits, .threads = LAYER_KERNEL_THREADS};
-  FRAME_TRY(frame_get_code(
-      frame, kernel_launch(CHOOSE(columns, task->v_input.dtype), frame->stream, grid, kernel, &err), &err));
+  struct kernel *parts = is_vector ? CHOOSE_ROW(vector_columns, dtype) : CHOOSE(columns, dtype);
+  FRAME_TRY(frame_get_code(frame, kernel_launch(parts, frame->stream, grid, kernel, &err), &err));
+  const struct kernel_grid lines = {
+      .x = (unsigned)((kernel->length + 31) / 32), .y = 2, .threads = LAYER_KERNEL_THREADS};
   const struct kernel_grid line = {.x = kernel_get_blocks(kernel->length, LAYER_KERNEL_THREADS),
                                    .threads = LAYER_KERNEL_THREADS};
-  struct kernel *join = task->work == DIT_DTYPE_F64 ? &layer_join_f64 : &layer_join_f32;
-  return frame_get_code(frame, kernel_launch(join, frame->stream, line, kernel, &err), &err);
+  struct kernel *join = is_vector                     ? &layer_vector_join
+                        : task->work == DIT_DTYPE_F64 ? &layer_join_f64
+                                                      : &layer_join_f32;
+  return frame_get_code(frame, kernel_launch(join, frame->stream, is_vector ? lines : line, kernel, &err), &err);
 }
 
 diopiError_t layer_backward(struct layer_task *task) {
@@ -131,8 +189,13 @@ diopiError_t layer_backward(struct layer_task *task) {
     FRAME_TRY(launch_columns(task, &kernel));
   }
   if (kernel.out && task->rows > 0 && task->length > 0) {
-    const struct kernel_grid grid = get_grid(&kernel, task->work);
-    FRAME_TRY(frame_get_code(frame, kernel_launch(CHOOSE(backward, dtype), frame->stream, grid, &kernel, &err), &err));
+    struct kernel_grid grid = {0};
+    struct kernel *rows = CHOOSE_ROW(row_backward, dtype);
+    if (!get_row_grid(&kernel, dtype, &grid)) {
+      grid = get_grid(&kernel, task->work);
+      rows = CHOOSE(backward, dtype);
+    }
+    FRAME_TRY(frame_get_code(frame, kernel_launch(rows, frame->stream, grid, &kernel, &err), &err));
   }
   FRAME_TRY(packed_store(&out, frame, &task->v_out));
   FRAME_TRY(packed_store(&grad_weight, frame, &task->v_grad_weight));

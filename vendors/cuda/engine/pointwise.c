@@ -9,6 +9,7 @@
 
 #include "engine/nest.h"
 #include "kernels/pointwise.h"
+#include "list.h"
 #include "plan.h"
 #include "step.h"
 
@@ -177,8 +178,15 @@ static enum dit_status launch_flat(void *stream, const struct pointwise *run, co
   }
   memcpy(flat.numbers, run->parameters, sizeof flat.numbers);
   const int64_t per_block = lanes * POINTWISE_KERNEL_THREADS * POINTWISE_KERNEL_VECTORS;
-  const struct kernel_grid grid = {.x = kernel_get_blocks(flat.numel, per_block), .threads = POINTWISE_KERNEL_THREADS};
-  return kernel_launch(&run->loop->variants[variant], stream, grid, &flat, err);
+  // one turn for each block: no wave of them waits for the slowest
+  const int64_t wanted = (flat.numel + per_block - 1) / per_block;
+  const unsigned blocks = shape->is_flat && !run->loop->is_where && wanted <= INT32_MAX
+                              ? (unsigned)wanted
+                              : kernel_get_blocks(flat.numel, per_block);
+  const struct kernel_grid grid = {.x = blocks, .threads = POINTWISE_KERNEL_THREADS};
+  return !run->loop->is_where && list_take(&run->loop->variants[variant], stream, &flat, blocks)
+             ? DIT_OK
+             : kernel_launch(&run->loop->variants[variant], stream, grid, &flat, err);
 }
 
 static bool is_signed(int dtype) {

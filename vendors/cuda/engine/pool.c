@@ -10,6 +10,12 @@
   KERNEL_REFERENCE(pool_max_backward_##tag, pool); \
   KERNEL_REFERENCE(pool_mean_backward_##tag, pool);
 TAGS(REFERENCES)
+#define SQUARE_REFERENCES(tag)              \
+  KERNEL_REFERENCE(pool_max_2_##tag, pool); \
+  KERNEL_REFERENCE(pool_max_3_##tag, pool);
+SQUARE_REFERENCES(f32)
+SQUARE_REFERENCES(f16)
+SQUARE_REFERENCES(bf16)
 KERNEL_REFERENCE(pool_max_any, pool);
 KERNEL_REFERENCE(pool_mean_any, pool);
 
@@ -50,7 +56,27 @@ static diopiError_t launch(struct pool_call *call, struct kernel *chosen, const 
                         kernel_launch(chosen, call->frame->stream, image_get_grid(&kernel.walk), &kernel, &err), &err);
 }
 
+/// Of windows of 2 x 2 or 3 x 3 that are not dilated; NULL where it is another.
+static struct kernel *choose_square(const struct pool_call *call) {
+  const int64_t size = call->kernel[1], *in = call->in_sizes;
+  const int dtype = call->x.dtype;
+  const bool is_square = !call->adaptive && in[0] == 1 && call->out_sizes[0] == 1 && call->kernel[0] == 1 &&
+                         call->padding[0] == 0 && (size == 2 || size == 3) && call->kernel[2] == size &&
+                         call->dilation[1] == 1 && call->dilation[2] == 1 && in[1] * in[2] < INT32_MAX;
+  if (!is_square || (call->indices.handle && call->indices.dtype != DIT_DTYPE_I64)) {
+    return NULL;
+  }
+  return dtype == DIT_DTYPE_F32    ? size == 2 ? &pool_max_2_f32 : &pool_max_3_f32
+         : dtype == DIT_DTYPE_F16  ? size == 2 ? &pool_max_2_f16 : &pool_max_3_f16
+         : dtype == DIT_DTYPE_BF16 ? size == 2 ? &pool_max_2_bf16 : &pool_max_3_bf16
+                                   : NULL;
+}
+
 diopiError_t pool_work_max(struct pool_call *call) {
+  struct kernel *square = choose_square(call);
+  if (square) {
+    return launch(call, square, &call->x, &call->pooled);
+  }
   return launch(call, CHOOSE(pool_max, call->x.dtype, &pool_max_any), &call->x, &call->pooled);
 }
 diopiError_t pool_work_mean(struct pool_call *call) {

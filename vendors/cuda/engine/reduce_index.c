@@ -136,7 +136,7 @@ diopiError_t std_run(struct std_task *task) {
                                         .splits = walk.kernel.splits,
                                         .eps = task->correction,
                                         .scale = {.data = out.view.data, .dtype = out.view.dtype}};
-  const struct kernel_grid grid = {.x = kernel_get_blocks(task->kept, CHANNEL_KERNEL_THREADS),
+  const struct kernel_grid grid = {.x = kernel_get_blocks(task->kept, CHANNEL_KERNEL_THREADS / 32),
                                    .threads = CHANNEL_KERNEL_THREADS};
   FRAME_TRY(
       frame_get_code(frame,

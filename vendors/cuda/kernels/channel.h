@@ -6,7 +6,7 @@
 #ifndef DIT_CUDA_KERNELS_CHANNEL_H
 #define DIT_CUDA_KERNELS_CHANNEL_H
 
-#include <stdint.h>
+#include "pointwise.h"
 
 #define CHANNEL_KERNEL_THREADS 256
 #define CHANNEL_KERNEL_COLUMNS 32  ///< channels of a block in lines
@@ -28,6 +28,9 @@ struct channel_kernel {
   void *factors;   ///< [channel][4]: out = f0 * g + f1 * (x - f2) + f3
   int64_t width;   ///< channels that share statistics
   struct channel_numbers mean, scale;
+  // the kernels of vectors: vectors of a plane, channels; columns of threads in a block of lines
+  struct pointwise_divisor plane, over;
+  int32_t wide;
 };
 
 /// From partials to numbers of channels and factors.

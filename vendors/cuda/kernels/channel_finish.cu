@@ -1,7 +1,6 @@
 /// Norms with statistics per channel: from the sums of parts to numbers of channels and the factors of the last pass.
-/// A thread per channel or group, in double.
+/// In double.
 #include "channel.h"
-
 #include "kernel.cuh"
 
 KERNEL_INLINE double get(const channel_numbers &numbers, int64_t i, double missing) {
@@ -13,25 +12,40 @@ KERNEL_INLINE void put(const channel_numbers &numbers, int64_t i, double value) 
   }
 }
 
-/// Mean and variance of all parts of a channel.
+/// A warp per channel or group: its lanes share the parts, so that many parts are no long wait.
+struct warp_walk {
+  int64_t first, step;
+  int lane;
+  __device__ warp_walk() {
+    first = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / 32;
+    step = (int64_t)gridDim.x * blockDim.x / 32;
+    lane = threadIdx.x % 32;
+  }
+};
+
+/// Mean and variance of all parts of a channel; every lane of the warp gets them.
 template <class A>
-KERNEL_INLINE void join_moments(const channel_finish &p, int64_t channel, double *mean, double *variance) {
-  double n = 0, squares = 0;
-  *mean = 0;
-  for (int64_t split = 0; split < p.splits; split++) {
+KERNEL_INLINE void join_moments(const channel_finish &p, int64_t channel, int lane, double *mean, double *variance) {
+  double total = 0, squares = 0;
+  for (int64_t split = lane; split < p.splits; split += 32) {
     const A *part = (const A *)p.partials + (split * p.channels + channel) * 2;
     const int64_t left = p.count - split * p.part;
-    const double count = (double)(left < p.part ? left : p.part), delta = (double)part[0] - *mean, sum = n + count;
-    *mean += delta * count / sum;
-    squares += (double)part[1] + delta * delta * n * count / sum;
-    n = sum;
+    total += (double)part[0] * (double)(left < p.part ? left : p.part);
   }
-  *variance = squares / n;
+  *mean = warp_reduce(total, join_sum()) / (double)p.count;
+  for (int64_t split = lane; split < p.splits; split += 32) {
+    const A *part = (const A *)p.partials + (split * p.channels + channel) * 2;
+    const int64_t left = p.count - split * p.part;
+    const double away = (double)part[0] - *mean;
+    squares += (double)part[1] + away * away * (double)(left < p.part ? left : p.part);
+  }
+  *variance = warp_reduce(squares, join_sum()) / (double)p.count;
 }
+/// Parts `first`, `first` + `step` and so on.
 template <class A>
-KERNEL_INLINE void join_dots(const channel_finish &p, int64_t channel, double *sum, double *dot) {
+KERNEL_INLINE void join_dots(const channel_finish &p, int64_t channel, int first, int step, double *sum, double *dot) {
   *sum = *dot = 0;
-  for (int64_t split = 0; split < p.splits; split++) {
+  for (int64_t split = first; split < p.splits; split += step) {
     const A *part = (const A *)p.partials + (split * p.channels + channel) * 2;
     *sum += (double)part[0];
     *dot += (double)part[1];
@@ -64,34 +78,45 @@ KERNEL_INLINE void set_backward(const channel_finish &p, int64_t at, double a, d
 /// With partials: training. Without: running statistics, or given ones (`mean`, `scale`).
 template <class A>
 KERNEL_INLINE void finish_batch(const channel_finish &p) {
-  for (int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; c < p.channels;
-       c += (int64_t)gridDim.x * blockDim.x) {
+  const warp_walk walk;
+  for (int64_t c = walk.first; c < p.channels; c += walk.step) {
     double mean, variance, scale;
     if (p.is_training) {
-      join_moments<A>(p, c, &mean, &variance);
+      join_moments<A>(p, c, walk.lane, &mean, &variance);
       scale = 1 / sqrt(variance + p.eps);
-      const double n = (double)p.count;
-      put(p.mean, c, mean);
-      put(p.scale, c, scale);
-      put(p.running_mean, c, (1 - p.momentum) * get(p.running_mean, c, 0) + p.momentum * mean);
-      put(p.running_var, c, (1 - p.momentum) * get(p.running_var, c, 0) + p.momentum * variance * (n / (n - 1)));
     } else {
       mean = get(p.mean, c, 0);
       scale = get(p.scale, c, 1);
       scale = p.is_variance ? 1 / sqrt(scale + p.eps) : scale;
     }
-    set_forward<A>(p, c, mean, scale * get(p.weight, c, 1), get(p.bias, c, 0));
+    if (p.is_training && walk.lane == 0) {
+      const double n = (double)p.count;
+      put(p.mean, c, mean);
+      put(p.scale, c, scale);
+      put(p.running_mean, c, (1 - p.momentum) * get(p.running_mean, c, 0) + p.momentum * mean);
+      put(p.running_var, c, (1 - p.momentum) * get(p.running_var, c, 0) + p.momentum * variance * (n / (n - 1)));
+    }
+    if (walk.lane == 0) {
+      set_forward<A>(p, c, mean, scale * get(p.weight, c, 1), get(p.bias, c, 0));
+    }
   }
 }
 /// Without partials: sums and dots are given, and counts of all processes.
 template <class A>
 KERNEL_INLINE void finish_batch_backward(const channel_finish &p) {
-  for (int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; c < p.channels;
-       c += (int64_t)gridDim.x * blockDim.x) {
-    double sum, dot, total = (double)p.count, scale = get(p.scale, c, 1);
+  const warp_walk walk;
+  for (int64_t c = walk.first; c < p.channels; c += walk.step) {
+    double sum = 0, dot = 0, total = (double)p.count, scale = get(p.scale, c, 1);
     scale = p.is_variance ? 1 / sqrt(scale + p.eps) : scale;
     if (p.partials) {
-      join_dots<A>(p, c, &sum, &dot);
+      join_dots<A>(p, c, walk.lane, 32, &sum, &dot);
+      sum = warp_reduce(sum, join_sum());
+      dot = warp_reduce(dot, join_sum());
+    }
+    if (walk.lane != 0) {
+      continue;
+    }
+    if (p.partials) {
       put(p.grad_weight, c, dot * scale);
       put(p.grad_bias, c, sum);
       put(p.sums, c, sum);
@@ -136,14 +161,16 @@ KERNEL(CHANNEL_KERNEL_THREADS, channel_gather, channel_finish) {
 /// `channels` are the groups of all samples; factors for their channels.
 template <class A>
 KERNEL_INLINE void finish_group(const channel_finish &p) {
-  for (int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; k < p.channels;
-       k += (int64_t)gridDim.x * blockDim.x) {
+  const warp_walk walk;
+  for (int64_t k = walk.first; k < p.channels; k += walk.step) {
     double mean, variance;
-    join_moments<A>(p, k, &mean, &variance);
+    join_moments<A>(p, k, walk.lane, &mean, &variance);
     const double scale = 1 / sqrt(variance + p.eps);
-    put(p.mean, k, mean);
-    put(p.scale, k, scale);
-    for (int64_t j = 0; j < p.width; j++) {
+    if (walk.lane == 0) {
+      put(p.mean, k, mean);
+      put(p.scale, k, scale);
+    }
+    for (int64_t j = walk.lane; j < p.width; j += 32) {
       const int64_t c = k % p.groups * p.width + j;
       set_forward<A>(p, k * p.width + j, mean, scale * get(p.weight, c, 1), get(p.bias, c, 0));
     }
@@ -152,19 +179,21 @@ KERNEL_INLINE void finish_group(const channel_finish &p) {
 /// `channels` are those of all samples.
 template <class A>
 KERNEL_INLINE void finish_group_backward(const channel_finish &p) {
-  for (int64_t k = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; k < p.samples * p.groups;
-       k += (int64_t)gridDim.x * blockDim.x) {
+  const warp_walk walk;
+  for (int64_t k = walk.first; k < p.samples * p.groups; k += walk.step) {
     const double scale = get(p.scale, k, 1), mean = get(p.mean, k, 0);
     double sum = 0, dot = 0;
-    for (int64_t j = 0; j < p.width; j++) {
+    for (int64_t j = walk.lane; j < p.width; j += 32) {
       double own_sum, own_dot;
       const double weight = get(p.weight, k % p.groups * p.width + j, 1);
-      join_dots<A>(p, k * p.width + j, &own_sum, &own_dot);
+      join_dots<A>(p, k * p.width + j, 0, 1, &own_sum, &own_dot);
       sum += weight * own_sum;
       dot += weight * own_dot;
     }
+    sum = warp_reduce(sum, join_sum());
+    dot = warp_reduce(dot, join_sum());
     const double b = -scale * scale * scale * dot / (double)p.size, c = -scale * sum / (double)p.size;
-    for (int64_t j = 0; j < p.width; j++) {
+    for (int64_t j = walk.lane; j < p.width; j += 32) {
       set_backward<A>(p, k * p.width + j, scale * get(p.weight, k % p.groups * p.width + j, 1), b, mean, c);
     }
   }
@@ -172,52 +201,58 @@ KERNEL_INLINE void finish_group_backward(const channel_finish &p) {
 template <class A>
 KERNEL_INLINE void add_parameters(const channel_finish &p) {
   const int64_t channels = p.groups * p.width;
-  for (int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; c < channels;
-       c += (int64_t)gridDim.x * blockDim.x) {
+  const warp_walk walk;
+  for (int64_t c = walk.first; c < channels; c += walk.step) {
     double weight = 0, bias = 0;
-    for (int64_t n = 0; n < p.samples; n++) {
+    for (int64_t n = walk.lane; n < p.samples; n += 32) {
       double sum, dot;
-      join_dots<A>(p, n * channels + c, &sum, &dot);
+      join_dots<A>(p, n * channels + c, 0, 1, &sum, &dot);
       bias += sum;
       weight += dot * get(p.scale, n * p.groups + c / p.width, 1);
     }
-    put(p.grad_weight, c, weight);
-    put(p.grad_bias, c, bias);
+    weight = warp_reduce(weight, join_sum());
+    bias = warp_reduce(bias, join_sum());
+    if (walk.lane == 0) {
+      put(p.grad_weight, c, weight);
+      put(p.grad_bias, c, bias);
+    }
   }
 }
 
 /// Standard deviations; `eps` is what the count is corrected by.
 template <class A>
 KERNEL_INLINE void finish_deviations(const channel_finish &p) {
-  for (int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; c < p.channels;
-       c += (int64_t)gridDim.x * blockDim.x) {
+  const warp_walk walk;
+  for (int64_t c = walk.first; c < p.channels; c += walk.step) {
     double mean, variance = NAN;
     if (p.count > 0) {
-      join_moments<A>(p, c, &mean, &variance);
+      join_moments<A>(p, c, walk.lane, &mean, &variance);
     }
     const double left = (double)p.count - p.eps;
-    put(p.scale, c, sqrt(variance * (double)p.count / (left > 0 ? left : 0)));
+    if (walk.lane == 0) {
+      put(p.scale, c, sqrt(variance * (double)p.count / (left > 0 ? left : 0)));
+    }
   }
 }
 
-#define CHANNEL_FINISH(tag, A)                                                             \
-  KERNEL(CHANNEL_KERNEL_THREADS, channel_batch_##tag, channel_finish) {                    \
-    finish_batch<A>(p);                                                                    \
-  }                                                                                        \
-  KERNEL(CHANNEL_KERNEL_THREADS, channel_batch_backward_##tag, channel_finish) {           \
-    finish_batch_backward<A>(p);                                                           \
-  }                                                                                        \
-  KERNEL(CHANNEL_KERNEL_THREADS, channel_group_##tag, channel_finish) {                    \
-    finish_group<A>(p);                                                                    \
-  }                                                                                        \
-  KERNEL(CHANNEL_KERNEL_THREADS, channel_group_backward_##tag, channel_finish) {           \
-    finish_group_backward<A>(p);                                                           \
-  }                                                                                        \
-  KERNEL(CHANNEL_KERNEL_THREADS, channel_group_parameters_##tag, channel_finish) {         \
-    add_parameters<A>(p);                                                                  \
-  }                                                                                        \
-  KERNEL(CHANNEL_KERNEL_THREADS, channel_deviations_##tag, channel_finish) {               \
-    finish_deviations<A>(p);                                                               \
+#define CHANNEL_FINISH(tag, A)                                                           \
+  KERNEL_BLOCK(CHANNEL_KERNEL_THREADS, channel_batch_##tag, channel_finish) {            \
+    finish_batch<A>(p);                                                                  \
+  }                                                                                      \
+  KERNEL_BLOCK(CHANNEL_KERNEL_THREADS, channel_batch_backward_##tag, channel_finish) {   \
+    finish_batch_backward<A>(p);                                                         \
+  }                                                                                      \
+  KERNEL_BLOCK(CHANNEL_KERNEL_THREADS, channel_group_##tag, channel_finish) {            \
+    finish_group<A>(p);                                                                  \
+  }                                                                                      \
+  KERNEL_BLOCK(CHANNEL_KERNEL_THREADS, channel_group_backward_##tag, channel_finish) {   \
+    finish_group_backward<A>(p);                                                         \
+  }                                                                                      \
+  KERNEL_BLOCK(CHANNEL_KERNEL_THREADS, channel_group_parameters_##tag, channel_finish) { \
+    add_parameters<A>(p);                                                                \
+  }                                                                                      \
+  KERNEL_BLOCK(CHANNEL_KERNEL_THREADS, channel_deviations_##tag, channel_finish) {       \
+    finish_deviations<A>(p);                                                             \
   }
 CHANNEL_FINISH(f32, float)
 CHANNEL_FINISH(f64, double)

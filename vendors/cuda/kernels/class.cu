@@ -2,9 +2,8 @@
 ///
 /// A point has one thread (classes far apart: neighbouring points are neighbours in memory), a warp or a block. Sums
 /// are in double and in a fixed order.
-#include "loss.h"
-
 #include "kernel.cuh"
+#include "loss.h"
 #include "math.cuh"
 
 KERNEL_INLINE float exp_of(float x) {
@@ -25,9 +24,7 @@ struct point_line {
   const E *x;
   int64_t offset;
   A top, lost;  ///< log-softmax = x - top - lost
-  __device__ A get(const class_kernel &p, int64_t c) const {
-    return (A)to_work(x[offset + c * p.inner]) - top - lost;
-  }
+  __device__ A get(const class_kernel &p, int64_t c) const { return (A)to_work(x[offset + c * p.inner]) - top - lost; }
 };
 
 KERNEL_INLINE double get_weight(const class_kernel &p, int64_t c) {
@@ -206,12 +203,34 @@ KERNEL_INLINE void run_gradients(const class_kernel &p) {
   }
 }
 
+/// The gradient of a loss without softmax is zero but for one class of each point; the zeros are there already.
+template <class E, class A>
+KERNEL_INLINE void run_targets(const class_kernel &p) {
+  double scale = 1;
+  if (p.is_mean) {
+    scale = 1 / (p.total ? load_as<double>(p.total, p.total_dtype, false) : (double)p.points);
+  }
+  for (int64_t point = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; point < p.points;
+       point += (int64_t)gridDim.x * blockDim.x) {
+    const int64_t target = get_target(p, point), from = p.is_reduced ? 0 : point;
+    if (target >= 0) {
+      const double s = scale * load_as<double>(p.grad + from * dtype_width(p.grad_dtype), p.grad_dtype, false);
+      const double slope = -(1 - p.smoothing) * get_weight(p, target);
+      const int64_t at = (point / p.inner * p.classes + target) * p.inner + point % p.inner;
+      ((E *)(void *)p.out)[at] = element<E>::from((A)(slope == 0 ? 0 : s * slope));
+    }
+  }
+}
+
 #define CLASS_KERNELS(tag, E, A)                                          \
   KERNEL_BLOCK(LOSS_KERNEL_THREADS, class_loss_##tag, class_kernel) {     \
     run_losses<E, A>(p);                                                  \
   }                                                                       \
   KERNEL_BLOCK(LOSS_KERNEL_THREADS, class_gradient_##tag, class_kernel) { \
     run_gradients<E, A>(p);                                               \
+  }                                                                       \
+  KERNEL(LOSS_KERNEL_THREADS, class_targets_##tag, class_kernel) {        \
+    run_targets<E, A>(p);                                                 \
   }
 CLASS_KERNELS(f32, float, float)
 CLASS_KERNELS(f64, double, double)

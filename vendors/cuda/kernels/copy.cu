@@ -114,31 +114,33 @@ KERNEL(256, copy_convert, pointwise_strided) {
   }
 }
 
-/// The conversions of mixed precision, eight elements at a time.
+/// The conversions of mixed precision. Neighbouring threads read and write neighbouring vectors of four elements, 8 and
+/// 16 bytes, so that every store fills whole sectors of memory; four are in flight for each thread.
 template <class To, class From>
 KERNEL_INLINE void convert_flat(const copy_flat &p) {
-  const int LANES = 8;
-  const int64_t step = (int64_t)gridDim.x * blockDim.x, vectors = p.numel / LANES;
-  const int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-  for (int64_t i = first; i < vectors; i += step) {
-    const From *from = (const From *)(const void *)p.from + i * LANES;
-    pack<From, 16 / sizeof(From)> in[sizeof(From) / 2];
-    pack<To, 16 / sizeof(To)> out[sizeof(To) / 2];
+  const int LANES = 4, U = CONVERT_KERNEL_VECTORS;
+  const int64_t step = blockDim.x, vectors = p.numel / LANES, begin = blockIdx.x * step * U + threadIdx.x;
+  for (int64_t first = begin; first < vectors; first += gridDim.x * step * U) {
+    pack<From, LANES> in[U];
 #pragma unroll
-    for (unsigned k = 0; k < sizeof(From) / 2; k++) {
-      in[k] = ((const pack<From, 16 / sizeof(From)> *)(const void *)from)[k];
+    for (int u = 0; u < U; u++) {
+      if (first + u * step < vectors) {
+        in[u] = ((const pack<From, LANES> *)(const void *)p.from)[first + u * step];
+      }
     }
 #pragma unroll
-    for (unsigned k = 0; k < LANES; k++) {
-      out[k / (16 / sizeof(To))].value[k % (16 / sizeof(To))] =
-          element<To>::from(to_work(in[k / (16 / sizeof(From))].value[k % (16 / sizeof(From))]));
-    }
+    for (int u = 0; u < U; u++) {
+      if (first + u * step < vectors) {
+        pack<To, LANES> out;
 #pragma unroll
-    for (unsigned k = 0; k < sizeof(To) / 2; k++) {
-      ((pack<To, 16 / sizeof(To)> *)(void *)((To *)(void *)p.to + i * LANES))[k] = out[k];
+        for (int k = 0; k < LANES; k++) {
+          out.value[k] = element<To>::from(to_work(in[u].value[k]));
+        }
+        ((pack<To, LANES> *)(void *)p.to)[first + u * step] = out;
+      }
     }
   }
-  const int64_t rest = vectors * LANES + first;
+  const int64_t rest = vectors * LANES + (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (rest < p.numel) {
     ((To *)(void *)p.to)[rest] = element<To>::from(to_work(((const From *)(const void *)p.from)[rest]));
   }

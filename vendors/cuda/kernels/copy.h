@@ -4,6 +4,8 @@
 
 #include "pointwise.h"
 
+#define CONVERT_KERNEL_VECTORS 4  ///< of four elements, for a thread at a time
+
 struct copy_flat {
   char *to;
   const char *from;

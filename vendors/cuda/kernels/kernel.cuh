@@ -3,6 +3,7 @@
 /// A kernel has one parameter, a struct that the host side knows too (a header of this folder in plain C):
 ///   KERNEL(256, thing_f32, struct thing) { ... p ... }             no barriers, no shuffles
 ///   KERNEL_BLOCK(256, thing_rows_f32, struct thing) { ... }        with them
+///   KERNEL_RESIDENT(256, 4, thing_rows_f32, struct thing) { ... }  with them, few enough registers for 4 blocks at once
 /// The same files are compiled by the C++ compiler for the emulated driver of the tests, so they keep to what
 /// tests/cuda_emulator/emulator.h offers: no inline PTX without a plain twin.
 #ifndef DIT_CUDA_KERNEL_CUH
@@ -18,6 +19,8 @@
 #define KERNEL_INLINE static __device__ __forceinline__
 #define KERNEL(threads, name, type) extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type p)
 #define KERNEL_BLOCK KERNEL
+#define KERNEL_RESIDENT(threads, blocks, name, type) \
+  extern "C" __global__ void __launch_bounds__(threads, blocks) name(const __grid_constant__ type p)
 #define SHARED_MEMORY(type, name)                 \
   extern __shared__ uint4 shared_memory_bytes[];  \
   type *name = (type *)(void *)shared_memory_bytes
@@ -36,6 +39,7 @@
   static void name##_body(const type &p)
 #define KERNEL(threads, name, type) EMULATED_KERNEL(name, type, 0)
 #define KERNEL_BLOCK(threads, name, type) EMULATED_KERNEL(name, type, 1)
+#define KERNEL_RESIDENT(threads, blocks, name, type) EMULATED_KERNEL(name, type, 1)
 #define SHARED_MEMORY(type, name) type *name = (type *)emulator_get_shared()
 #define WARP_ALL 0xFFFFFFFFu
 #endif

@@ -16,7 +16,7 @@ struct layer_kernel {
   int64_t rows, length, part;
   double eps;
   int16_t weight_dtype, bias_dtype, mean_dtype, scale_dtype, grad_weight_dtype, grad_bias_dtype;
-  int32_t is_rms, splits, is_cached;
+  int32_t is_rms, splits, is_cached, lanes;  ///< `lanes`: threads of a row that waits in registers
 };
 
 #endif

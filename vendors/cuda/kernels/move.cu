@@ -1,28 +1,44 @@
 /// cat, stack and split of packed tensors in one pass, tril and triu, the gradient of unfold.
 #include "move.h"
-
 #include "pointwise.cuh"
 
 struct wide {
   uint64_t part[2];
 };
 
-/// A thread per vector of the whole.
+/// Where unit `i` of the whole lies in its part.
+template <class T>
+KERNEL_INLINE T *find_unit(const join_kernel &p, int64_t i) {
+  const int64_t row = p.is_wide ? i / p.units : (int64_t)divide_fast((uint32_t)i, p.divisor);
+  const int64_t column = i - row * p.units;
+  int part = 0;
+  while (column >= p.begin[part + 1]) {
+    part++;
+  }
+  return (T *)(void *)p.data[part] + row * (p.begin[part + 1] - p.begin[part]) + (column - p.begin[part]);
+}
+
+/// A block has JOIN_KERNEL_UNITS vectors of the whole for each of its threads: all are read before one is written.
 template <class T>
 KERNEL_INLINE void join(const join_kernel &p) {
-  for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.total; i += (int64_t)gridDim.x * blockDim.x) {
-    const int64_t row = p.is_wide ? i / p.units : (int64_t)divide_fast((uint32_t)i, p.divisor);
-    const int64_t column = i - row * p.units;
-    int part = 0;
-    while (column >= p.begin[part + 1]) {
-      part++;
+  const int U = JOIN_KERNEL_UNITS;
+  const int64_t block = (int64_t)MOVE_KERNEL_THREADS * U;
+  for (int64_t first = blockIdx.x * block + threadIdx.x; first < p.total; first += gridDim.x * block) {
+    T value[U], *at[U];
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      const int64_t i = first + u * MOVE_KERNEL_THREADS;
+      if (i < p.total) {
+        at[u] = find_unit<T>(p, i);
+        value[u] = p.is_split ? ((const T *)(const void *)p.whole)[i] : *at[u];
+      }
     }
-    const int64_t size = p.begin[part + 1] - p.begin[part];
-    T *at = (T *)(void *)p.data[part] + row * size + (column - p.begin[part]), *whole = (T *)(void *)p.whole + i;
-    if (p.is_split) {
-      *at = *whole;
-    } else {
-      *whole = *at;
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      const int64_t i = first + u * MOVE_KERNEL_THREADS;
+      if (i < p.total) {
+        *(p.is_split ? at[u] : (T *)(void *)p.whole + i) = value[u];
+      }
     }
   }
 }
@@ -32,7 +48,8 @@ template <class T>
 KERNEL_INLINE void cut_triangle(const triangle_kernel &p) {
   const int64_t matrix = p.rows * p.columns, total = p.walk.numel * matrix;
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < total; i += (int64_t)gridDim.x * blockDim.x) {
-    const int64_t number = i / matrix, rest = i - number * matrix, row = rest / p.columns, column = rest - row * p.columns;
+    const int64_t number = i / matrix, rest = i - number * matrix, row = rest / p.columns,
+                  column = rest - row * p.columns;
     const bool is_kept = p.is_upper ? column - row >= p.diagonal : column - row <= p.diagonal;
     int64_t offsets[2];
     if (is_kept && p.is_in_place) {
@@ -72,7 +89,8 @@ KERNEL_INLINE void sum_windows(const unfold_kernel &p) {
     const char *grad = p.walk.data[1] + offsets[1];
     A sum = 0;
     for (int64_t j = first; j <= last && p.size > 0; j++) {
-      const A term = (A)to_work(*(const E *)(const void *)(grad + j * p.window_step + (i - j * p.step) * p.element_step));
+      const A term =
+          (A)to_work(*(const E *)(const void *)(grad + j * p.window_step + (i - j * p.step) * p.element_step));
       sum = IS_BOOL ? (A)(sum != 0 || term != 0) : (A)(sum + term);
     }
     *(E *)(void *)(p.walk.data[0] + offsets[0] + i * p.out_step) = element<E>::from(sum);

@@ -5,6 +5,7 @@
 #include "pointwise.h"
 
 #define MOVE_KERNEL_THREADS 256
+#define JOIN_KERNEL_UNITS 4  ///< of one thread at a time
 #define JOIN_KERNEL_PARTS 16
 
 /// Row r of the whole is row r of every part, one after another; sizes in units of the kernel's vector.

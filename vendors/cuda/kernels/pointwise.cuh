@@ -23,6 +23,20 @@ KERNEL_INLINE uint32_t divide_fast(uint32_t value, pointwise_divisor by) {
   return (uint32_t)(((uint64_t)__umulhi(value, by.magic) + value) >> by.shift);
 }
 
+/// The last entry that begins at or before the block.
+KERNEL_INLINE const pointwise_entry *find_entry(const pointwise_entry *list, int count) {
+  int low = 0, high = count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (list[middle].first <= blockIdx.x) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  return list + low;
+}
+
 template <class F, class In, class Out, int INPUTS>
 struct flat_loop {
   static constexpr int WIDTH = sizeof(In) > sizeof(Out) ? sizeof(In) : sizeof(Out), LANES = 16 / WIDTH;
@@ -31,9 +45,31 @@ struct flat_loop {
   typedef typename F::type T;
   typedef typename F::arith A;
 
-  static __device__ T get_one(const pointwise_flat &p, int i) {
-    return p.mode[i] == POINTWISE_NUMBER ? get_number<T>(p.numbers, p.number[i])
-                                         : to_work(*(const In *)(const void *)p.data[i]);
+  /// A run of its own, or the block's of a list.
+  struct place {
+    char *data[INPUTS + 1];
+    int64_t numel;
+    uint32_t block, blocks;
+    const pointwise_entry *entry;
+
+    __device__ explicit place(const pointwise_flat &p) : numel(p.numel), block(blockIdx.x), blocks(gridDim.x), entry() {
+      if (p.list) {
+        entry = find_entry(p.list, p.listed);
+        numel = entry->numel;
+        block -= entry->first;
+        blocks = entry->blocks;
+      }
+#pragma unroll
+      for (int i = 0; i <= INPUTS; i++) {
+        data[i] = entry ? entry->data[i] : p.data[i];
+      }
+    }
+    __device__ T get(const pointwise_flat &p, int number) const {
+      return entry ? get_number<T>(entry->numbers, number) : get_number<T>(p.numbers, number);
+    }
+  };
+  static __device__ T get_one(const pointwise_flat &p, const place &own, int i) {
+    return p.mode[i] == POINTWISE_NUMBER ? own.get(p, p.number[i]) : to_work(*(const In *)(const void *)own.data[i]);
   }
   /// Rows of vectors that need not follow each other, or repeat.
   static __device__ void run_rows(const pointwise_flat &p, const A *k, const T *one) {
@@ -78,26 +114,28 @@ struct flat_loop {
   }
   static __device__ void run(const pointwise_flat &p) {
     const int U = POINTWISE_KERNEL_VECTORS;
-    const A k[4] = {(A)get_number<T>(p.numbers, 0), (A)get_number<T>(p.numbers, 1), (A)get_number<T>(p.numbers, 2),
-                    (A)get_number<T>(p.numbers, 3)};
+    const place own(p);
+    const A k[4] = {(A)own.get(p, 0), (A)own.get(p, 1), (A)own.get(p, 2), (A)own.get(p, 3)};
     T one[INPUTS];
+#pragma unroll
     for (int i = 0; i < INPUTS; i++) {
-      one[i] = p.mode[i + 1] == POINTWISE_WALK ? T() : get_one(p, i + 1);
+      one[i] = p.mode[i + 1] == POINTWISE_WALK ? T() : get_one(p, own, i + 1);
     }
     if (p.ndim > 0) {
       run_rows(p, k, one);
       return;
     }
-    const int64_t vectors = p.numel / LANES, step = (int64_t)gridDim.x * blockDim.x;
-    Out *out = (Out *)(void *)p.data[0];
-    for (int64_t first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; first < vectors; first += step * U) {
+    // a block's vectors lie side by side
+    const int64_t vectors = own.numel / LANES, step = blockDim.x, begin = own.block * step * U + threadIdx.x;
+    Out *out = (Out *)(void *)own.data[0];
+    for (int64_t first = begin; first < vectors; first += own.blocks * step * U) {
       in_pack in[U][INPUTS];
 #pragma unroll
       for (int u = 0; u < U; u++) {
 #pragma unroll
         for (int i = 0; i < INPUTS; i++) {
           if (first + u * step < vectors && p.mode[i + 1] == POINTWISE_WALK) {
-            in[u][i] = ((const in_pack *)(const void *)p.data[i + 1])[first + u * step];
+            in[u][i] = ((const in_pack *)(const void *)own.data[i + 1])[first + u * step];
           }
         }
       }
@@ -118,11 +156,13 @@ struct flat_loop {
         }
       }
     }
-    const int64_t rest = vectors * LANES + (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (rest < p.numel) {
+    const int64_t rest = vectors * LANES + (int64_t)own.block * blockDim.x + threadIdx.x;
+    if (rest < own.numel) {
       A x[3] = {};
+#pragma unroll
       for (int i = 0; i < INPUTS; i++) {
-        x[i] = (A)(p.mode[i + 1] == POINTWISE_WALK ? to_work(((const In *)(const void *)p.data[i + 1])[rest]) : one[i]);
+        const In *from = (const In *)(const void *)own.data[i + 1];
+        x[i] = (A)(p.mode[i + 1] == POINTWISE_WALK ? to_work(from[rest]) : one[i]);
       }
       out[rest] = element<Out>::from(F::apply(x[0], x[1], x[2], k));
     }
@@ -239,11 +279,14 @@ KERNEL_INLINE void run_where_strided(const pointwise_strided &p) {
   }
 }
 
+/// The functions of math.cuh.
+struct full_math {};
+
 #define LOOP_JOIN_(a, b, c) a##_##b##c
 #define LOOP_JOIN(a, b, c) LOOP_JOIN_(a, b, c)
 #define LOOP_KERNEL(name, ending, type) KERNEL(POINTWISE_KERNEL_THREADS, LOOP_JOIN(LOOP_FAMILY, name, ending), type)
-#define LOOP_FUNCTOR(name, result_, type_, arith_, expression)                                        \
-  struct op_##name {                                                                                  \
+#define LOOP_FUNCTOR(name, base, result_, type_, arith_, expression)                                  \
+  struct op_##name : base {                                                                                  \
     typedef result_ result;                                                                           \
     typedef type_ type;                                                                               \
     typedef arith_ arith;                                                                             \
@@ -265,30 +308,31 @@ template <class F, class Half, int INPUTS>
 struct half_loop<F, Half, INPUTS, float, uint8_t> : flat_loop<F, Half, uint8_t, INPUTS> {};
 
 #define LOOP_KERNELS(name, inputs, result, type, arith, expression)                       \
-  LOOP_FUNCTOR(name, result, type, arith, expression)                                     \
+  LOOP_FUNCTOR(name, full_math, result, type, arith, expression)                          \
   LOOP_KERNEL(name, _v, pointwise_flat) {                                                 \
     flat_loop<op_##name, type, result, inputs>::run(p);                                   \
   }                                                                                       \
   LOOP_KERNEL(name, _s, pointwise_strided) {                                              \
     run_strided<op_##name, inputs>(p);                                                    \
   }                                                                                       \
-  LOOP_HALF_##type(name, inputs, result)
-#define LOOP_HALF_float(name, inputs, result)                                \
+  LOOP_HALF_##type(name, inputs, result, arith, expression)
+#define LOOP_HALF_float(name, inputs, result, arith, expression)             \
+  LOOP_FUNCTOR(half_##name, half_math, result, float, arith, expression)     \
   LOOP_KERNEL(name, _h, pointwise_flat) {                                    \
-    half_loop<op_##name, half_bits, inputs, float, result>::run(p);          \
+    half_loop<op_half_##name, half_bits, inputs, float, result>::run(p);          \
   }                                                                          \
   LOOP_KERNEL(name, _b, pointwise_flat) {                                    \
-    half_loop<op_##name, bfloat_bits, inputs, float, result>::run(p);        \
+    half_loop<op_half_##name, bfloat_bits, inputs, float, result>::run(p);        \
   }
-#define LOOP_HALF_double(name, inputs, result)
-#define LOOP_HALF_uint8_t(name, inputs, result)
-#define LOOP_HALF_int8_t(name, inputs, result)
-#define LOOP_HALF_int16_t(name, inputs, result)
-#define LOOP_HALF_int32_t(name, inputs, result)
-#define LOOP_HALF_int64_t(name, inputs, result)
-#define LOOP_HALF_uint16_t(name, inputs, result)
-#define LOOP_HALF_uint32_t(name, inputs, result)
-#define LOOP_HALF_uint64_t(name, inputs, result)
+#define LOOP_HALF_double(name, inputs, result, arith, expression)
+#define LOOP_HALF_uint8_t(name, inputs, result, arith, expression)
+#define LOOP_HALF_int8_t(name, inputs, result, arith, expression)
+#define LOOP_HALF_int16_t(name, inputs, result, arith, expression)
+#define LOOP_HALF_int32_t(name, inputs, result, arith, expression)
+#define LOOP_HALF_int64_t(name, inputs, result, arith, expression)
+#define LOOP_HALF_uint16_t(name, inputs, result, arith, expression)
+#define LOOP_HALF_uint32_t(name, inputs, result, arith, expression)
+#define LOOP_HALF_uint64_t(name, inputs, result, arith, expression)
 
 #define LOOP_1(name, result, type, arith, expression) LOOP_KERNELS(name, 1, result, type, arith, expression)
 #define LOOP_2(name, result, type, arith, expression) LOOP_KERNELS(name, 2, result, type, arith, expression)

@@ -25,13 +25,23 @@ struct pointwise_divisor {
   uint32_t divisor, magic, shift;
 };
 
-/// With `ndim` > 0 the innermost dimension alone lies packed: rows of whole vectors, with strides in bytes from row to
+/// One run of many in a launch; `first`: its first block.
+struct pointwise_entry {
+  char *data[POINTWISE_KERNEL_OPERANDS];
+  int64_t numel;
+  uint32_t first, blocks;
+  DIT_KERNEL_ALIGN char numbers[64];
+};
+
+/// With `list`, the operands, their number of elements and the numbers are those of the block's entry. With `ndim` > 0
+/// the innermost dimension alone lies packed: rows of whole vectors, with strides in bytes from row to
 /// row; an operand that is `spread` has one element for a row.
 struct pointwise_flat {
   char *data[POINTWISE_KERNEL_OPERANDS];
   int64_t numel;
+  const struct pointwise_entry *list;  ///< on the device; NULL: one run
   uint8_t mode[POINTWISE_KERNEL_OPERANDS], number[POINTWISE_KERNEL_OPERANDS], is_spread[POINTWISE_KERNEL_OPERANDS];
-  int32_t ndim;
+  int32_t ndim, listed;          ///< listed: entries of the list
   struct pointwise_divisor row;  ///< vectors of a row
   struct pointwise_divisor divisors[POINTWISE_KERNEL_ROW_DIMS];
   int64_t strides[POINTWISE_KERNEL_ROW_DIMS][POINTWISE_KERNEL_OPERANDS];

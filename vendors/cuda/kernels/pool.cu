@@ -16,10 +16,17 @@ KERNEL_INLINE window get_window(const pool_kernel &p, const pool_kernel_axis &ax
     const int end = (int)(((int64_t)(o + 1) * axis.in + axis.out - 1) / axis.out);
     return {begin, end - begin, end - begin};
   }
+  if (axis.dilation == 1) {  // without a division
+    const int start = o * axis.stride - axis.padding, reach = start + axis.kernel, begin = start > 0 ? start : 0;
+    const int end = reach < axis.in ? reach : axis.in, limit = axis.in + axis.padding;
+    const int count = end > begin ? end - begin : 0;
+    return {begin < axis.in ? begin : axis.in - 1, count,
+            p.counts_padding ? (reach < limit ? reach : limit) - start : count};
+  }
   const int64_t start = (int64_t)o * axis.stride - axis.padding;
   const int64_t reach = start + (int64_t)(axis.kernel - 1) * axis.dilation + 1, end = reach < axis.in ? reach : axis.in;
-  const int64_t padded = start + axis.kernel < (int64_t)axis.in + axis.padding ? start + axis.kernel
-                                                                              : (int64_t)axis.in + axis.padding;
+  const int64_t padded =
+      start + axis.kernel < (int64_t)axis.in + axis.padding ? start + axis.kernel : (int64_t)axis.in + axis.padding;
   const int64_t begin = start < 0 ? start + (-start + axis.dilation - 1) / axis.dilation * axis.dilation : start;
   const int count = end > begin ? (int)((end - begin + axis.dilation - 1) / axis.dilation) : 0;
   return {(int)(begin < axis.in ? begin : axis.in - 1), count, p.counts_padding ? (int)(padded - start) : count};
@@ -27,52 +34,46 @@ KERNEL_INLINE window get_window(const pool_kernel &p, const pool_kernel_axis &ax
 
 /// Windows [begin, begin + count) can hold position `i`.
 KERNEL_INLINE window get_windows_of(const pool_kernel &p, const pool_kernel_axis &axis, int i) {
-  int64_t first, last;
+  int first, last;
   if (p.is_adaptive) {
-    first = (int64_t)i * axis.out / axis.in;
-    last = ((int64_t)(i + 1) * axis.out + axis.in - 1) / axis.in - 1;
+    first = (int)((int64_t)i * axis.out / axis.in);
+    last = (int)(((int64_t)(i + 1) * axis.out + axis.in - 1) / axis.in) - 1;
   } else {
-    const int64_t least = (int64_t)i + axis.padding - (int64_t)(axis.kernel - 1) * axis.dilation;
-    first = least <= 0 ? 0 : (least + axis.stride - 1) / axis.stride;
-    last = ((int64_t)i + axis.padding) / axis.stride;
+    const int least = i + axis.padding - (axis.kernel - 1) * axis.dilation, most = i + axis.padding;
+    if (axis.stride == 1 || axis.stride == 2) {  // the common ones without a division
+      const int shift = axis.stride - 1;
+      first = least <= 0 ? 0 : (least + shift) >> shift;
+      last = most >> shift;
+    } else {
+      first = least <= 0 ? 0 : (least + axis.stride - 1) / axis.stride;
+      last = most / axis.stride;
+    }
   }
   last = last < axis.out ? last : axis.out - 1;
-  return {(int)first, last >= first ? (int)(last - first + 1) : 0, 0};
+  return {first, last >= first ? last - first + 1 : 0, 0};
 }
 
 template <class W>
 struct lowest {
-  static __device__ W get() {
-    return -(W)INFINITY;
-  }
+  static __device__ W get() { return -(W)INFINITY; }
 };
 template <>
 struct lowest<int64_t> {
-  static __device__ int64_t get() {
-    return INT64_MIN;
-  }
+  static __device__ int64_t get() { return INT64_MIN; }
 };
 
 /// Elements by their type, or of any integer dtype by its number.
 template <class E>
 struct access {
   typedef typename work_type<E>::type W;
-  static __device__ W load(const char *address, int) {
-    return to_work(*(const E *)(const void *)address);
-  }
-  static __device__ void store(char *address, int, W value) {
-    *(E *)(void *)address = element<E>::from(value);
-  }
+  static __device__ W load(const char *address, int) { return to_work(*(const E *)(const void *)address); }
+  static __device__ void store(char *address, int, W value) { *(E *)(void *)address = element<E>::from(value); }
 };
 template <>
 struct access<int64_t> {
   typedef int64_t W;
-  static __device__ int64_t load(const char *address, int dtype) {
-    return load_as<int64_t>(address, dtype, false);
-  }
-  static __device__ void store(char *address, int dtype, int64_t value) {
-    store_as(address, dtype, value);
-  }
+  static __device__ int64_t load(const char *address, int dtype) { return load_as<int64_t>(address, dtype, false); }
+  static __device__ void store(char *address, int dtype, int64_t value) { store_as(address, dtype, value); }
 };
 
 template <class E>
@@ -102,6 +103,43 @@ KERNEL_INLINE void run_max(const pool_kernel &p) {
     access<E>::store(get_plane(p.pooled, at) + get_offset(p.pooled, at.z, at.y, at.x), p.dtype, best);
     if (p.indices.data) {
       store_as(get_plane(p.indices, at) + get_offset(p.indices, at.z, at.y, at.x), p.index_dtype, where);
+    }
+  }
+}
+
+/// Windows of K x K in planes, not dilated: all elements of a window are in flight before the first is compared.
+template <class E, int K>
+KERNEL_INLINE void run_max_square(const pool_kernel &p) {
+  typedef typename access<E>::W W;
+  const int height = p.axis[1].in, width = p.axis[2].in;
+  IMAGE_LOOP(p.walk) {
+    const image_place at = get_place(p.walk, i);
+    const int y0 = at.y * p.axis[1].stride - p.axis[1].padding, x0 = at.x * p.axis[2].stride - p.axis[2].padding;
+    const char *from = get_plane(p.x, at) + get_offset(p.x, 0, y0, x0);
+    W value[K][K], best = lowest<W>::get();
+#pragma unroll
+    for (int dy = 0; dy < K; dy++) {
+#pragma unroll
+      for (int dx = 0; dx < K; dx++) {
+        const bool is_there = (unsigned)(y0 + dy) < (unsigned)height && (unsigned)(x0 + dx) < (unsigned)width;
+        value[dy][dx] = is_there ? access<E>::load(from + get_offset(p.x, 0, dy, dx), p.dtype) : lowest<W>::get();
+      }
+    }
+    const int begin_y = y0 > 0 ? y0 : 0, begin_x = x0 > 0 ? x0 : 0;
+    int where = (begin_y < height ? begin_y : height - 1) * width + (begin_x < width ? begin_x : width - 1);
+#pragma unroll
+    for (int dy = 0; dy < K; dy++) {
+#pragma unroll
+      for (int dx = 0; dx < K; dx++) {
+        if (value[dy][dx] > best || value[dy][dx] != value[dy][dx]) {
+          best = value[dy][dx];
+          where = (y0 + dy) * width + x0 + dx;
+        }
+      }
+    }
+    access<E>::store(get_plane(p.pooled, at) + get_offset(p.pooled, 0, at.y, at.x), p.dtype, best);
+    if (p.indices.data) {
+      *(int64_t *)(void *)(get_plane(p.indices, at) + get_offset(p.indices, 0, at.y, at.x)) = where;
     }
   }
 }
@@ -197,6 +235,16 @@ KERNEL_INLINE void run_mean_backward(const pool_kernel &p) {
   KERNEL(IMAGE_KERNEL_THREADS, pool_mean_backward_##tag, pool_kernel) { \
     run_mean_backward<E>(p);                                            \
   }
+#define SQUARE_KERNELS(tag, E)                                  \
+  KERNEL(IMAGE_KERNEL_THREADS, pool_max_2_##tag, pool_kernel) { \
+    run_max_square<E, 2>(p);                                    \
+  }                                                             \
+  KERNEL(IMAGE_KERNEL_THREADS, pool_max_3_##tag, pool_kernel) { \
+    run_max_square<E, 3>(p);                                    \
+  }
+SQUARE_KERNELS(f32, float)
+SQUARE_KERNELS(f16, half_bits)
+SQUARE_KERNELS(bf16, bfloat_bits)
 FORWARD_KERNELS(f32, float)
 FORWARD_KERNELS(f64, double)
 FORWARD_KERNELS(f16, half_bits)

@@ -50,7 +50,9 @@ static void *locate(const struct attention_task *task, const struct attention_te
   const bool key_side = is_key_side(task, tensor);
   const int64_t *ends = key_side ? s->key_ends : s->query_ends;
   const int64_t head = key_side ? tile->head / (s->heads / s->key_heads) : tile->head;
-  const int64_t start = ends ? ends[tile->sequence] * tensor->row : tile->sequence * tensor->sequence;
+  const int64_t start = ends        ? ends[tile->sequence] * tensor->row
+                        : s->starts ? s->starts[tile->sequence] * tensor->row
+                                    : tile->sequence * tensor->sequence;
   return (char *)tensor->data + (start + row * tensor->row + head * tensor->head) * (s->wide ? 8 : 4);
 }
 
@@ -104,8 +106,12 @@ static bool is_seen(const struct attention_shape *s, const struct attention_tile
 static void set_sequence(const struct attention_shape *s, struct attention_tile *tile, int64_t sequence, int64_t head) {
   tile->sequence = sequence;
   tile->head = head;
-  tile->all_queries = s->query_ends ? s->query_ends[sequence + 1] - s->query_ends[sequence] : s->queries;
-  tile->all_keys = s->key_ends ? s->key_ends[sequence + 1] - s->key_ends[sequence] : s->keys;
+  tile->all_queries = s->query_ends ? s->query_ends[sequence + 1] - s->query_ends[sequence]
+                      : s->lengths  ? s->lengths[sequence]
+                                    : s->queries;
+  tile->all_keys = s->key_ends  ? s->key_ends[sequence + 1] - s->key_ends[sequence]
+                   : s->lengths ? s->lengths[sequence]
+                                : s->keys;
 }
 
 static void *reserve(struct attention_task *task, int64_t elements) {

@@ -19,11 +19,15 @@ struct attention_shape {
   int64_t queries, keys;  ///< rows of a sequence; with ends, the largest
   /// Not NULL: rows of all sequences follow each other, those of sequence i from ends[i] to ends[i + 1].
   const int64_t *query_ends, *key_ends;
+  /// Not NULL: sequence i has lengths[i] rows; with `starts` they begin at row starts[i] of all rows.
+  const int64_t *starts, *lengths;
   double scale;
   int64_t left, right;  ///< keys seen before and after the query's own position; -1: all. The last query's own is the
                         ///< last key
   const float *slopes;  ///< of a bias -slope * distance, or NULL
   int64_t slope_sequence, slope_head;  ///< strides
+  const uint8_t *mask;                 ///< not 0: the query does not see the key; or NULL
+  int64_t mask_strides[4];             ///< of sequence, head, query, key
   double dropout;                      ///< probability of a 0
   uint64_t seed, offset;               ///< element e of (sequence, head, query, key) takes word e of the numbers
   bool wide;

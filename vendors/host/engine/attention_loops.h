@@ -91,6 +91,18 @@ static REAL NAME(dot)(const REAL *a, const REAL *b, int64_t count) {
   return sum;
 }
 
+/// Scores of keys that the mask hides become -inf.
+static void NAME(hide_row)(const struct attention_task *task, const struct attention_tile *tile, int64_t query,
+                           int64_t first, int64_t last, REAL *row) {
+  const struct attention_shape *s = task->shape;
+  const int64_t *strides = s->mask_strides;
+  const uint8_t *mask =
+      s->mask + tile->sequence * strides[0] + tile->head * strides[1] + query * strides[2] + tile->key * strides[3];
+  for (int64_t j = first; j < last; j++) {
+    row[j] = mask[j * strides[3]] ? -(REAL)INFINITY : row[j];
+  }
+}
+
 /// The scores of a tile: scale Q K^T, the bias, and 0 where a key is not seen (visible[2 i] to visible[2 i + 1] are).
 static void NAME(score_tile)(const struct attention_task *task, const struct attention_tile *tile, REAL *scores,
                              int64_t *visible) {
@@ -116,6 +128,9 @@ static void NAME(score_tile)(const struct attention_task *task, const struct att
         const int64_t distance = own - (tile->key + j);
         row[j] -= slope * (REAL)(distance < 0 ? -distance : distance);
       }
+    }
+    if (s->mask) {
+      NAME(hide_row)(task, tile, tile->query + i, first, last, row);
     }
   }
 }
@@ -193,7 +208,7 @@ static void NAME(backward_tile)(const struct attention_task *task, struct attent
   for (int64_t i = 0; i < tile->queries; i++) {
     REAL *row = p + i * tile->keys;
     const int64_t first = visible[2 * i], last = visible[2 * i + 1];
-    NAME(recall_row)(row + first, last - first, lse[i]);
+    NAME(recall_row)(row + first, last - first, lse[i] == -(REAL)INFINITY ? 0 : lse[i]);
     if (s->dropout > 0) {
       memcpy(dropped + i * tile->keys, row, sizeof(REAL) * (size_t)tile->keys);
       NAME(drop_row)(task, tile, tile->query + i, first, last, dropped + i * tile->keys);

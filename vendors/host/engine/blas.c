@@ -24,6 +24,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static sgemm_function *sgemm;
 static dgemm_function *dgemm;
 static char loaded_path[4096];
+static void *loaded;  ///< for other functions of the same library
+static const char *loaded_prefix;
 
 static bool load_library(const char *path) {
   static const char *const prefixes[] = {"", "scipy_"};
@@ -43,8 +45,10 @@ static bool load_library(const char *path) {
     if (sgemm && dgemm && set_threads) {
       set_threads(1);
     }
+    loaded_prefix = prefixes[i];
   }
   if (sgemm && dgemm) {
+    loaded = library;
     snprintf(loaded_path, sizeof(loaded_path), "%s", path);
     dit_log_write(DIT_LOG_INFO, "host device: BLAS %s", path);
     return true;
@@ -107,6 +111,15 @@ bool blas_is_available(void) {
 
 const char *blas_get_path(void) {
   return blas_is_available() ? loaded_path : "";
+}
+
+void blas_load_symbol(const char *name, void *function) {
+  char full[64];
+  memset(function, 0, sizeof(void *));
+  if (blas_is_available()) {
+    snprintf(full, sizeof(full), "%s%s", loaded_prefix, name);
+    packages_load_symbol(loaded, full, function);
+  }
 }
 
 void blas_gemm(bool wide, int64_t m, int64_t n, int64_t k, double alpha, const struct blas_matrix *a,

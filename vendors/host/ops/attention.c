@@ -7,6 +7,8 @@
 /// Dropout takes B H Sq Sk numbers from the generator; the backward call needs it as it was before the forward one and
 /// leaves it. VarLen: q (T, H, D) and so on hold all sequences, cum_seq (B + 1, int32 or int64) where each begins and
 /// ends; softmax_lse (B, H, max_seqlen_q). Floating dtypes, one for all; half types are computed in float.
+#include <string.h>
+
 #include "attention_work.h"
 #include "flash.h"
 
@@ -53,6 +55,95 @@ static diopiError_t check_ends(struct attention_call *call, const char *name, co
   return diopiSuccess;
 }
 
+/// attention_mask broadcasts to (sequences, heads, queries, keys).
+static diopiError_t check_mask(struct attention_call *call) {
+  struct attention_shape *s = &call->shape;
+  const struct dit_tensor_view *mask = &call->mask;
+  const int64_t sizes[4] = {s->sequences, s->heads, s->queries, s->keys};
+  struct dit_tensor_view whole;
+  if (!mask->handle) {
+    return diopiSuccess;
+  }
+  FRAME_CHECK(call->frame, mask->dtype == DIT_DTYPE_BOOL || mask->dtype == DIT_DTYPE_U8,
+              "'attention_mask' is %s; valid: bool, uint8", dit_dtype_get_name(mask->dtype));
+  FRAME_CHECK(call->frame, frame_expand(mask, 4, sizes, call->mask_dims, &whole),
+              "'attention_mask' does not broadcast to %lld x %lld x %lld x %lld", (long long)sizes[0],
+              (long long)sizes[1], (long long)sizes[2], (long long)sizes[3]);
+  s->mask = mask->data;
+  for (int i = 0; i < 4; i++) {
+    s->mask_strides[i] = whole.strides[i];
+  }
+  return diopiSuccess;
+}
+
+/// The view in the order (batch, row, head, element); layouts that join heads and width are cut by the width of a head.
+static diopiError_t arrange(struct attention_call *call, const char *name, const char *layout, int64_t width,
+                            struct dit_tensor_view *view) {
+  const bool joined = strlen(layout) == 3;
+  int64_t *sizes = call->dims[call->arranged], *strides = sizes + 4;
+  FRAME_CHECK(call->frame, view->ndim == (joined ? 3 : 4), "'%s' has %d dimensions; valid for \"%s\": %d", name,
+              (int)view->ndim, layout, joined ? 3 : 4);
+  const bool heads_first = strcmp(layout, "BNSD") == 0, rows_first = layout[0] == 'S';
+  const int batch = rows_first ? 1 : 0, row = heads_first ? 2 : rows_first ? 0 : 1;
+  const int head = heads_first ? 1 : 2;
+  const int64_t last = view->sizes[view->ndim - 1], step = view->strides[view->ndim - 1];
+  FRAME_CHECK(call->frame, !joined || (width > 0 && last % width == 0),
+              "'%s' has %lld elements in a row, which are not heads of %lld", name, (long long)last, (long long)width);
+  sizes[0] = view->sizes[batch];
+  sizes[1] = view->sizes[row];
+  sizes[2] = joined ? last / width : view->sizes[head];
+  sizes[3] = joined ? width : last;
+  strides[0] = view->strides[batch];
+  strides[1] = view->strides[row];
+  strides[2] = joined ? width * step : view->strides[head];
+  strides[3] = step;
+  view->ndim = 4;
+  view->sizes = sizes;
+  view->strides = strides;
+  view->flags &= (uint8_t) ~(DIT_TENSOR_CONTIGUOUS);
+  view->flags |= dit_shape_is_contiguous(4, sizes, strides) ? DIT_TENSOR_CONTIGUOUS : 0;
+  call->arranged++;
+  return diopiSuccess;
+}
+
+/// Customized calls have layouts of their own.
+static diopiError_t arrange_all(struct attention_call *call, const struct flash_arguments *a) {
+  static const char *const layouts[] = {"BSH", "SBH", "BSND", "BNSD"};
+  bool known = false;
+  if (!a->customized || a->packed) {
+    return diopiSuccess;
+  }
+  for (int i = 0; i < 4; i++) {
+    known = known || (a->layout && strcmp(a->layout, layouts[i]) == 0);
+  }
+  FRAME_CHECK(call->frame, known, "'input_layout' is \"%s\"; valid: \"BSH\", \"SBH\", \"BSND\", \"BNSD\"",
+              a->layout ? a->layout : "NULL");
+  const int64_t last = call->q.ndim > 0 ? call->q.sizes[call->q.ndim - 1] : 0;
+  const bool joined = strlen(a->layout) == 3;
+  FRAME_CHECK(call->frame, !joined || (a->heads > 0 && last % a->heads == 0),
+              "'head_num' is %lld, which does not divide rows of %lld elements", (long long)a->heads, (long long)last);
+  const int64_t width = joined ? last / a->heads : last;
+  struct {
+    const char *name;
+    struct dit_tensor_view *view;
+  } const views[] = {{"q", &call->q},
+                     {"k", &call->k},
+                     {"v", &call->v},
+                     {"attention_out", &call->out},
+                     {"grad_output", &call->grad},
+                     {"grad_q", &call->grad_q},
+                     {"grad_k", &call->grad_k},
+                     {"grad_v", &call->grad_v}};
+  for (int i = 0; i < 8; i++) {
+    if (views[i].view->handle) {
+      FRAME_TRY(arrange(call, views[i].name, a->layout, width, views[i].view));
+    }
+  }
+  FRAME_CHECK(call->frame, call->q.sizes[2] == a->heads, "'head_num' is %lld and 'q' has %lld heads",
+              (long long)a->heads, (long long)call->q.sizes[2]);
+  return diopiSuccess;
+}
+
 static diopiError_t take_call(struct attention_call *call, const struct flash_arguments *a) {
   struct frame *frame = call->frame;
   struct attention_shape *s = &call->shape;
@@ -60,10 +151,12 @@ static diopiError_t take_call(struct attention_call *call, const struct flash_ar
   FRAME_TRY(frame_take(frame, "k", a->k, &call->k));
   FRAME_TRY(frame_take(frame, "v", a->v, &call->v));
   FRAME_TRY(frame_take_optional(frame, "alibi_slopes", a->alibi_slopes, &call->slopes));
+  FRAME_TRY(frame_take_optional(frame, "attention_mask", a->mask, &call->mask));
+  FRAME_TRY(arrange_all(call, a));
   const int ndim = a->packed ? 3 : 4;
   FRAME_TRY(check_tensors(call, ndim));
   FRAME_CHECK(frame, a->dropout >= 0 && a->dropout < 1, "'p_dropout' is %g; valid: 0 to below 1", a->dropout);
-  FRAME_CHECK(frame, a->dropout == 0 || a->generator, "'gen' is NULL; dropout needs a generator");
+  FRAME_CHECK(frame, a->dropout == 0 || a->generator || a->seed, "'gen' is NULL; dropout needs a generator");
   *s = (struct attention_shape){.sequences = call->q.sizes[0],
                                 .heads = call->q.sizes[ndim - 2],
                                 .key_heads = call->k.sizes[ndim - 2],
@@ -77,7 +170,20 @@ static diopiError_t take_call(struct attention_call *call, const struct flash_ar
                                                         : a->right,
                                 .dropout = a->dropout,
                                 .wide = call->q.dtype == DIT_DTYPE_F64};
-  if (a->packed) {
+  if (a->seed) {
+    s->seed = a->seed[0];
+    s->offset = a->seed[1];
+    call->seeded = true;
+  }
+  if (a->packed && a->customized) {
+    FRAME_CHECK(frame, a->list_q.len >= 1 && a->list_q.len == a->list_k.len && a->list_q.data && a->list_k.data,
+                "'cum_seq_q' and 'cum_seq_kv' must have the same number of entries, at least 1");
+    FRAME_CHECK(frame, a->max_q >= 0 && a->max_k >= 0, "'max_seqlen_q' is %lld and 'max_seqlen_kv' %lld",
+                (long long)a->max_q, (long long)a->max_k);
+    s->sequences = a->list_q.len - 1;
+    call->list_q = a->list_q;
+    call->list_k = a->list_k;
+  } else if (a->packed) {
     FRAME_TRY(frame_take(frame, "cum_seq_q", a->cum_q, &call->cum_q));
     FRAME_TRY(frame_take(frame, a->names->key_ends, a->cum_k, &call->cum_k));
     FRAME_CHECK(frame, call->cum_q.ndim == 1 && call->cum_q.sizes[0] >= 1, "'cum_seq_q' must have one dimension");
@@ -88,6 +194,7 @@ static diopiError_t take_call(struct attention_call *call, const struct flash_ar
                 (long long)a->max_q, (long long)a->max_k);
   }
   FRAME_TRY(check_slopes(call));
+  FRAME_TRY(check_mask(call));
   call->names = a->names;
   call->generator = a->generator;
   call->packed = a->packed;
@@ -116,7 +223,7 @@ static diopiError_t check_like(struct attention_call *call, const char *name, co
 
 diopiError_t attention_read_generator(struct attention_call *call, bool draw) {
   struct attention_shape *s = &call->shape;
-  if (s->dropout > 0) {
+  if (s->dropout > 0 && !call->seeded) {
     FRAME_CHECK(call->frame, diopiGeneratorGetSeedAndOffset(call->generator, &s->seed, &s->offset) == diopiSuccess,
                 "'gen' has no seed and offset");
     const uint64_t numbers = (uint64_t)(s->sequences * s->heads * s->queries * s->keys);
@@ -140,9 +247,9 @@ diopiError_t flash_forward(const char *function, diopiContextHandle_t ctx, diopi
   FRAME_TRY(take_call(&call, arguments));
   FRAME_TRY(check_like(&call, arguments->names->out, &call.out, "q", &call.q));
   FRAME_TRY(check_lse(&call));
-  const struct dit_tensor_view *inputs[] = {&call.q, &call.k, &call.v, &call.slopes, &call.out};
-  FRAME_TRY(frame_check_output(&frame, arguments->names->out, &call.out, inputs, 4, false));
-  FRAME_TRY(frame_check_output(&frame, "softmax_lse", &call.lse, inputs, 5, false));
+  const struct dit_tensor_view *inputs[] = {&call.q, &call.k, &call.v, &call.slopes, &call.mask, &call.out};
+  FRAME_TRY(frame_check_output(&frame, arguments->names->out, &call.out, inputs, 5, false));
+  FRAME_TRY(frame_check_output(&frame, "softmax_lse", &call.lse, inputs, 6, false));
   return call.lse.numel == 0 || call.q.numel == 0 ? diopiSuccess : attention_run_forward(&call);
 }
 

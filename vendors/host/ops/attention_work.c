@@ -43,6 +43,24 @@ static void close_room(struct attention_room *room) {
   dit_free(room->ends[1]);
 }
 
+/// The same from a list on the host.
+static diopiError_t copy_ends(struct attention_call *call, const char *name, diopiSize_t list, int64_t rows,
+                              int64_t longest, int64_t **out) {
+  bool valid = list.data[0] == 0 && list.data[list.len - 1] == rows;
+  *out = dit_malloc(sizeof(int64_t) * (size_t)list.len);
+  if (!*out) {
+    return frame_fail(call->frame, diopiErrorOccurred, "no memory for '%s'", name);
+  }
+  for (int64_t i = 0; i < list.len; i++) {
+    (*out)[i] = list.data[i];
+    const int64_t length = i ? list.data[i] - list.data[i - 1] : 0;
+    valid = valid && length >= 0 && length <= longest;
+  }
+  FRAME_CHECK(call->frame, valid, "'%s' must grow from 0 to %lld in steps of at most %lld (the longest sequence)", name,
+              (long long)rows, (long long)longest);
+  return diopiSuccess;
+}
+
 /// Where sequences begin and end, checked: growing from 0 to the number of rows, none longer than the maximum.
 static diopiError_t read_ends(struct attention_call *call, const char *name, const struct dit_tensor_view *view,
                               int64_t rows, int64_t longest, int64_t **out) {
@@ -67,7 +85,12 @@ static diopiError_t read_ends(struct attention_call *call, const char *name, con
 
 static diopiError_t open_ends(struct attention_call *call, struct attention_room *room) {
   struct attention_shape *s = &call->shape;
-  if (call->packed) {
+  if (call->packed && call->list_q.data) {
+    FRAME_TRY(copy_ends(call, "cum_seq_q", call->list_q, call->q.sizes[0], s->queries, &room->ends[0]));
+    FRAME_TRY(copy_ends(call, call->names->key_ends, call->list_k, call->k.sizes[0], s->keys, &room->ends[1]));
+    s->query_ends = room->ends[0];
+    s->key_ends = room->ends[1];
+  } else if (call->packed) {
     FRAME_TRY(read_ends(call, "cum_seq_q", &call->cum_q, call->q.sizes[0], s->queries, &room->ends[0]));
     FRAME_TRY(read_ends(call, call->names->key_ends, &call->cum_k, call->k.sizes[0], s->keys, &room->ends[1]));
     s->query_ends = room->ends[0];

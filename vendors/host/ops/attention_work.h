@@ -10,7 +10,13 @@ struct attention_call {
   struct frame *frame;
   struct attention_shape shape;
   struct dit_tensor_view q, k, v, out, lse, slopes, cum_q, cum_k;
-  struct dit_tensor_view grad, grad_q, grad_k, grad_v;
+  struct dit_tensor_view grad, grad_q, grad_k, grad_v, mask;
+  /// Sizes and strides of views that were brought into the order (batch, row, head, element): q, k, v, out and so on.
+  int64_t dims[8][8];
+  int arranged;
+  int64_t mask_dims[DIT_MAX_DIMS];
+  diopiSize_t list_q, list_k;  ///< ends of sequences on the host; data NULL: in cum_q and cum_k
+  bool seeded;                 ///< the shape has seed and offset already
   const struct flash_names *names;
   diopiGeneratorHandle_t generator;
   int work;     ///< dtype to compute in

@@ -18,6 +18,13 @@ struct flash_arguments {
   double dropout, scale;
   int64_t max_q, max_k, left, right;
   bool causal, packed;  ///< packed: VarLen
+  // of the customized functions alone
+  bool customized;
+  diopiConstTensorHandle_t mask;  ///< true hides; or NULL
+  const char *layout;             ///< "BSH" and so on; NULL: BSND
+  int64_t heads;                  ///< of q, for layouts that join heads and width
+  diopiSize_t list_q, list_k;     ///< packed: ends of sequences, instead of cum_q and cum_k
+  const uint64_t *seed;           ///< backward with dropout: seed and offset of the forward call
 };
 
 /// What a backward call has besides.

@@ -27,6 +27,9 @@
 #define POOL(ndim, as) ITEM(pool, as, ndim, "input")
 #define CTC(number) ITEM(ctc, IS, number, "log_probs", "targets")
 #define SUMS(...) ITEM(attention, WIDE, 0, __VA_ARGS__)
+#define DIMS(dtype, sizes, as) ITEM(dims, as, 0, #dtype, sizes)
+#define MATRICES(a, b, sizes) ITEM(matrices, IS, 0, a, b, sizes)
+#define TEXT(dtype, as, sizes) ITEM(text, as, 0, #dtype, sizes)
 #define RESIZE(input, dim, size, as) ITEM(resize, as, 0, #input, dim, #size)
 
 struct infer_row {
@@ -37,6 +40,8 @@ struct infer_row {
 static const struct infer_row rows[] = {
 #define INFER(name, ...) {#name, {__VA_ARGS__}},
 #include "infer.inc"
+#include "infer_linalg.inc"
+#include "infer_mmcv.inc"
 #undef INFER
 };
 
@@ -115,6 +120,8 @@ int infer_convert(int dtype, enum infer_as as) {
                                       : DIT_DTYPE_C64;
     case AS_INDEX:
       return DIT_DTYPE_I64;
+    case AS_I32:
+      return DIT_DTYPE_I32;
     case AS_BOOL:
       return DIT_DTYPE_BOOL;
     case AS_TRUTH:

@@ -17,6 +17,7 @@ enum infer_as {
   AS_REAL,     ///< of complex: that of its parts
   AS_COMPLEX,  ///< the complex one with these parts
   AS_INDEX,    ///< int64
+  AS_I32,      ///< int32
   AS_BOOL,     ///< bool
   AS_TRUTH,    ///< bool, but uint8 stays
   AS_CHOSEN,   ///< whatever the caller wants
@@ -73,16 +74,18 @@ diopiError_t infer_emit(struct infer *infer, const struct infer_shape *shape, en
 diopiError_t infer_emit_unknown(struct infer *infer, int dtype, enum infer_as as);
 int infer_convert(int dtype, enum infer_as as);
 
-// rules: infer.c, infer_layout.c (moved elements), infer_network.c (products, windows, norms, losses)
+// rules: infer.c, infer_layout.c (moved elements), infer_network.c (products, windows, norms, losses),
+// infer_linalg.c (matrices in batches, shapes of single sizes)
 
 typedef diopiError_t infer_rule(struct infer *infer, const struct infer_item *item);
 infer_rule infer_own, infer_like, infer_mix, infer_sizes, infer_unknown, infer_scalar, infer_reduce, infer_arange,
-    infer_length;
+    infer_length, infer_text, infer_pairs, infer_voxels, infer_two, infer_sparse;
 infer_rule infer_resize, infer_cat, infer_stack, infer_split, infer_mesh, infer_select, infer_slice, infer_transpose,
     infer_permute, infer_repeat, infer_pad, infer_unfold, infer_one_hot, infer_embedding, infer_embedding_backward,
     infer_index, infer_unique;
 infer_rule infer_product, infer_linear, infer_conv, infer_bias, infer_pool, infer_im2col, infer_col2im, infer_upsample,
     infer_grid, infer_size_of, infer_layer, infer_layer_flat, infer_groups, infer_loss, infer_loss_class, infer_ctc,
     infer_attention;
+infer_rule infer_dims, infer_batch, infer_matrices, infer_qr;
 
 #endif

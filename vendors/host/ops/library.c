@@ -27,7 +27,10 @@ struct support_row {
 static const struct support_row rows[] = {
 #define HOST_FUNCTION(name, dtypes, flags) {#name, dtypes, flags},
 #include "support_index.inc"
+#include "support_linalg.inc"
+#include "support_llm.inc"
 #include "support_matrix.inc"
+#include "support_mmcv.inc"
 #include "support_pointwise.inc"
 #include "support_reduce.inc"
 #undef HOST_FUNCTION

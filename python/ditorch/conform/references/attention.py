@@ -74,7 +74,9 @@ def _scores(call: Call, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 
 
 def _attend(call: Call, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    weights = torch.softmax(_scores(call, q, k), -1)
+    scores = _scores(call, q, k)
+    blind = (scores == -math.inf).all(-1, keepdim=True)  # queries that see no key: nothing, instead of 0 / 0
+    weights = torch.softmax(scores.masked_fill(blind, 0.0), -1).masked_fill(blind, 0.0)
     v = v.transpose(1, 2)
     if v.shape[1] != q.shape[2]:
         v = v.repeat_interleave(q.shape[2] // v.shape[1], 1)
@@ -112,7 +114,7 @@ def run_flash(call: Call) -> dict[str, Result]:
     out = Result(value.contiguous(), scale=scale, terms=terms, compute=_compute(call))
     return {
         "attention_out": _drop(call, torch.softmax(_scores(call, q, k), -1), q.shape) if call["p_dropout"] > 0 else out,
-        "softmax_lse": Result(lse, dtype, scale=lse.abs() + size, terms=terms),
+        "softmax_lse": Result(lse, dtype, scale=lse.abs().nan_to_num(posinf=0.0) + size, terms=terms),
     }
 
 

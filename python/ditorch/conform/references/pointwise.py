@@ -166,6 +166,10 @@ def run_div(call: Call) -> dict[str, Result]:
         dtype = get_float(dtype)
         a, b = _widen_to(a, dtype), _widen_to(b, dtype)
         return {"out": Result(torch.div(a, b), dtype)}
+    if mode == "trunc" and dtype in (torch.float16, torch.bfloat16) and "Scalar" not in call.function:
+        # PyTorch divides tensors of half types in their own precision before it cuts
+        quotient = torch.div(a.float(), b.float()).to(dtype)
+        return {"out": Result(quotient.double().trunc(), dtype, exact=True)}
     return {"out": Result(torch.div(a, b, rounding_mode=mode), dtype, exact=True)}
 
 

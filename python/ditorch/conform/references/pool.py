@@ -165,7 +165,7 @@ def run_pool_backward(call: Call) -> dict[str, Result]:
     if call["mode"] == "max" and call["indices"] is not None:
         dims = int(_rank(call))
         numbers = torch.arange(math.prod(x.shape[-dims:])).reshape(x.shape[-dims:]).expand(x.shape)
-        order = torch.argsort(x.flatten(), stable=True)
+        order = x.numel() - 1 - torch.argsort(x.flatten().flip(0), stable=True)  # of equal elements the first wins
         by_rank = torch.empty_like(order)
         by_rank[order] = torch.arange(order.numel())
         chosen = function(by_rank.reshape(x.shape).to(torch.float64)).to(torch.int64)
