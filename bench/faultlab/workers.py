@@ -10,8 +10,8 @@ from multiprocessing.connection import wait
 
 def device_is_lost():
     """Has an earlier kernel stopped the device for this process? Not where nothing has loaded torch."""
-    torch, ditorch = sys.modules.get("torch"), sys.modules.get("ditorch")
-    if not torch or (ditorch and ditorch.is_installed()) or not torch.cuda.is_available():
+    torch = sys.modules.get("torch")
+    if not torch or not torch.cuda.is_available():
         return False
     try:
         torch.ones(1, device="cuda").sum().item()

@@ -75,6 +75,9 @@ struct launch_scratch {
 #define LAUNCH_SCRATCH ((size_t)1 << 21)
 #define LAUNCH_TICKETS ((size_t)1 << 12)
 DIT_NODISCARD enum dit_status launch_get_scratch(void *stream, struct launch_scratch *scratch, struct dit_error *err);
+/// Around launches that hand each other something in the scratch of a stream: another thread's may not come in between.
+void launch_begin_sequence(void);
+void launch_end_sequence(void);
 
 /// Memory of the call's context, freed with it; NULL when there is none. Aligned to 256.
 struct diopiContext;

@@ -106,9 +106,16 @@ static bool is_turned(const struct gemm_kernel *task) {
   return task->out_strides[2] != 1 && task->columns > 1 && task->out_strides[1] == 1;
 }
 
+/// Half types whose rows do not begin at whole vectors: the library's kernels for those round the product before they
+/// add the bias.
+static bool rounds_twice(int dtype, const struct gemm_kernel *task) {
+  const bool is_half = dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16;
+  return is_half && ((task->columns | task->depth | task->out_strides[1]) % 8 != 0 || (uintptr_t)task->out % 16 != 0);
+}
+
 /// One row for all: added behind the product.
 static bool is_row_bias(int dtype, const struct gemm_kernel *task) {
-  return task->bias && task->beta == 1 && dtype != DIT_DTYPE_F64 &&
+  return task->bias && task->beta == 1 && dtype != DIT_DTYPE_F64 && !rounds_twice(dtype, task) &&
          (task->bias_strides[2] == 1 || task->columns == 1) && (task->bias_strides[1] == 0 || task->rows == 1) &&
          (task->bias_strides[0] == 0 || task->batch == 1);
 }

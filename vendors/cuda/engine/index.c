@@ -57,11 +57,13 @@ void index_get_range(void *stream, const struct dit_tensor_view *index, int64_t 
   task.index.dtype[0] = index->dtype;
   task.result = scratch.memory;
   const struct kernel_grid grid = {.x = 1, .threads = INDEX_KERNEL_THREADS};
+  launch_begin_sequence();
   if (kernel_launch(&index_get_bounds, stream, grid, &task, &err) == DIT_OK &&
       launch_read(stream, bounds, scratch.memory, sizeof bounds, &err) == DIT_OK) {
     *low = bounds[0];
     *high = bounds[1];
   }
+  launch_end_sequence();
 }
 
 // From a walk to a kernel's parameters

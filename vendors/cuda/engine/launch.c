@@ -215,6 +215,25 @@ struct stream_scratch {
 
 static pthread_mutex_t scratch_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct stream_scratch *scratches;
+static pthread_mutex_t sequence_lock;  ///< recursive
+static pthread_once_t sequence_once = PTHREAD_ONCE_INIT;
+
+static void create_sequence_lock(void) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+  pthread_mutex_init(&sequence_lock, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+void launch_begin_sequence(void) {
+  pthread_once(&sequence_once, create_sequence_lock);
+  pthread_mutex_lock(&sequence_lock);
+}
+
+void launch_end_sequence(void) {
+  pthread_mutex_unlock(&sequence_lock);
+}
 
 /// With the lock held.
 static enum dit_status create_scratch(int device, void *stream, struct stream_scratch **out, struct dit_error *err) {

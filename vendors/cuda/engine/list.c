@@ -44,14 +44,24 @@ void list_suspend(void) {
   }
 }
 
+/// With the sequence lock held.
+static enum dit_status launch_runs(int count, struct kernel_grid grid, struct dit_error *err) {
+  struct launch_scratch scratch;
+  DIT_RETURN_IF_NOT_OK(launch_get_scratch(list.stream, &scratch, err));
+  DIT_RETURN_IF_NOT_OK(
+      launch_write(list.stream, scratch.memory, list.entries, (size_t)count * sizeof list.entries[0], err));
+  list.flat.list = scratch.memory;
+  list.flat.listed = count;
+  return kernel_launch(list.kernel, list.stream, grid, &list.flat, err);
+}
+
 enum dit_status list_flush(struct dit_error *err) {
   const int count = list.count;
   if (count == 0) {
     return DIT_OK;
   }
-  struct launch_scratch scratch;
   const struct pointwise_entry *last = &list.entries[count - 1];
-  struct kernel_grid grid = {.x = last->first + last->blocks, .threads = POINTWISE_KERNEL_THREADS};
+  const struct kernel_grid grid = {.x = last->first + last->blocks, .threads = POINTWISE_KERNEL_THREADS};
   list.count = 0;  // the launches below are not to come back here
   if (count == 1) {
     list.flat.list = NULL;
@@ -60,12 +70,10 @@ enum dit_status list_flush(struct dit_error *err) {
     list.flat.numel = last->numel;
     return kernel_launch(list.kernel, list.stream, grid, &list.flat, err);
   }
-  DIT_RETURN_IF_NOT_OK(launch_get_scratch(list.stream, &scratch, err));
-  DIT_RETURN_IF_NOT_OK(
-      launch_write(list.stream, scratch.memory, list.entries, (size_t)count * sizeof list.entries[0], err));
-  list.flat.list = scratch.memory;
-  list.flat.listed = count;
-  return kernel_launch(list.kernel, list.stream, grid, &list.flat, err);
+  launch_begin_sequence();
+  const enum dit_status status = launch_runs(count, grid, err);
+  launch_end_sequence();
+  return status;
 }
 
 static bool is_alike(const struct pointwise_flat *run) {

@@ -241,8 +241,11 @@ static enum dit_status reduce_twice(void *stream, const struct reduce_kernel *ta
   const struct dit_tensor_view last = {
       .data = out->data, .sizes = ends, .strides = to, .numel = channels, .ndim = 3, .dtype = out->dtype};
   const enum reduce_kind kind = (enum reduce_kind)task->kind;
-  DIT_RETURN_IF_NOT_OK(reduce_launch(stream, kind, task->parameter, &middle, &first, 1u << 2, err));
-  return reduce_launch(stream, kind, task->parameter, &last, &middle, 1u << 0, err);
+  launch_begin_sequence();
+  enum dit_status status = reduce_launch(stream, kind, task->parameter, &middle, &first, 1u << 2, err);
+  status = status == DIT_OK ? reduce_launch(stream, kind, task->parameter, &last, &middle, 1u << 0, err) : status;
+  launch_end_sequence();
+  return status;
 }
 
 enum dit_status reduce_launch(void *stream, enum reduce_kind kind, double parameter, const struct dit_tensor_view *out,

@@ -58,6 +58,20 @@ static enum dit_status choose_grid(struct pick_kernel *task, void *stream, int64
   return DIT_OK;
 }
 
+/// Lines that are split: their parts, then the best of the parts.
+static enum dit_status launch_pick(void *stream, struct kernel_grid grid, const struct pick_kernel *task,
+                                   struct dit_error *err) {
+  const bool is_wide = task->dtype == DIT_DTYPE_F64;
+  const bool is_float = task->dtype == DIT_DTYPE_F32 || task->dtype == DIT_DTYPE_F16 || task->dtype == DIT_DTYPE_BF16;
+  DIT_RETURN_IF_NOT_OK(kernel_launch(is_float ? &pick_f32 : is_wide ? &pick_f64 : &pick_i64, stream, grid, task, err));
+  if (task->splits == 1) {
+    return DIT_OK;
+  }
+  const struct kernel_grid join = {.x = kernel_get_blocks(task->lines.numel, LINE_KERNEL_THREADS),
+                                   .threads = LINE_KERNEL_THREADS};
+  return kernel_launch(is_float ? &pick_join_f32 : is_wide ? &pick_join_f64 : &pick_join_i64, stream, join, task, err);
+}
+
 enum dit_status reduce_index_launch(void *stream, bool largest, const struct dit_tensor_view *values,
                                     const struct dit_tensor_view *indices, const struct dit_tensor_view *in, int dim,
                                     struct dit_error *err) {
@@ -83,20 +97,10 @@ enum dit_status reduce_index_launch(void *stream, bool largest, const struct dit
   task.length = in->sizes[dim];
   task.step = in->strides[dim] * width;
   DIT_RETURN_IF_NOT_OK(choose_grid(&task, stream, width, &grid, err));
-  const bool is_float = in->dtype == DIT_DTYPE_F32 || in->dtype == DIT_DTYPE_F16 || in->dtype == DIT_DTYPE_BF16;
-  DIT_RETURN_IF_NOT_OK(kernel_launch(is_float                     ? &pick_f32
-                                     : in->dtype == DIT_DTYPE_F64 ? &pick_f64
-                                                                  : &pick_i64,
-                                     stream, grid, &task, err));
-  if (task.splits == 1) {
-    return DIT_OK;
-  }
-  const struct kernel_grid join = {.x = kernel_get_blocks(task.lines.numel, LINE_KERNEL_THREADS),
-                                   .threads = LINE_KERNEL_THREADS};
-  return kernel_launch(is_float                     ? &pick_join_f32
-                       : in->dtype == DIT_DTYPE_F64 ? &pick_join_f64
-                                                    : &pick_join_i64,
-                       stream, join, &task, err);
+  launch_begin_sequence();
+  const enum dit_status status = launch_pick(stream, grid, &task, err);
+  launch_end_sequence();
+  return status;
 }
 
 diopiError_t arg_run_flat(struct frame *frame, const struct dit_tensor_view *out, const struct dit_tensor_view *in,

@@ -81,7 +81,7 @@ KERNEL_INLINE void get_moments(const channel_kernel &p) {
   // what the mean was off by
   sum = add_threads(p, sum, room) / (A)count;
   total = add_threads(p, total, room) - sum * sum * (A)count;
-  store_partial(p, own, mean + sum, total < 0 ? (A)0 : total);
+  store_partial(p, own, isfinite(mean) ? mean + sum : mean, total < 0 ? (A)0 : total);
 }
 
 template <class E, class A>

@@ -191,14 +191,15 @@ KERNEL_INLINE void run_gradients(const class_kernel &p) {
     const double s = scale * load_as<double>(p.grad + from * dtype_width(p.grad_dtype), p.grad_dtype, false);
     for (int64_t c = lane; is_mine && c < p.classes; c += p.lanes) {
       const int64_t at = line.offset + c * p.inner;
-      double slope = c == target ? -own : 0;
-      if (p.has_softmax && (p.has_probabilities || target >= 0)) {
-        const double share = p.has_probabilities ? get_weight(p, c) * get_share(p, at)
-                             : p.smoothing > 0   ? even * get_weight(p, c)
-                                                 : 0;
-        slope += (double)exp_of(line.get(p, c)) * total - share;
+      // the two steps of PyTorch: the gradient of the classes, then that of the softmax; an infinite one stays visible
+      double direct = c == target ? -(s * own) : 0;
+      if (p.has_softmax && (p.has_probabilities || (p.smoothing > 0 && target >= 0))) {
+        direct -= s * get_weight(p, c) * (p.has_probabilities ? get_share(p, at) : even);
       }
-      ((E *)(void *)p.out)[at] = element<E>::from((A)(slope == 0 && !p.has_softmax ? 0 : s * slope));
+      if (p.has_softmax && (p.has_probabilities || target >= 0)) {
+        direct += (double)exp_of(line.get(p, c)) * (s * total);
+      }
+      ((E *)(void *)p.out)[at] = element<E>::from((A)direct);
     }
   }
 }

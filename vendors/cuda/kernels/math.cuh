@@ -53,32 +53,34 @@ struct half_math {
   }
   static __device__ float sigmoid_f32(float x) { return invert(1.0f + exp_f32(-x)); }
   /// The part of the normal distribution below x: of the tail beyond |x|, its density times a polynomial in
-  /// 1 / (1 + 0.38 |x|); relative error 4e-5 at any x.
+  /// 1 / (1 + 0.36 |x|); relative error 9e-7 at any x, for the sake of GELU's slope, which is a difference around -0.75.
   static __device__ float cdf_f32(float x) {
-    const float t = invert(1.0f + 0.38f * fabsf(x)), e = exp_f32(-0.5f * x * x);
-    const float tail =
-        e * t * ((((-0.08992416f * t + 0.18886698f) * t + 0.09198748f) * t + 0.15782677f) * t + 0.15122548f);
+    const float t = invert(1.0f + 0.36f * fabsf(x)), e = exp_f32(-0.5f * x * x);
+    const float high = (((0.04705634f * t - 0.17976544f) * t + 0.18095591f) * t + 0.02654737f) * t + 0.13972023f;
+    const float tail = e * t * ((high * t + 0.14177223f) * t + 0.14371306f);
     return x < 0 ? tail : 1.0f - tail;
   }
 };
 
-/// PyTorch's way: a rational start and two steps of Newton.
+/// PyTorch's way: a rational start and two steps of Newton. Near 1 the steps go by erfc and 1 - |x|, which is exact: what
+/// erf rounds off there is much of the result.
 KERNEL_INLINE float erfinv_f32(float x) {
   const float a = fabsf(x), z = x * x, scale = 1.12837916709551257390f;
   if (!(a < 1)) {
     return a == 1 ? copysignf(INFINITY, x) : NAN;
   }
-  float y;
   if (a <= 0.7f) {
-    y = x * (((-0.140543331f * z + 0.914624893f) * z - 1.645349621f) * z + 0.886226899f) /
-        ((((0.012229801f * z - 0.329097515f) * z + 1.442710462f) * z - 2.118377725f) * z + 1.0f);
-  } else {
-    const float w = sqrtf(-logf((1.0f - a) * 0.5f));
-    y = copysignf(((1.641345311f * w + 3.429567803f) * w - 1.624906493f) * w - 1.970840454f, x) /
-        ((1.637067800f * w + 3.543889200f) * w + 1.0f);
+    float y = x * (((-0.140543331f * z + 0.914624893f) * z - 1.645349621f) * z + 0.886226899f) /
+              ((((0.012229801f * z - 0.329097515f) * z + 1.442710462f) * z - 2.118377725f) * z + 1.0f);
+    y -= (erff(y) - x) / (scale * expf(-y * y));
+    return y - (erff(y) - x) / (scale * expf(-y * y));
   }
-  y -= (erff(y) - x) / (scale * expf(-y * y));
-  return y - (erff(y) - x) / (scale * expf(-y * y));
+  const float tail = 1.0f - a, w = sqrtf(-logf(tail * 0.5f));
+  float y = (((1.641345311f * w + 3.429567803f) * w - 1.624906493f) * w - 1.970840454f) /
+            ((1.637067800f * w + 3.543889200f) * w + 1.0f);
+  y += (erfcf(y) - tail) / (scale * expf(-y * y));
+  y += (erfcf(y) - tail) / (scale * expf(-y * y));
+  return copysignf(y, x);
 }
 
 #endif
