@@ -190,6 +190,7 @@ lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the
 	@$(PY) tools/check_symbols.py
 	@$(PY) tools/check_markdown.py
 	@$(PY) tools/gen_operators.py --check
+	@$(PY) tools/gen_infer.py --check
 	@$(VENV)/bin/codespell $$(git ls-files)
 
 docs: build ## write the generated tables into docs/, and the types of the extension
@@ -199,6 +200,7 @@ docs: build ## write the generated tables into docs/, and the types of the exten
 	@$(RUN) tools/gen_dipu_table.py
 	@$(PY) tools/gen_diopi.py
 	@$(PY) tools/gen_operators.py
+	@$(PY) tools/gen_infer.py
 	@$(RUN) tools/gen_diopi_support.py
 	@test ! -f build/opinfo-all.json || $(RUN) tools/gen_opinfo_report.py build/opinfo-all.json
 
