@@ -1,10 +1,12 @@
-"""dlinfer.framework.lmdeploy_ext: imported by LMDeploy's environment check. Nothing of LMDeploy is changed; what it
-needs beyond the operators, and is not there yet, is said in docs/dlinfer.md."""
+"""dlinfer.framework.lmdeploy_ext: imported by LMDeploy's environment check. Nothing of LMDeploy is changed. On
+maca and camb its engine asks for the handle of a graph pool even where it captures nothing: it gets a token."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import warnings
+
+import torch
 
 KNOWN = ((0, 13), (0, 17))
 """First and last version whose calls were read."""
@@ -22,4 +24,18 @@ def check_version() -> str:
     return text
 
 
+def _graph_pool_handle() -> tuple[int, int]:
+    """A token: eager engines keep it and never use it."""
+    return (0, 1)
+
+
+def install() -> None:
+    """What an eager engine asks torch for."""
+    from .operators import is_ours
+
+    if is_ours():
+        torch.cuda.graph_pool_handle = _graph_pool_handle
+
+
 check_version()
+install()

@@ -12,7 +12,7 @@ from .ops import IN_C, OPERATORS
 _OTHERS = ("CUDA", "XPU", "MPS", "HPU", "PrivateUse1")
 
 
-def _is_ours() -> bool:
+def is_ours() -> bool:
     """Is PrivateUse1 the device of ditorch, whose door has a way for every operator?"""
     return torch._C._get_privateuse1_backend_name() == "dit"
 
@@ -26,7 +26,7 @@ def define() -> torch.library.Library:
         if name not in IN_C:
             library.impl(name, function, "CompositeExplicitAutograd")
             continue
-        for key in ("CPU",) if _is_ours() else ("CPU", *_OTHERS):  # the alias takes "CUDA" for its own
+        for key in ("CPU",) if is_ours() else ("CPU", *_OTHERS):  # the alias takes "CUDA" for its own
             library.impl(name, function, key)
         torch.library.register_fake(f"dlinfer::{name}", fakes.FAKES[name], lib=library)
     return library
@@ -37,4 +37,4 @@ LIBRARY = define()
 
 def capability() -> dict[str, str]:
     """Operator -> `c` where the embedded device computes it in C (float32, float16, bfloat16), else `composed`."""
-    return {name: "c" if name in IN_C and _is_ours() else "composed" for name in OPERATORS}
+    return {name: "c" if name in IN_C and is_ours() else "composed" for name in OPERATORS}
