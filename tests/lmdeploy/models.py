@@ -128,15 +128,22 @@ def _save_tokenizer(folder: pathlib.Path) -> None:
     ).save_pretrained(folder)
 
 
+def _spread(model: torch.nn.Module) -> None:
+    """Weights of a size at which every layer moves the result as much as its input does. With those of a fresh model
+    the embeddings decide alone, and an operator could be wrong without a token changing (`run.py --break` shows it)."""
+    for name, parameter in model.named_parameters():
+        if parameter.dim() > 1:
+            size = 1.0 if "embed" in name else 1.7 / parameter.shape[-1] ** 0.5
+            parameter.data.normal_(0, size)
+
+
 def make(kind: str, folder: str, **more: Any) -> torch.nn.Module:
     """Save the model `kind` in float16 to `folder`; the same weights in float32, to compare with."""
     torch.manual_seed(3)
     family, own = MODELS[kind]
     config = getattr(transformers, f"{family}Config")(**{**SIZES, **own, **more})
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            parameter.data.mul_(3)  # logits with a spread
+    _spread(model)
     model.half().save_pretrained(folder)
     _save_tokenizer(pathlib.Path(folder))
     if kind.startswith("internlm"):

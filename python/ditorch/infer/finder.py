@@ -19,11 +19,20 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "dlinfer.vendor": ("vendor_page", ()),
     "dlinfer.vendor.ascend": ("", ()),
     "dlinfer.vendor.ascend.version": ("ascend", ("ensure_ascend_runtime",)),
-    "dlinfer.vendor.ascend.moe": ("ascend", ()),
+    "dlinfer.vendor.ascend.moe": (
+        "ascend",
+        ("build_chunked_moe_storage_layout", "chunked_moe_storage_expert_id", "zero_chunked_moe_weight_padding"),
+    ),
     "dlinfer.utils": ("", ()),
     "dlinfer.utils.type_annotation": ("types", ("MoECommType", "MoeMetadata")),
     "dlinfer.framework": ("", ()),
     "dlinfer.framework.lmdeploy_ext": ("lmdeploy", ("check_version",)),
+    "dlinfer.framework.lmdeploy_ext.device": ("", ()),
+    "dlinfer.framework.lmdeploy_ext.cudagraph": ("", ()),
+    "dlinfer.framework.lmdeploy_ext.cudagraph.ascend_cudagraph": (
+        "lmdeploy_graph",
+        ("AscendGraphRunner", "get_ascend_compatible_size"),
+    ),
     "dlinfer.framework.transformers_ext": ("transformers_attention", ("use", "register")),
 }
 """Module -> (the file of this folder, its names; none: all public ones); an empty file: a folder and nothing else."""

@@ -6,7 +6,10 @@ where each sequence begins. Lengths may be on the CPU or on the device: nothing 
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,6 +22,32 @@ def _ops() -> Any:
     from . import operators  # noqa: F401  defines them
 
     return torch.ops.dlinfer
+
+
+_local = threading.local()
+
+
+@contextlib.contextmanager
+def extras(window: int = -1, softcap: float = 0.0, sinks: Tensor | None = None) -> Iterator[None]:
+    """For the attentions inside: what a framework knows about a layer but does not pass."""
+    before = getattr(_local, "extras", None)
+    _local.extras = (sinks, window, softcap)
+    try:
+        yield
+    finally:
+        _local.extras = before
+
+
+def _extras(sinks: Tensor | None, window: int, softcap: float) -> tuple[Tensor | None, int, float]:
+    """The caller's, or those of the layer around."""
+    known = getattr(_local, "extras", None)
+    if known is None:
+        return sinks, window, softcap
+    return (
+        known[0] if sinks is None else sinks,
+        known[1] if window <= 0 else window,
+        softcap if softcap > 0 else known[2],
+    )
 
 
 def rms_norm(hidden_states, weight, epsilon):
@@ -124,6 +153,7 @@ def prefill_attention(
     query, key = query.view(-1, num_q_heads, query.shape[-1]), key.view(-1, num_kv_heads, key.shape[-1])
     value = value.view(-1, num_kv_heads, value.shape[-1])
     result, out = _output(attn_output, query, value.shape[-1])
+    sinks, window, softcap = _extras(sinks, window, softcap)
     _ops().prefill_attention(
         query,
         key,
@@ -141,7 +171,8 @@ def prefill_attention(
 
 
 def _paged(operator, query, key_cache, value_cache, block_table, starts, kv_seq_len, options, attn_output, head_size_v):
-    softmax_scale, alibi_slopes, kv_scales, kv_zeros, quant_bits, sinks, window, softcap = options
+    softmax_scale, alibi_slopes, kv_scales, kv_zeros, quant_bits, *more = options
+    sinks, window, softcap = _extras(*more)
     key_cache, value_cache = _cache(key_cache), _cache(value_cache)
     if head_size_v and head_size_v < value_cache.shape[-1]:
         value_cache = value_cache[..., :head_size_v]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import NamedTuple
 
 
@@ -31,6 +32,9 @@ def use(name: str) -> None:
     if name not in VENDORS:
         raise ValueError(f"dlinfer knows no vendor {name!r}; valid: {', '.join(VENDORS)}")
     _chosen[:] = [VENDORS[name]]
+    page = sys.modules.get("dlinfer.vendor")
+    if page is not None:
+        page.vendor_name = name
 
 
 def get() -> Vendor:
