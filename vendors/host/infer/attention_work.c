@@ -20,6 +20,7 @@
 #define KEYS 32        ///< keys of a tile of few rows; many rows take MANY_KEYS
 #define MANY_KEYS 128
 #define SPLIT 512
+#define AHEAD 16  ///< tokens between the one that is read and the one that is asked for
 
 struct attention_task {
   int32_t sequence, head;  ///< head of the keys
@@ -146,14 +147,35 @@ struct tile {
   float *q, *k, *v, *p, *acc, *max, *sum;  ///< rooms
 };
 
+/// Where token `j` of the task's sequence and head lies.
+static inline int64_t find_token(const struct attention_call *call, const struct attention_rows *rows,
+                                 const struct attention_task *task, const int64_t *blocks, int64_t j) {
+  return (blocks ? blocks[j / call->block_size] * rows->block + j % call->block_size * rows->row
+                 : (call->starts[task->sequence] + j) * rows->row) +
+         task->head * rows->head;
+}
+
+/// Rows of one head lie apart by all heads of a token, a stride that processors do not foresee.
+static inline void foresee(const char *row, int64_t bytes) {
+#if defined(__GNUC__)
+  for (int64_t i = 0; i < bytes; i += 64) {
+    __builtin_prefetch(row + i);
+  }
+#else
+  (void)row, (void)bytes;
+#endif
+}
+
 /// Keys or values of tokens `first` on, widened.
 static void fetch(const struct attention_call *call, const struct attention_rows *rows,
                   const struct attention_task *task, int64_t first, int64_t count, int64_t width, float *out) {
   const int64_t *blocks = call->blocks ? call->blocks + task->sequence * call->table_row : NULL;
+  const int64_t size = rows->quantized ? 1 : dit_dtype_get_size(rows->view->dtype);
   for (int64_t j = first; j < first + count; j++, out += width) {
-    const int64_t at = (blocks ? blocks[j / call->block_size] * rows->block + j % call->block_size * rows->row
-                               : (call->starts[task->sequence] + j) * rows->row) +
-                       task->head * rows->head;
+    const int64_t at = find_token(call, rows, task, blocks, j);
+    if (j + AHEAD < task->end) {
+      foresee((const char *)rows->view->data + find_token(call, rows, task, blocks, j + AHEAD) * size, width * size);
+    }
     if (rows->quantized) {
       dequantize(out, (const int8_t *)rows->view->data + at, width, rows->scale, rows->zero);
     } else {

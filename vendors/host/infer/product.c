@@ -165,47 +165,69 @@ struct packed {
 /// Column of nibble i of a packed word.
 static const int8_t awq_order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
 
-/// Zero and scale of the tile's outputs in group `g`: w = (q + zero) * scale.
+/// Zero and scale of the tile's outputs in group `g`, in the order of the nibbles: w = (q + zero) * scale.
 static void read_group(const struct packed *p, int64_t g, int64_t first, float *zeros, float *scales) {
   const struct dit_infer_weight_quant_matmul *call = p->call;
-  float room[PRODUCT_TILE];
+  float room[PRODUCT_TILE], more[PRODUCT_TILE];
   const int64_t count = p->outputs - first < PRODUCT_TILE ? p->outputs - first : PRODUCT_TILE;
-  memcpy(scales, row_read(&call->scale, g * call->scale.strides[0] + first, count, room),
-         sizeof(float) * (size_t)count);
-  if (!call->offset.handle) {
-    memset(zeros, 0, sizeof(float) * PRODUCT_TILE);
-  } else if (!p->awq) {
-    memcpy(zeros, row_read(&call->offset, g * call->offset.strides[0] + first, count, room),
-           sizeof(float) * (size_t)count);
-  } else {
-    for (int64_t j = 0; j < count; j++) {
+  const float *given = row_read(&call->scale, g * call->scale.strides[0] + first, count, room);
+  const float *offsets =
+      call->offset.handle && !p->awq ? row_read(&call->offset, g * call->offset.strides[0] + first, count, more) : NULL;
+  for (int64_t j = 0; j < count; j++) {
+    const int64_t column = p->awq ? j / 8 * 8 + awq_order[j % 8] : j;
+    scales[j] = given[column];
+    zeros[j] = offsets ? offsets[column] : 0;
+    if (p->awq) {
       const uint32_t word = ((const uint32_t *)call->offset.data)[g * call->offset.strides[0] + (first + j) / 8];
-      int nibble = 0;
-      while (awq_order[nibble] != (first + j) % 8) {
-        nibble++;
-      }
-      zeros[j] = -(float)(word >> 4 * nibble & 15);
+      zeros[j] = -(float)(word >> 4 * (j % 8) & 15);
     }
   }
 }
 
-/// tile[j][k] for `count` outputs from `first` on.
+/// out[j] = (nibble j + zero) * scale; signed nibbles are those with the highest bit turned, less 8.
+KERNEL_INLINE void unpack_row_body(float *out, const uint32_t *words, const float *zeros, const float *scales,
+                                   int64_t count, uint32_t turn, float less) {
+  for (int64_t j = 0; j < count; j += 8) {
+    for (int i = 0; i < 8; i++) {
+      const int nibble = (int)((words[j / 8] >> 4 * i & 15) ^ turn);
+      out[j + i] = ((float)nibble - less + zeros[j + i]) * scales[j + i];
+    }
+  }
+}
+KERNEL_MULTI(static, unpack_row,
+             (float *out, const uint32_t *words, const float *zeros, const float *scales, int64_t count, uint32_t turn,
+              float less),
+             (out, words, zeros, scales, count, turn, less))
+
+/// tile[k][j] for `count` outputs from `first` on, j in the order of the nibbles.
 static void unpack(const struct packed *p, int64_t first, int64_t count, float *tile) {
-  float zeros[PRODUCT_TILE], scales[PRODUCT_TILE];
+  float zeros[PRODUCT_TILE] = {0}, scales[PRODUCT_TILE] = {0};
   for (int64_t k = 0; k < p->depth; k++) {
     if (k % p->group == 0) {
       read_group(p, k / p->group, first, zeros, scales);
     }
     const uint32_t *words = (const uint32_t *)p->call->x2.data + k * p->call->x2.strides[0] + first / 8;
-    for (int64_t j = 0; j < count; j += 8) {
-      for (int i = 0; i < 8; i++) {
-        const int nibble = (int)(words[j / 8] >> 4 * i & 15);
-        const int64_t to = j + (p->awq ? awq_order[i] : i);
-        tile[to * p->depth + k] = ((float)(p->awq ? nibble : (nibble ^ 8) - 8) + zeros[to]) * scales[to];
-      }
-    }
+    unpack_row(tile + k * count, words, zeros, scales, count, p->awq ? 0 : 8, p->awq ? 0 : 8);
   }
 }
+
+/// c (rows x count) = x (rows x depth) by tile (depth x count).
+KERNEL_INLINE void multiply_tile_body(float *c, const float *x, const float *tile, int64_t rows, int64_t count,
+                                      int64_t depth) {
+  for (int64_t r = 0; r < rows; r++) {
+    float sums[PRODUCT_TILE] = {0};
+    for (int64_t k = 0; k < depth; k++) {
+      const float factor = x[r * depth + k];
+      for (int64_t j = 0; j < count; j++) {
+        sums[j] += factor * tile[k * count + j];
+      }
+    }
+    memcpy(c + r * count, sums, sizeof(float) * (size_t)count);
+  }
+}
+KERNEL_MULTI(static, multiply_tile,
+             (float *c, const float *x, const float *tile, int64_t rows, int64_t count, int64_t depth),
+             (c, x, tile, rows, count, depth))
 
 static void multiply_packed(void *context, int64_t begin, int64_t end) {
   struct packed *p = context;
@@ -220,13 +242,29 @@ static void multiply_packed(void *context, int64_t begin, int64_t end) {
     const int64_t first = t * PRODUCT_TILE,
                   count = p->outputs - first < PRODUCT_TILE ? p->outputs - first : PRODUCT_TILE;
     unpack(p, first, count, tile);
-    infer_multiply(c, p->x, tile, p->rows, count, p->depth);
+    if (p->rows <= 4) {
+      multiply_tile(c, p->x, tile, p->rows, count, p->depth);
+    } else {
+      struct gemm_problem product = {.m = p->rows,
+                                     .n = count,
+                                     .k = p->depth,
+                                     .a = p->x,
+                                     .b = tile,
+                                     .c = c,
+                                     .a_strides = {p->depth, 1},
+                                     .b_strides = {count, 1},
+                                     .c_strides = {count, 1},
+                                     .alpha = 1};
+      gemm_multiply(&product);
+    }
     const float *bias = call->bias.handle ? row_read(&call->bias, first, count, room) : NULL;
     for (int64_t row = 0; row < p->rows; row++) {
-      for (int64_t j = 0; j < count && bias; j++) {
-        c[row * count + j] += bias[j];
+      float line[PRODUCT_TILE] = {0};
+      for (int64_t j = 0; j < count; j++) {
+        const int64_t column = p->awq ? j / 8 * 8 + awq_order[j % 8] : j;
+        line[column] = c[row * count + j] + (bias ? bias[column] : 0);
       }
-      row_write(&call->out, row * p->outputs + first, count, c + row * count);
+      row_write(&call->out, row * p->outputs + first, count, line);
     }
   }
   scratch_give(tile);
