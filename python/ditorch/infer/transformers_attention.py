@@ -28,7 +28,7 @@ def attention(
     dropout: float = 0.0,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """query (B, H, q, D), key and value (B, Hk, k, D) -> (B, q, H, D). The last query stands at the last key."""
+    """query (B, H, q, D), key and value (B, Hk, k, D) -> (B, q, H, D)."""
     if not _fits(module, attention_mask, dropout):
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -36,7 +36,9 @@ def attention(
     from . import operators  # noqa: F401  defines them
 
     batch, heads, count, width = query.shape
-    length = key.shape[2]
+    # Without a mask transformers means what SDPA's is_causal means: several queries are the first keys, not the last.
+    # A static cache is longer than what was written: the rest of it is not to be seen.
+    length = key.shape[2] if count == 1 else count
     out = query.new_empty((batch * count, heads, value.shape[-1]))
     torch.ops.dlinfer.paged_prefill_attention(
         query.transpose(1, 2).reshape(batch * count, heads, width),
