@@ -122,7 +122,7 @@ test-doctor: build ## a hundred vendor libraries that are wrong in one way each:
 mutation: build ## break every function of the host library in every way that applies, and see whether the conformance suite notices; writes docs/mutation.md and the quick selection (minutes)
 	@$(RUN) -m ditorch conform mutate --library host --jobs $(JOBS) --json build/mutation.json --markdown docs/mutation.md --write-quick python/ditorch/conform/quick.json
 
-test-lmdeploy: package ## the real LMDeploy 0.17.0 with nine tiny models on the embedded device, tokens against transformers (downloads it once)
+test-lmdeploy: package ## the real LMDeploy 0.17.0 with ten tiny models on the embedded device, tokens against transformers (downloads it once)
 	@tests/lmdeploy/setup.sh build/venv-lmdeploy $(PY)
 	@tests/lmdeploy/all.sh build/venv-lmdeploy/bin/python build/lmdeploy.jsonl
 

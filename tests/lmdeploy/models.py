@@ -55,6 +55,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-moe": ("Qwen2Moe", {**EXPERTS, "shared_expert_intermediate_size": 48}),
     "qwen3-moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 32}),
     "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": None}),
+    "mistral": ("Mistral", {"sliding_window": 24}),
     "deepseek-v2": ("DeepseekV2", LATENT),
 }
 """Name -> (class of transformers, what differs from SIZES). InternLM2 and InternLM3 are Llamas under other names."""
