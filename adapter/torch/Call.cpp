@@ -250,7 +250,8 @@ int findDevice(const Operator &op, const dit_value *values) {
     const dit_value &value = values[i];
     if (value.tag == DIT_VALUE_TENSOR) {
       const int index = value.v.tensor.device_index;
-      if (index < 0 ? value.v.tensor.ndim != 0 || op.isWritten(i) : device >= 0 && device != index) {
+      if (index < 0 ? !op.takes_cpu_lengths && (value.v.tensor.ndim != 0 || op.isWritten(i))
+                    : device >= 0 && device != index) {
         return -1;
       }
       device = index >= 0 ? index : device;

@@ -35,6 +35,10 @@ bool takesCpuIndices(const std::string &name) {
   return false;
 }
 
+bool isInference(const std::string &name) {
+  return name.rfind("dlinfer::", 0) == 0;
+}
+
 // Operators of which the CPU has a kernel while the composite one is views and one copy, or other operators of the
 // device.
 bool isComposed(const std::string &name) {
@@ -146,7 +150,8 @@ Operator::Operator(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key)
       ledger(dit_ledger_get(name.c_str())),
       nargs(handle.schema().arguments().size()),
       nrets(handle.schema().returns().size()),
-      takes_cpu_indices(takesCpuIndices(name)) {
+      takes_cpu_indices(takesCpuIndices(name) || isInference(name)),
+      takes_cpu_lengths(isInference(name)) {
   is_foreach = name.rfind("aten::_foreach_", 0) == 0;
   takes_cpu_outputs = name == "aten::fill_.Tensor";
   const auto &args = handle.schema().arguments();
@@ -168,7 +173,8 @@ Operator::Operator(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key)
   composite = !isForSparse() && isComposite(handle, name);
   if (c_op != nullptr) {
     const bool has_rest = composite || isWholesale(name) || handle.hasKernelForDispatchKey(c10::DispatchKey::CPU);
-    gateOf(c_op) = {{findNumbers(handle.schema()), static_cast<uint32_t>(written)}, has_rest};
+    gateOf(c_op) = takes_cpu_lengths ? Gate{{0, 0}, false}
+                                     : Gate{{findNumbers(handle.schema()), static_cast<uint32_t>(written)}, has_rest};
   }
   hidden_randomness = generator_arg < 0 && handle.hasTag(at::Tag::nondeterministic_seeded);
 }

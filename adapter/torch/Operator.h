@@ -29,6 +29,7 @@ struct Operator {
   bool writes = false;     // some argument is written to (in-place, out=)
   int written_list = -1;   // position of the list that a _foreach_ operator writes to: its kernel counts the versions
   bool takes_cpu_indices;  // index tensors may live on the CPU, as on CUDA
+  bool takes_cpu_lengths;  // dlinfer's: lengths and slots may live on the CPU, and C alone knows what is right
   bool hidden_randomness;  // draws random numbers without taking a generator
   bool composite;          // has no kernel of the CPU's own but one made of other operators
   bool is_foreach = false;

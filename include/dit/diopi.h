@@ -136,6 +136,8 @@ DIT_API diopiError_t dit_diopi_invoke(const struct dit_diopi_vtable *table, int 
 
 #define DIT_DIOPI_PATH 4096
 
+struct dit_infer_table;
+
 struct dit_diopi_library {
   struct dit_diopi_vtable functions;  ///< first: a library is a table too
   uint32_t (*ext_get_version)(void);  ///< NULL: no extension, or one of another major version
@@ -147,8 +149,9 @@ struct dit_diopi_library {
   int implemented;  ///< functions that are there, queries included
   void *handle;
   char path[DIT_DIOPI_PATH];
-  char refused[256];               ///< why extension functions were left out; "" when they were not
-  struct dit_diopi_library *next;  ///< of those that were active once
+  char refused[256];                    ///< why extension functions were left out; "" when they were not
+  struct dit_diopi_library *next;       ///< of those that were active once
+  const struct dit_infer_table *infer;  ///< of LLM inference (dit/infer.h); NULL: none
 };
 
 /// Open an operator library: a name ("host": libdiopi_host.so beside libdit, then on the loader's path) or a path (has

@@ -14,6 +14,7 @@
 #include "dit/alloc.h"
 #include "dit/diopi.h"
 #include "dit/gate.h"
+#include "dit/infer.h"
 
 static const struct plugin_kind library_kind = {"operator library", "libdiopi_"};
 
@@ -51,6 +52,13 @@ static void take_extension(struct dit_diopi_library *library) {
   if (!library->ext_list_begin || !library->ext_list_end) {
     library->ext_list_begin = library->ext_list_end = NULL;
   }
+}
+
+static void take_infer(struct dit_diopi_library *library) {
+  dit_infer_get_table_function *get = NULL;
+  take_symbol(library->handle, "dit_infer_get_table", &get);
+  const struct dit_infer_table *table = get ? get() : NULL;
+  library->infer = table && table->version == DIT_INFER_VERSION ? table : NULL;
 }
 
 /// The address of a function that this very library, or one it was linked with for it, defines.
@@ -98,6 +106,7 @@ enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_librar
     plugin_get_path(library->handle, library->path);
     library->implemented = take_functions(library);
     take_extension(library);
+    take_infer(library);
     library->implemented -= drop_missing(library);
     if (library->implemented == 0) {
       status = dit_error_set(err, DIT_ERR_INVALID,

@@ -2,6 +2,7 @@
 #include "table.h"
 
 #include "infer.h"
+#include "llm.h"
 
 static const struct dit_op table[] = {
 #define OP_ROW(name, overload, function) {name, overload, function, 0, 0},
@@ -13,6 +14,9 @@ static const struct dit_op table[] = {
 #include "rows_pointwise.inc"
 #include "rows_reduce.inc"
 #undef OP
+#define INFER(name, ...) {"dlinfer::" #name, "", op_llm, 0, LLM_##name},
+#include "rows_llm.inc"
+#undef INFER
 };
 
 const struct dit_op *dit_op_get_table(int *count) {

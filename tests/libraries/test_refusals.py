@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ditorch
 import pytest
 import torch
 
@@ -25,12 +24,6 @@ def test_flash_attention_2_is_refused(tmp_path) -> None:
         transformers.AutoModelForCausalLM.from_pretrained(
             save_gpt2(tmp_path), attn_implementation="flash_attention_2", dtype=torch.bfloat16, device_map="cuda"
         )
-
-
-@pytest.mark.feature("transformers", "CUDA graphs", outcome="refused")
-def test_graphs_are_refused() -> None:
-    with pytest.raises(ditorch.NotSupportedError, match="CUDAGraph"):
-        torch.cuda.CUDAGraph()
 
 
 @pytest.mark.feature("transformers", "Trainer: optimizers of packages that are not installed", outcome="refused")

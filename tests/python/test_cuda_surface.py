@@ -73,6 +73,8 @@ NEEDS_ARGUMENTS = {
     "CudaError",
     "custom_fwd",
     "custom_bwd",
+    "graph",
+    "make_graphed_callables",
 }
 NEEDS_ARGUMENTS_IN = ("torch.cuda.comm", "torch.cuda.nvtx", "torch.cuda.nccl")
 

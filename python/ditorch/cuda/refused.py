@@ -13,7 +13,6 @@ from typing import Any
 from ..patches import Patches
 from ..refusal import refusing
 
-_GRAPH = "it has no CUDA graphs; run the operators eagerly (drop the capture and the replay)"
 _POOL = "it has one memory pool per device; allocate without a pool"
 _GREEN = "it has no green contexts; use torch.cuda.Stream"
 _NVML = "it has no NVML counters; torch.cuda.mem_get_info and memory_stats report memory"
@@ -23,8 +22,6 @@ _JIT = "it cannot compile CUDA source; write the function with torch operators"
 _TUNE = "it has no tunable GEMM kernels"
 
 FUNCTIONS: dict[str, str] = {
-    "torch.cuda.graphs.graph_pool_handle": _GRAPH,
-    "torch.cuda.graphs.make_graphed_callables": _GRAPH,
     "torch.cuda.memory.change_current_allocator": _POOL,
     "torch.cuda.memory.use_mem_pool": _POOL,
     "torch.cuda.utilization": _NVML,
@@ -48,8 +45,6 @@ FUNCTIONS: dict[str, str] = {
 }
 
 CLASSES: dict[str, str] = {
-    "torch.cuda.graphs.CUDAGraph": _GRAPH,
-    "torch.cuda.graphs.graph": _GRAPH,
     "torch.cuda.memory.MemPool": _POOL,
     "torch.cuda.memory.CUDAPluggableAllocator": _POOL,
     "torch.cuda.gds.GdsFile": _GDS,

@@ -84,9 +84,9 @@ def _add_streams() -> None:
     _same("torch.cuda.streams", "Stream ExternalStream Event")
     _add("torch.cuda", REFUSED, "GreenContext", "no green contexts")
     _same("torch.cuda.green_contexts", "GreenContext")
-    _add("torch.cuda", REFUSED, "CUDAGraph graph graph_pool_handle make_graphed_callables", "no CUDA graphs")
-    _add("torch.cuda", WORKS, "is_current_stream_capturing", "False")
-    _same("torch.cuda.graphs", "CUDAGraph graph graph_pool_handle make_graphed_callables is_current_stream_capturing")
+    graphs = "CUDAGraph graph graph_pool_handle make_graphed_callables is_current_stream_capturing"
+    _add("torch.cuda", WORKS, graphs, "a tape of the operators, run again over the same storages")
+    _same("torch.cuda.graphs", graphs)
 
 
 def _add_memory() -> None:

@@ -1,0 +1,133 @@
+"""dlinfer.framework.lmdeploy_ext: imported by LMDeploy before it builds an engine for a dlinfer device type.
+
+LMDeploy's files stay as they are; what it asks of dlinfer at run time is answered here, each row of `_PATCHES` for one
+reason. Depends on: graphs of ditorch.cuda; `lmdeploy_graph` for the buffers of graph mode.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import types
+import warnings
+from typing import Any
+
+import torch
+
+from . import front, lmdeploy_graph, vendors
+from .operators import is_ours
+
+KNOWN = ((0, 13), (0, 18))
+"""First and last version whose calls were read."""
+
+
+def check_version() -> str:
+    """LMDeploy's version; a warning where its calls are not known."""
+    try:
+        text = importlib.metadata.version("lmdeploy")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+    version = tuple(int(part) for part in text.split(".")[:2])
+    if not KNOWN[0] <= version <= KNOWN[1]:
+        warnings.warn(f"dlinfer knows LMDeploy 0.13 to 0.18; this is {text}, whose calls may differ", stacklevel=2)
+    return text
+
+
+def _choose_vendor(old: Any) -> Any:
+    """The engine's device type says whose conventions its calls follow."""
+
+    def get_layer_impl_builder(cls: Any, layer_type: Any) -> Any:
+        vendors.use(cls.get_name())
+        return old.__func__(cls, layer_type)
+
+    return classmethod(get_layer_impl_builder)
+
+
+def _pass_extras(old: Any) -> Any:
+    """Window, soft limit and sinks are known to the layer, but not passed to the operators."""
+
+    @functools.wraps(old)
+    def forward(self: Any, *given: Any, **named: Any) -> Any:
+        window = getattr(self, "sliding_window", None)
+        window = window[0] if isinstance(window, (tuple, list)) else window
+        limit = getattr(self, "logit_softcapping", None)
+        with front.extras(
+            window=window if window and window > 0 else -1,
+            softcap=limit if limit and limit > 0 else 0.0,
+            sinks=named.get("learnable_sink"),
+        ):
+            return old(self, *given, **named)
+
+    return forward
+
+
+def _refuse_alibi(old: Any) -> Any:
+    """Its slopes reach neither the layer nor the operators."""
+
+    @functools.wraps(old)
+    def build(*given: Any, **named: Any) -> Any:
+        if named.get("alibi") or named.get("alibi_scale"):
+            raise NotImplementedError("LMDeploy does not pass alibi slopes to dlinfer: this model would be wrong")
+        return old(*given, **named)
+
+    return staticmethod(build)
+
+
+def _mask_on_host(old: Any) -> Any:
+    """Guided decoding would start a Triton kernel."""
+
+    def apply_batched_bitmap(self: Any, logits: torch.Tensor, guided_bitmask: torch.Tensor) -> None:
+        import xgrammar
+
+        host = logits.float().cpu()
+        xgrammar.apply_token_bitmask_inplace(host, guided_bitmask.cpu())
+        logits.copy_(host)
+
+    return apply_batched_bitmap
+
+
+_PATCHES = (
+    ("lmdeploy.pytorch.backends.dlinfer.op_backend", "DlinferOpsBackend.get_layer_impl_builder", _choose_vendor),
+    ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionImpl.forward", _pass_extras),
+    ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionBuilder.build", _refuse_alibi),
+    ("lmdeploy.pytorch.engine.guided_process", "GuidedDecodingManager.apply_batched_bitmap", _mask_on_host),
+    ("lmdeploy.pytorch.models.utils.cudagraph", "CudaGraphMixin.make_buffers_cudagraph", lmdeploy_graph.replace_make),
+    ("lmdeploy.pytorch.models.utils.cudagraph", "CudaGraphMixin.fill_buffers_cudagraph", lmdeploy_graph.replace_fill),
+)
+"""Module, attribute of one of its classes, and what makes the new one of the old one."""
+
+
+def make_npu() -> types.SimpleNamespace:
+    """`torch.npu` as far as LMDeploy asks. No module torch_npu: other libraries would take it for the real one."""
+    return types.SimpleNamespace(
+        get_device_name=lambda device=None: "Ascend910B",
+        get_soc_version=lambda: 223,
+        current_device=lambda: torch.cuda.current_device(),
+        device_count=lambda: torch.cuda.device_count(),
+        is_available=lambda: torch.cuda.is_available(),
+        set_device=lambda device: torch.cuda.set_device(device),
+        synchronize=lambda device=None: torch.cuda.synchronize(device),
+    )
+
+
+def install() -> list[str]:
+    """Answer what LMDeploy asks; what this version of it does not have is left out and named."""
+    missing = []
+    if is_ours() and not hasattr(torch, "npu"):
+        torch.npu = make_npu()
+    for module, path, make in _PATCHES:
+        try:
+            owner = getattr(importlib.import_module(module), path.split(".")[0])
+            old = vars(owner)[path.split(".")[1]]
+        except (ImportError, AttributeError, KeyError):
+            missing.append(f"{module}.{path}")
+            continue
+        if not getattr(owner, f"_dlinfer_{path.split('.')[1]}", False):
+            setattr(owner, path.split(".")[1], make(old))
+            setattr(owner, f"_dlinfer_{path.split('.')[1]}", True)
+    return missing
+
+
+if check_version():
+    MISSING = install()
