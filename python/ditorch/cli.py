@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
-from typing import NoReturn
+from importlib import import_module
 
 from . import install, launch
-from .command import guard
+from .command import guard, run, session
 from .command.parser import Parser, suggest, wrap
 from .command.tree import COMMANDS, Head
 
 BACKENDS = "auto, cuda, nvidia, npu, mlu, biren, dipu, musa, host or none"
+PROGRAMS = ("run", "nan")
+"""Commands that are given a program."""
 EXAMPLES = [
+    ("ditorch run --tool autocompare train.py", "which operator is wrong?"),
+    ("ditorch nan train.py", "which operator made the first NaN?"),
     ("ditorch train.py --lr 0.1", "run a program; everything behind its name is the program's"),
     ("ditorch doctor", "what is here, what was chosen and why"),
 ]
@@ -124,43 +127,51 @@ def main(words: list[str] | None = None) -> int:
     """Entry point; returns the exit status. A program's own exit passes through."""
     try:
         verb, rest, head = parse(sys.argv[1:] if words is None else words)
-        if verb != "run":
+        if verb not in PROGRAMS:
             return guard.run(lambda: COMMANDS[verb].run(rest, head), COMMANDS[verb].at_once)
-        program = _parse_run(rest)
+        module = import_module(f".command.{verb}", __package__)
+        plan = module.parse(*split(COMMANDS[verb].make_parser(), rest))
     except SystemExit as end:  # of a parser
         return int(end.code or 0)
-    problem = launch.check(program)
+    if plan.is_command:
+        return module.spawn(plan, head) if hasattr(module, "spawn") else run.spawn(plan, head)
+    problem = launch.check(plan.program)
     if problem:
         print(problem, file=sys.stderr)
         return 2 if "can't open" in problem else 1
+    if plan.spec.tools:
+        session.wanted = plan.spec
     _install(head)
-    return launch.run(program)
+    return _run(plan)
 
 
-def _parse_run(words: list[str]) -> list[str]:
-    parser = COMMANDS["run"].make_parser()
-    before, program = split(parser, words)
-    parser.parse_args(before)
-    if program[:1] == ["--"]:
-        program = program[1:]
-    _check_program(parser, program)
-    return program
+def _run(plan: run.Plan) -> int:
+    """In this process. The tools end before the interpreter does, so that they have a word on the exit status."""
+    try:
+        status = launch.run(plan.program)
+    except FloatingPointError:
+        if plan.verb != "nan" or not _count_findings():
+            raise
+        status = 0
+    except SystemExit as end:
+        if end.code or not plan.check or not _count_findings():
+            raise
+        status = 0
+    return 1 if plan.check and not status and _count_findings() else status
 
 
-def _check_program(parser: argparse.ArgumentParser, words: list[str]) -> None:
-    if not words:
-        parser.error("nothing to run: give a script, -m module or -c code")
-    if words[0] in ("-m", "-c") and len(words) < 2:
-        parser.error(f"argument expected for the {words[0]} option")
+def _count_findings() -> int:
+    """Stop the tools, say what they found, and count it."""
+    program = sys.modules.get("op_tools.program")
+    if program is None or program.current is None:
+        return 0
+    program.current.finish()
+    return sum(len(tool.findings()) for tool in program.current.tools.values() if hasattr(tool, "findings"))
 
 
 def _install(head: Head) -> None:
     try:
         install(head.config, **head.options)
     except (ValueError, OSError, ImportError, RuntimeError) as error:
-        _refuse(error)
-
-
-def _refuse(error: Exception) -> NoReturn:
-    guard.say(str(error))
-    raise SystemExit(2) from None
+        guard.say(str(error))
+        raise SystemExit(2) from None

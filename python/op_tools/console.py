@@ -34,8 +34,8 @@ def say_once(text: str) -> None:
 
 
 def format_block(headline: str, rows: list[tuple[str, str]]) -> str:
-    """A finding: the verdict as one line (to be searched for), then a label and its text per row, wrapped to the terminal. Words that
-    are to be copied (paths, commands) stay whole."""
+    """A finding: the verdict as one line (to be searched for), then a label and its text per row, wrapped to the
+    terminal. Words that are to be copied (paths, commands) stay whole."""
     width = max(60, min(shutil.get_terminal_size((80, 24)).columns, 120))
     lines = [headline]
     for label, text in rows:

@@ -57,7 +57,11 @@ class Spec:
     stop: bool = False
 
     def to_environment(self) -> dict[str, str]:
-        return {VARIABLE: json.dumps(dataclasses.asdict(self)), TOOLS_VARIABLE: ",".join(self.tools)}
+        """Variables for a child; what they say lies in the folder of the results."""
+        path = os.path.join(self.out, "spec.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(dataclasses.asdict(self), file, indent=1)
+        return {VARIABLE: path, TOOLS_VARIABLE: ",".join(self.tools)}
 
     def make_options(self, tool: str) -> dict[str, Any]:
         """Keyword arguments of a tool's constructor."""
@@ -81,9 +85,7 @@ def parse_tools(text: str) -> list[str]:
     for word in filter(None, (part.strip().lower() for part in text.split(","))):
         name = OTHER_NAMES.get(word, word)
         if name not in TOOLS:
-            raise SpecError(
-                f"there is no tool {word!r}{suggest(word, [*TOOLS, *OTHER_NAMES])} Valid: {', '.join(TOOLS)}"
-            )
+            raise SpecError(f"there is no tool {word!r}{suggest(word, TOOLS)} Valid: {', '.join(TOOLS)}")
         if name not in found:
             found.append(name)
     return found
@@ -120,12 +122,14 @@ def check_ranges(flag: str, text: str) -> str:
     return text
 
 
-def read_environment() -> Spec | None:
-    """What a parent process (DITORCH_RUN) or the user (DITORCH_TOOLS) wants of this one."""
-    text = os.environ.get(VARIABLE, "")
-    if text:
-        values = json.loads(text)
-        names = {field.name for field in dataclasses.fields(Spec)}
-        return Spec(**{name: value for name, value in values.items() if name in names})
-    tools = os.environ.get(TOOLS_VARIABLE, "")
-    return Spec(tools=parse_tools(tools)) if tools.strip() else None
+def read_wish(path: str, tools: str) -> Spec | None:
+    """What a parent process (option `run`) or the user (option `tools`) wants of this one."""
+    if not path:
+        return Spec(tools=parse_tools(tools)) if tools.strip() else None
+    try:
+        with open(path, encoding="utf-8") as file:
+            values = dict(json.load(file))
+    except (OSError, ValueError, TypeError) as error:
+        raise SpecError(f"{VARIABLE}={path!r} cannot be read: {error}; unset it") from None
+    names = {field.name for field in dataclasses.fields(Spec)}
+    return Spec(**{name: value for name, value in values.items() if name in names})
