@@ -114,7 +114,14 @@ def install(config: str | None = None, **options: Any) -> str:
         _C.helper_set_answer(_answer)
         from . import installation
 
-        return installation.install(config, **options)
+        name = installation.install(config, **options)
+        from . import settings
+
+        if settings.get("tools") or settings.get("run") or "ditorch.command.session" in sys.modules:
+            from .command import session
+
+            session.begin(settings.get("run"), settings.get("tools"))
+        return name
     finally:
         _busy = before
 

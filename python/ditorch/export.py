@@ -15,6 +15,8 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 
 from . import _C
+from .command.guard import explain
+from .command.parser import CLOSED_PIPE, Parser
 from .output import open_whole
 
 FORMATS = ("jsonl", "csv", "trace", "text", "legacy-csv", "files")
@@ -42,7 +44,7 @@ def find(paths: Sequence[str | os.PathLike], suffix: str = LOG) -> list[str]:
     found: list[str] = []
     for path in map(os.fspath, paths):
         if os.path.isdir(path):
-            for folder, folders, names in os.walk(path):
+            for folder, folders, names in os.walk(path, onerror=_refuse_folder):
                 folders.sort()
                 found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(suffix)]
         elif os.path.exists(path):
@@ -57,6 +59,10 @@ def find(paths: Sequence[str | os.PathLike], suffix: str = LOG) -> list[str]:
             seen.add((status.st_dev, status.st_ino))
             unique.append(path)
     return unique
+
+
+def _refuse_folder(error: OSError) -> None:
+    raise ExportError(f"folder {error.filename!r} cannot be read: {error.strerror}") from None
 
 
 def parse_steps(text: str) -> list[tuple[int, int]]:
@@ -207,17 +213,16 @@ def _export_view(options: argparse.Namespace) -> int:
         _say("nothing could be read")
         return 1
     reader = _C.LogReader(files, types, steps, matcher)
-    try:
-        with _open_output(options.output) as fd:
-            if options.format == "legacy-csv" and types == ["compare"]:
-                _write_comparisons(reader, fd)
-            else:
-                reader.export(options.format, fd)
-    except BrokenPipeError:
-        return 0  # the reader of the pipe has seen enough
+    with _open_output(options.output) as fd:
+        if options.format == "legacy-csv" and types == ["compare"]:
+            _write_comparisons(reader, fd)
+        else:
+            reader.export(options.format, fd)
     for index, path in enumerate(files):
         for problem in _describe(reader.counts(index)):
             _say(f"{path}: {problem}")
+        if os.path.getsize(path) == 0 or reader.header(index) is None:
+            _say(f"{path}: the log is empty: the program that opened it wrote nothing, or was killed before it did")
     return 0
 
 
@@ -276,11 +281,16 @@ def _choose_format(options: argparse.Namespace) -> str:
     return EXTENSIONS[extension]
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ditorch export",
-        description="Show record logs (*.dlog) in another form, or unpack capture containers (*.dpack).",
-        allow_abbrev=False,
+def make_parser() -> Parser:
+    parser = Parser(
+        "ditorch export",
+        "Show record logs (*.dlog) in another form, or unpack capture containers (*.dpack).",
+        examples=[
+            ("ditorch export op_tools_results", "lines for people"),
+            ("ditorch export op_tools_results -o calls.jsonl --type call", "operator calls, an object per line"),
+            ("ditorch export op_tools_results -o times.trace --step 4-6", "open it in ui.perfetto.dev"),
+        ],
+        exits={0: "written", 1: "nothing could be read, or the disk failed", 2: "wrong use"},
     )
     parser.add_argument("paths", nargs="+", metavar="FILE_OR_DIRECTORY", help="logs, or directories that contain them")
     parser.add_argument(
@@ -311,6 +321,8 @@ def main(words: Sequence[str]) -> int:
     except ExportError as error:
         _say(str(error))
         return 2
+    except BrokenPipeError:
+        return CLOSED_PIPE  # the reader of the pipe has seen enough
     except OSError as error:
-        _say(f"export failed: {error}")
+        _say(f"export failed: {explain(error)}")
         return 1

@@ -11,9 +11,10 @@ import os
 import re
 import sys
 
+from .command.parser import Parser
+
 SKELETON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "skeleton")
 FILES = ("vendor.c", "CMakeLists.txt", "README.md", "check.sh", "train.py")
-USAGE = "usage: ditorch new-vendor NAME [--out DIR]   (the folder is DIR, or ./NAME)"
 TAKEN = ("host", "opaque", "faulty", "cuda")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
@@ -45,26 +46,29 @@ def create(name: str, folder: str | None = None) -> str:
     return folder
 
 
+def make_parser() -> Parser:
+    parser = Parser(
+        "ditorch new-vendor",
+        "A vendor library to start from: device functions in C on host memory, a build, a test (docs/vendor.md).",
+        examples=[("ditorch new-vendor mychip && sh mychip/check.sh", "write it, build it, ask the doctor, train")],
+        exits={0: "written", 2: "the name or the folder cannot be used; nothing was written"},
+    )
+    parser.add_argument("name", metavar="NAME", help="of the vendor: a-z, 0-9 and _")
+    parser.add_argument("--out", metavar="DIR", help="folder to make (default ./NAME)")
+    return parser
+
+
 def main(words: list[str]) -> int:
     """Parse the words and write the folder; 0, or 2 when that is not possible."""
-    if words in (["--help"], ["-h"]):
-        print(USAGE)
-        return 0
-    names, folder, rest = [], None, list(words)
-    while rest:
-        word = rest.pop(0)
-        if word.startswith("--out"):
-            folder = word[6:] if word.startswith("--out=") else (rest.pop(0) if rest else "")
-            if not folder or word[5:6] not in ("", "="):
-                print(f"ditorch: {word} is no option, or lacks its folder\n{USAGE}", file=sys.stderr)
-                return 2
-        else:
-            names.append(word)
-    if len(names) != 1:
-        print(f"ditorch: one name is needed, got {' '.join(names) or 'none'}\n{USAGE}", file=sys.stderr)
+    try:
+        options = make_parser().parse_args(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+    if options.out == "":
+        print("ditorch new-vendor: --out needs a folder", file=sys.stderr)
         return 2
     try:
-        folder = create(names[0], folder)
+        folder = create(options.name, options.out)
     except NewVendorError as error:
         print(f"ditorch: {error}", file=sys.stderr)
         return 2

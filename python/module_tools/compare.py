@@ -11,7 +11,6 @@ Importing this module does nothing.
 
 from __future__ import annotations
 
-import argparse
 import fnmatch
 import json
 import os
@@ -23,6 +22,7 @@ from typing import Any
 import torch
 
 from . import judge, metrics, snapshot, store
+from .arguments import make_parser
 from .cmp_accuracy import Pair, compare_runs
 from .metrics import Metrics, measure
 from .store import Key
@@ -184,25 +184,9 @@ def _to_json(rank: int, record: dict[str, Any]) -> str:
     return json.dumps({"rank": rank, **plain, "ok": not is_bad(record)}, allow_nan=False)
 
 
-def _parse(words: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m module_tools.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("expected", help="folder of the run that is right, or the data folder of both")
-    parser.add_argument("real", nargs="?", help="folder of the other run")
-    parser.add_argument("--atol", type=float, default=1e-3)
-    parser.add_argument("--rtol", type=float, default=1e-3)
-    parser.add_argument("--steps", help="iterations to compare, such as 0,4-6")
-    parser.add_argument("--layers", default="*", help="layers to compare: a shell pattern over their names")
-    parser.add_argument("--weights", action="store_true", help="weights and their gradients too")
-    parser.add_argument("--no-check-dtype", action="store_true", help="different dtypes are a note, not a difference")
-    parser.add_argument("--allow-failed-pattern", metavar="RE", help="layers that may differ: a regular expression")
-    parser.add_argument("--quiet", action="store_true", help="print only what differs")
-    parser.add_argument("--json", metavar="FILE", help="one JSON object per tensor and line")
-    return parser.parse_args(words)
-
-
 def main(words: list[str] | None = None) -> int:
     """Entry point; the exit status."""
-    arguments = _parse(words)
+    arguments = make_parser().parse_args(words)
     rule = judge.Rule(arguments.atol, arguments.rtol, not arguments.no_check_dtype)
     try:
         expected = find_sides(arguments.expected, "expected")

@@ -149,7 +149,7 @@ class OpAutoCompare(Tool):
         """A new finding. An exception from here reaches the program: only `stop` wants that."""
         text = format_finding(finding)
         self._told += 1
-        self.tell_finding(text, self._told, _advise(finding))
+        self.tell_finding(format_headline(finding), list_facts(finding), self._told, _advise(finding))
         if self._options.get_value("stop"):
             raise WrongResult(text, finding)
 
@@ -202,23 +202,33 @@ def read_tolerances(options: Any) -> Any:
 # Text
 
 
-def format_finding(finding: dict[str, Any]) -> str:
-    """`step 3, forward_id 812: torch.nn.functional.linear is wrong: off by 0.07, ...; called at train.py:7 (...)`."""
+def format_headline(finding: dict[str, Any]) -> str:
+    """`torch.nn.functional.linear is wrong`."""
     backward = finding["kind"] == "backward"
     name = f"the backward of {finding['name']}" if backward else finding["name"]
-    parts = [f"step {finding['step']}, forward_id {finding['id']}: {name} is wrong: {_format_error(finding)}"]
-    parts.append(_format_where(finding))
-    if finding["times"] > 1:
-        parts.append(f"wrong since forward_id {finding['since']}, {finding['times']} times by now")
-    if finding["bad_inputs"]:
-        parts.append("its inputs hold NaN or Inf")
-    if finding["location"]:
-        parts.append(f"called at {results.format_location(finding['location'])}")
-    if finding["module"]:
-        parts.append(f"module {finding['module']}")
-    if finding["folder"]:
-        parts.append(f"saved in {results.shorten(finding['folder'])}")
-    return "; ".join(parts)
+    return f"{name} is wrong"
+
+
+def list_facts(finding: dict[str, Any]) -> list[tuple[str, str]]:
+    """What there is to say about a finding: a label and a text each."""
+    since = f"wrong since forward_id {finding['since']}, {finding['times']} times by now"
+    return [
+        ("call", f"step {finding['step']}, forward_id {finding['id']}"),
+        ("place", results.format_location(finding["location"]) if finding["location"] else ""),
+        ("module", finding["module"] or ""),
+        ("error", _format_error(finding)),
+        ("where", _format_where(finding)),
+        ("since", since if finding["times"] > 1 else ""),
+        ("inputs", "they hold NaN or Inf" if finding["bad_inputs"] else ""),
+        ("saved", results.shorten(finding["folder"]) if finding["folder"] else ""),
+    ]
+
+
+def format_finding(finding: dict[str, Any]) -> str:
+    """The same in one line, for an exception."""
+    (_, call), *more = list_facts(finding)
+    facts = [f"{label} {text}" for label, text in more if text]
+    return "; ".join([f"{call}: {format_headline(finding)}", *facts])
 
 
 def _format_error(finding: dict[str, Any]) -> str:
@@ -268,8 +278,8 @@ def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _advise(finding: dict[str, Any]) -> str:
+def _advise(finding: dict[str, Any]) -> list[str]:
     wishes = [f'OpFallback(list="{finding["name"]}") runs it on the CPU meanwhile']
     if finding["folder"]:
         wishes.insert(0, f"ditorch replay {results.shorten(finding['folder'])} runs this call again")
-    return "; ".join(wishes)
+    return wishes

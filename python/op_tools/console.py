@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 import threading
 
 _lock = threading.Lock()
@@ -29,6 +31,24 @@ def say_once(text: str) -> None:
             return
         _said.add(text)
     say(text)
+
+
+def format_block(headline: str, rows: list[tuple[str, str]]) -> str:
+    """A finding: the verdict as one line (to be searched for), then a label and its text per row, wrapped to the
+    terminal. Words that are to be copied (paths, commands) stay whole."""
+    width = max(60, min(shutil.get_terminal_size((80, 24)).columns, 120))
+    lines = [headline]
+    for label, text in rows:
+        if text:
+            indent = f"  {label:<7}"
+            lines += textwrap.wrap(
+                *(text, width),
+                initial_indent=indent,
+                subsequent_indent=" " * 9,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+    return "\n".join(lines)
 
 
 def count(number: int, noun: str = "") -> str:

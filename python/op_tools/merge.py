@@ -6,7 +6,6 @@ one with the lowest step, then the earliest time.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ditorch import _C, export
+from ditorch.command.parser import Parser
 from ditorch.output import write_whole
 
 from .merge_summary import SORTS, Finding, Rank, Share, Summary
@@ -110,11 +110,15 @@ def merge(paths: Sequence[str | os.PathLike]) -> Summary:
 # The command
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ditorch merge",
-        description="One summary of the tools' logs of all ranks: operators, calls, times, findings, what differs.",
-        allow_abbrev=False,
+def make_parser() -> Parser:
+    parser = Parser(
+        "ditorch merge",
+        "One summary of the tools' logs of all ranks: operators, calls, times, findings, what differs.",
+        examples=[
+            ("ditorch merge op_tools_results", "tables for people"),
+            ("ditorch merge op_tools_results --json -o summary.json", "everything, for programs"),
+        ],
+        exits={0: "told", 1: "nothing could be read, or not be written", 2: "wrong use"},
     )
     parser.add_argument("paths", nargs="+", metavar="DIRECTORY_OR_FILE", help="results directories, or logs (*.dlog)")
     form = parser.add_mutually_exclusive_group()
@@ -157,7 +161,7 @@ def main(words: Sequence[str]) -> int:
     try:
         _write(text, options.output)
     except BrokenPipeError:
-        return 0  # the reader of the pipe has seen enough
+        raise  # the command line is silent about it
     except OSError as error:
         print(f"ditorch: {options.output!r} cannot be written: {error}", file=sys.stderr)
         return 1

@@ -114,22 +114,26 @@ class OpOverflowCheck(Tool):
         """A new finding. An exception from here reaches the program: only `stop` wants that."""
         objects = finding.pop("objects", None)
         text = format_finding(finding)
+        facts = list_facts(finding)
         if self._options.get_value("save"):
-            text += self._save(finding, objects)
+            saved = self._save(finding, objects)
+            text += f"; {saved}"
+            facts.append(("saved", saved.removeprefix("saved in ")))
         self._told += 1
-        self.tell_finding(text, self._told, _advise(finding, self._options.get_value("save")))
+        advice = _advise(finding, self._options.get_value("save"))
+        self.tell_finding(format_headline(finding), facts, self._told, advice)
         if self._options.get_value("stop") and finding["verdict"] == "producer":
             raise FloatingPointError(text)
 
     def _save(self, finding: dict[str, Any], objects: tuple | None) -> str:
         if objects is None:
-            return "; not saved: the call is over"
+            return "not saved: the call is over"
         from .capture import save_item
 
         _func, args, kwargs, result = objects
         cap = self._options.get_value("cap_calls")
         if cap and len(self._saved) >= cap:
-            return f"; not saved: {cap} calls are saved (cap_calls)"
+            return f"not saved: {cap} calls are saved (cap_calls)"
         root = os.path.join(results.get_rank_directory(self._options), FOLDER)
         folder = os.path.join(root, finding["name"], str(os.getpid()), f"{finding['id']}_{finding['kind']}")
         forward = finding["kind"] == "forward"
@@ -141,29 +145,42 @@ class OpOverflowCheck(Tool):
                 item = {"name": finding["name"], "args": values, "kwargs": keywords or {}, "identifier": identifier}
                 save_item(os.path.join(folder, f"{name}.pth"), item)
         except (OSError, ValueError, RuntimeError, TypeError) as error:
-            return f"; not saved: {error}"
+            return f"not saved: {error}"
         self._saved.append(folder)
         changed = any(tensor["when"] == "before" and "min" not in tensor for tensor in finding["in"] if tensor["numel"])
-        return f"; saved in {results.shorten(folder)}" + (" (inputs as the call left them)" if changed else "")
+        return f"saved in {results.shorten(folder)}" + (" (inputs as the call left them)" if changed else "")
 
 
 # Text
 
 
-def format_finding(finding: dict[str, Any]) -> str:
-    """`step 3, forward_id 812: torch.Tensor.div made 12 Inf, 0 NaN of 4,096 (inputs finite); ...; at train.py:7`."""
+def format_headline(finding: dict[str, Any]) -> str:
+    """`torch.Tensor.div made 12 Inf, 0 NaN of 4,096 (inputs finite)`."""
     backward = finding["kind"] == "backward"
     name = f"the backward of {finding['name']}" if backward else finding["name"]
-    text = f"step {finding['step']}, forward_id {finding['id']}: {name} {_format_made(finding)}"
-    parts = [text, *(_format_tensor(tensor) for tensor in finding["in"][:SHOWN_TENSORS] if tensor["numel"])]
+    return f"{name} {_format_made(finding)}"
+
+
+def list_facts(finding: dict[str, Any]) -> list[tuple[str, str]]:
+    """What there is to say about a finding: a label and a text each."""
+    tensors = [_format_tensor(tensor) for tensor in finding["in"][:SHOWN_TENSORS] if tensor["numel"]]
     if len(finding["in"]) > SHOWN_TENSORS:
-        parts.append(f"{len(finding['in']) - SHOWN_TENSORS} more inputs")
-    parts += [_format_tensor(tensor) for tensor in finding["out"] if tensor["values"] != "finite"][:SHOWN_TENSORS]
-    if finding["location"]:
-        parts.append(f"at {results.format_location(finding['location'])}")
-    if finding["module"]:
-        parts.append(f"module {finding['module']}")
-    return "; ".join(parts)
+        tensors.append(f"{len(finding['in']) - SHOWN_TENSORS} more inputs")
+    bad = [_format_tensor(tensor) for tensor in finding["out"] if tensor["values"] != "finite"][:SHOWN_TENSORS]
+    return [
+        ("call", f"step {finding['step']}, forward_id {finding['id']}"),
+        ("place", f"at {results.format_location(finding['location'])}" if finding["location"] else ""),
+        ("module", finding["module"] or ""),
+        ("inputs", "; ".join(tensors)),
+        ("result", "; ".join(bad)),
+    ]
+
+
+def format_finding(finding: dict[str, Any]) -> str:
+    """The same in one line, for an exception."""
+    (_, call), *more = list_facts(finding)
+    facts = [f"module {text}" if label == "module" else text for label, text in more if text]
+    return "; ".join([f"{call}: {format_headline(finding)}", *facts])
 
 
 def _format_made(finding: dict[str, Any]) -> str:
@@ -218,19 +235,19 @@ def _format_row(finding: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _advise(finding: dict[str, Any], saves: bool) -> str:
+def _advise(finding: dict[str, Any], saves: bool) -> list[str]:
     name = finding["name"]
     if finding["reason"] == "source not watched":
-        return "watch more (list, cpu=1, level=aten), or look at the data and the weights that were loaded"
+        return ["watch more (list, cpu=1, level=aten), or look at the data and the weights that were loaded"]
     if finding["reason"] == "uninitialised memory":
-        return (
-            "fill the buffer before it is read (torch.zeros in place of torch.empty); "
-            f'if a kernel outside of torch writes it: allow_list="{name}"'
-        )
+        return [
+            "fill the buffer before it is read (torch.zeros in place of torch.empty)",
+            f'if a kernel outside of torch writes it: allow_list="{name}"',
+        ]
     wishes = ["OpOverflowCheck(stop=True) raises there"]
     if not saves:
         wishes.append("OpOverflowCheck(save=True) saves what it was given")
-    return ", ".join(wishes) + f'; if it is meant to be so: allow_list="{name}"'
+    return [*wishes, f'if it is meant to be so: allow_list="{name}"']
 
 
 def _is_news(finding: dict[str, Any]) -> bool:

@@ -260,15 +260,24 @@ def cache_size() -> int:
     return int(text)
 
 
-def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="process_monitor", description="Monitor a process and its children")
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pid", type=int, required=True, help="id of the process to monitor")
     parser.add_argument("--interval", type=float, default=1, help="seconds from sample to sample (default 1)")
     parser.add_argument("--count", type=int, default=0, help="stop after this many samples (default: when it ends)")
     parser.add_argument("--no-children", action="store_true", help="the process alone, and the original columns alone")
     parser.add_argument(
-        "--probe", default="auto", choices=["auto", "none", *PROBES], help="where device numbers come from"
+        "--probe",
+        default="auto",
+        choices=["auto", "none", *PROBES],
+        metavar="NAME",
+        help=f"where device numbers come from: auto, none, {', '.join(PROBES)}",
     )
+
+
+def parse_arguments(arguments: list[str] | None, parser: argparse.ArgumentParser | None = None) -> argparse.Namespace:
+    if parser is None:
+        parser = argparse.ArgumentParser(prog="process_monitor", description="Monitor a process and its children")
+        add_arguments(parser)
     options = parser.parse_args(arguments)
     if not 0 < options.interval < 1e6:
         parser.error(f"--interval {options.interval:g}: wanted is a number of seconds above 0")
@@ -310,8 +319,8 @@ def watch(sampler: Sampler, result: ResultFile, ending: Ending, interval: float,
             return
 
 
-def main(arguments: list[str] | None = None) -> int:
-    options = parse_arguments(arguments)
+def main(arguments: list[str] | None = None, parser: argparse.ArgumentParser | None = None) -> int:
+    options = parse_arguments(arguments, parser)
     limit = cache_size()
     ending = Ending()
     probe = find_probe(options.probe)

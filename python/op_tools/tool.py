@@ -44,6 +44,9 @@ class Tool:
     borrowed: frozenset[str] = frozenset()
     """Options of another tool that it reads when it starts: a later change is meant for that tool, and not told."""
 
+    announces = True
+    """Says when it starts and stops; findings are told in any case."""
+
     def __init__(self, *, condition_func: Callable[..., Any] | None = None, **options: Any):
         self._arguments = options
         self._condition = condition_func
@@ -200,15 +203,15 @@ class Tool:
             if record["seq"] > self._first_record and record.get("tool", self.kind) == self.kind:
                 yield record
 
-    def tell_finding(self, text: str, told: int, advice: str) -> None:
-        """The `told`-th finding on the short console, as long as max_findings allows; the first with what to do next,
-        unless the program is about to be stopped by it."""
+    def tell_finding(self, headline: str, rows: list[tuple[str, str]], told: int, advice: list[str]) -> None:
+        """The `told`-th finding on the short console, as a block, as long as max_findings allows; the first with what
+        to do next, unless the program is about to be stopped by it."""
         limit = self._options.get_value("max_findings")
         if self._options.get_value("console") != "short" or (limit and told > limit):
             return
-        console.say(f"{self._title}: {text}")
         if told == 1 and not self._options.get_value("stop"):
-            console.say(f"{self._title}: next: {advice}")
+            rows = [*rows, *(("" if i else "next", text) for i, text in enumerate(advice))]
+        console.say(console.format_block(f"{self._title}: {headline}", rows))
         if told == limit:
             console.say(f"{self._title}: {console.count(limit, 'finding')} told; more are only counted (max_findings)")
 
@@ -314,7 +317,7 @@ class Tool:
         where = f"; log {results.shorten(_C.log_path())}" if self._options.get_value("log") else ""
         if self._options.get_value("log"):
             _C.log_tool(self.kind, "start", text)
-        if self._options.get_value("console") == "short":
+        if self._options.get_value("console") == "short" and self.announces:
             how = "on for hooked functions" if self._attached else "on"
             console.say_once(f"{self._title}: {how}, {text}{where}")
 
@@ -323,7 +326,7 @@ class Tool:
         if self._options.get_value("log"):
             _C.log_tool(self.kind, "summary", text)
             _C.log_tool(self.kind, "stop", "")
-        if self._options.get_value("console") == "short":
+        if self._options.get_value("console") == "short" and self.announces:
             more = self.summary()
             console.say(f"{text}\n{more}" if more else text)
 

@@ -112,6 +112,10 @@
   X(cpu_affinity, "DITORCH_CPU_AFFINITY", INT, "-1", NULL, INT32_MIN, 65536,                                           \
     "Bind a thread that sets its device to CPUs of this process: below 0 never, 0 to an equal share, else to so many " \
     "per device.")                                                                                                     \
+  X(tools, "DITORCH_TOOLS", STRING, "", NULL, 0, 0,                                                                    \
+    "Operator tools to start with the program, as of `ditorch run --tool`: autocompare,time.")                         \
+  X(run, "DITORCH_RUN", STRING, "", NULL, 0, 0,                                                                        \
+    "File that `ditorch run` writes for the processes of a command: tools and what they look at.")                     \
   X(config, "DITORCH_CONFIG", STRING, "", NULL, 0, 0, "Path of a TOML file whose [ditorch] table sets options.")
 
 /// Variables of DIPU that set options of ditorch: X(variable, option, unit). The unit is appended to the value. A

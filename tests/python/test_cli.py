@@ -104,7 +104,7 @@ def test_cuda_script_runs_unchanged(tmp_path):
         ([], "nothing to run"),
         (["--frob", "x.py"], "--frob"),
         (["--set", "novalue", "x.py"], "NAME=VALUE"),
-        (["--backend"], "needs a value"),
+        (["--backend"], "expected one argument"),
         (["-m"], "argument expected for the -m option"),
         (["doctor", "--frob"], "--frob"),
         (["--set", "nonsense=1", "-c", "pass"], "nonsense"),

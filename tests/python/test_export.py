@@ -393,7 +393,7 @@ def test_output_appears_only_when_complete(logs, tmp_path, monkeypatch):
 def test_full_device_and_closed_pipe(logs, capsys):
     if os.path.exists("/dev/full"):
         assert run_export(logs, "--format", "csv", "-o", "/dev/full") == 1
-        assert "No space left" in capsys.readouterr().err
+        assert "no space left" in capsys.readouterr().err
     command = f"'{sys.executable}' -m ditorch export '{logs}' --format jsonl 2>err | head -c 10"
     answer = subprocess.run(
         command, shell=True, capture_output=True, env=child_environment(), cwd=os.path.dirname(logs)

@@ -47,5 +47,5 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):
 
 def test_wrong_use(capsys):
     for words in ([], ["a", "b"], ["a", "--out"], ["a", "--outer", "x"], ["a", "--out="]):
-        assert new_vendor.main(words) == 2 and "usage" in capsys.readouterr().err
+        assert new_vendor.main(words) == 2 and "ditorch new-vendor: " in capsys.readouterr().err
     assert new_vendor.main(["--help"]) == 0

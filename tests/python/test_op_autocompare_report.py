@@ -361,7 +361,7 @@ def test_summary_and_table(capsys):
     with ditorch.fault("value:exp"), OpAutoCompare(save=False) as tool:
         torch.exp(x)
     err = capsys.readouterr().err
-    assert "1 finding (1 wrong comparison)" in err and "next: " in err and "op_autocompare_info_pid" in err
+    assert "1 finding (1 wrong comparison)" in err and "\n  next   " in err and "op_autocompare_info_pid" in err
     assert str(tool.table()).splitlines()[2].startswith("torch.exp")
     with OpAutoCompare(save=False) as tool:
         torch.exp(x), torch.empty(3, device=DEVICE)

@@ -311,11 +311,11 @@ def test_o2_only_findings_are_printed(check, capsys):
         for _ in range(50):
             torch.ones(3, device="cuda") * 2
         torch.zeros(2, device="cuda").log()
-    lines = [line for line in capsys.readouterr().err.splitlines() if "forward_id" in line]
-    assert len(lines) == 1
+    text = capsys.readouterr().err
     (finding,) = tool.findings()
-    assert f"forward_id {finding['id']}: torch.Tensor.log made 2 Inf, 0 NaN of 2 (inputs finite)" in lines[0]
-    assert "in.0 float32[2] min 0 max 0" in lines[0] and f"{os.path.basename(__file__)}:" in lines[0]
+    assert text.count("torch.Tensor.log made 2 Inf, 0 NaN of 2 (inputs finite)\n") == text.count("forward_id") == 1
+    assert f"  call   step {finding['step']}, forward_id {finding['id']}\n" in text
+    assert "  inputs in.0 float32[2] min 0 max 0" in text and f"{os.path.basename(__file__)}:" in text
 
 
 def test_o2_module_path(check, capsys):
@@ -323,7 +323,7 @@ def test_o2_module_path(check, capsys):
     with ditorch.fault("nan:aten::gelu*"), check(module_paths=True) as tool:
         model(torch.randn(4, 6, device="cuda"))
     assert tool.findings()[0]["module"].endswith("1")
-    assert "; module " in capsys.readouterr().err
+    assert "\n  module " in capsys.readouterr().err
 
 
 def test_o3_statistics_come_with_the_finding_alone(check):

@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 from .. import diopi
+from ..command.parser import Parser
 from . import pack, report, runner, selection, suite
 from .names import DTYPE_NAMES, LAYOUTS, RUNS
 
@@ -24,9 +25,12 @@ class UsageError(Exception):
     """Wrong use of the command line."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
+    def __init__(self, prog: str, description: str = "", **options: Any):
+        super().__init__(prog, description, **options)
+
     def error(self, message: str) -> Any:
-        raise UsageError(f"{self.prog}: {message}")
+        raise UsageError(f"{self.prog}: {self.improve(message)}")
 
 
 def _share(text: str) -> float:
@@ -56,8 +60,22 @@ def _add_choice(parser: argparse.ArgumentParser) -> None:
     add("--seed", type=int, default=0, help="other values in the same cases (default 0)")
 
 
-def _make_parser() -> _Parser:
-    parser = _Parser(prog="ditorch conform", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def make_parser() -> Parser:
+    parser = _Parser(
+        "ditorch conform",
+        "Is an operator library of the DIOPI standard right? Each command has its own --help.",
+        examples=[
+            ("ditorch conform run --library ./libdiopi_mychip.so --quick", "the cases that notice most"),
+            ("ditorch conform run --function Add* Softmax --junit conform.xml", "some functions"),
+            ("ditorch conform list --function Softmax", "what there is"),
+            ("ditorch conform pack --quick --out cases.pack", "cases for a machine without torch"),
+        ],
+        exits={
+            0: "no case failed",
+            1: "one did (with --require also when a function is missing)",
+            2: "wrong use",
+        },
+    )
     verbs = parser.add_subparsers(
         dest="verb", required=True, metavar="run|list|show|pack|mutate|derive|device", parser_class=_Parser
     )
@@ -361,13 +379,13 @@ _VERBS = {
 def main(words: list[str]) -> int:
     """Entry point of the verb; returns the exit status."""
     try:
-        options = _make_parser().parse_args(words)
+        options = make_parser().parse_args(words)
         return _VERBS[options.verb](options)
     except UsageError as error:
         print(f"{error}\n(ditorch conform --help)", file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        raise  # the command line is silent about it
     except (ValueError, OSError, runner.ConformError) as error:
         print(f"ditorch conform: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:
-        return 1

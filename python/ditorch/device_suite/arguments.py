@@ -12,6 +12,7 @@ import os
 import zlib
 from typing import Any, NamedTuple
 
+from ..command.parser import Parser
 from .expect import DTYPES, Expectations
 
 QUICK_SAMPLES = 4
@@ -33,9 +34,9 @@ class Pair(NamedTuple):
     complete: bool
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     def error(self, message: str) -> Any:
-        raise UsageError(message)
+        raise UsageError(self.improve(message))
 
 
 def _number(least: float, kind: type) -> Any:
@@ -49,11 +50,17 @@ def _number(least: float, kind: type) -> Any:
     return read
 
 
-def parse(words: list[str]) -> argparse.Namespace:
+def make_parser() -> Parser:
     parser = _Parser(
-        prog="ditorch test-device",
-        description="PyTorch's operator database on the device against the CPU: forward, backward, in place, out=; "
-        "values, shapes, dtypes, strides, aliasing, gradients. Exit status 0: as expected, 1: not, 2: wrong use.",
+        "ditorch test-device",
+        "PyTorch's operator database on the device against the CPU: forward, backward, in place, out=; "
+        "values, shapes, dtypes, strides, aliasing, gradients.",
+        examples=[
+            ("ditorch test-device --ops add,softmax", "two entries of the database"),
+            ("ditorch test-device --quick --jobs 8 --junit device.xml", "all entries, for continuous integration"),
+            ("ditorch test-device --suite optimizers,nn", "what is in the wheel of torch"),
+        ],
+        exits={0: "as expected", 1: "not as expected", 2: "wrong use"},
     )
     add = parser.add_argument
     add("--device", default="cuda", help="device under test (default cuda)")
@@ -84,7 +91,12 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--cases", metavar="LIST", help="comma list of cases (test or Class.test), names or shell patterns")
     add("--share", type=_share, default=1.0, metavar="X", help="run this share of the cases, such as 0.1")
     add("--csv", metavar="FILE", help="write file, class, case, result and reason of every case")
-    options = parser.parse_args(words)
+    return parser
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The options, checked."""
+    options = make_parser().parse_args(words)
     _check_mode(options)
     for name in ("json", "junit", "resume", "csv"):
         folder = os.path.dirname(getattr(options, name) or "")

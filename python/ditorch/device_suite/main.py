@@ -38,6 +38,11 @@ def main(words: list[str], config: str | None = None, options: dict[str, str] | 
         return 130
 
 
+def main_with_head(words: list[str], head: Any) -> int:
+    """Of the command line: `head` has the options that stood before the command."""
+    return main(words, head.config, head.options)
+
+
 def _give_hint(text: str) -> str:
     if "No module named" not in text:
         return ""

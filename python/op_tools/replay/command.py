@@ -334,7 +334,7 @@ def _export(options: argparse.Namespace, refs: Sequence[Any]) -> int:
 
 def main(words: Sequence[str], config: str | None = None, settings: dict[str, str] | None = None) -> int:
     """`ditorch replay ...`; `config` and `settings` are the options of ditorch that stood before the verb. The exit
-    status: see options.EPILOG."""
+    status: see options.EXITS."""
     try:
         options = parse(words)
     except SystemExit as end:
@@ -358,7 +358,12 @@ def main(words: Sequence[str], config: str | None = None, settings: dict[str, st
         _say(str(error))
         return 2
     except BrokenPipeError:
-        return 0  # the reader of the pipe has seen enough
+        raise  # the command line is silent about it
     except OSError as error:
         _say(f"replay failed: {error}")
         return 2
+
+
+def main_with_head(words: Sequence[str], head: Any) -> int:
+    """Of the command line: `head` has the options that stood before the command."""
+    return main(words, head.config, head.options)

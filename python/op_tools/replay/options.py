@@ -9,15 +9,24 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ditorch.command.parser import Parser
+
 from .worker import PARTS
 
 ROLES = {"device": ("plain", "device"), "cpu": ("plain", "cpu"), "all": ("plain", "device", "cpu")}
 WORDS = ("cpu", "fp64", "stored")
 _DEVICE = re.compile(r"[a-z_]+(:\d+)?")
-EPILOG = """\
-exit status: 0 everything right; 1 wrong results; 2 wrong use, or no case found; 3 cases that could not be run (and none
-wrong), or nothing could be compared. What --allow-failed names does not count.
-"""
+EXITS = {
+    0: "everything right (what --allow-failed names does not count)",
+    1: "wrong results",
+    2: "wrong use, or no case found",
+    3: "cases that could not be run (and none wrong), or nothing could be compared",
+}
+EXAMPLES = [
+    ("ditorch replay op_tools_results/op_capture_results", "every captured call: right, fast, small?"),
+    ("ditorch replay CAPTURE --op 'torch.nn.*' --accuracy --json -", "results of some operators, for programs"),
+    ("ditorch replay CAPTURE --id 812 --export repro", "a script for the maker that needs torch alone"),
+]
 
 
 class UsageError(Exception):
@@ -37,13 +46,12 @@ def _number(least: float, kind: type = int) -> Callable[[str], Any]:
     return parse
 
 
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ditorch replay",
-        description="Run captured operator calls again: are they right, how long do they take, how much memory?",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+def make_parser() -> Parser:
+    parser = Parser(
+        "ditorch replay",
+        "Run captured operator calls again: are they right, how long do they take, how much memory?",
+        examples=EXAMPLES,
+        exits=EXITS,
     )
     add = parser.add_argument
     add("path", nargs="?", metavar="PATH", help="capture folder, container (.dpack), one case, or a log (.dlog)")

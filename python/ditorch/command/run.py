@@ -1,0 +1,250 @@
+"""`ditorch run`: a program, unchanged, on the device that is there, with tools on it.
+
+A script, module or code runs in this process; a command behind `--` (torchrun, a shell script) as a child, whose
+processes of Python find ditorch and the tools by their environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from typing import Any, NamedTuple
+
+from .guard import say
+from .parser import INTERRUPTED, Parser
+from .spec import TOOLS, Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools
+from .tree import Head
+
+EXAMPLES = [
+    ("ditorch run train.py --lr 0.1", "the program alone; the word run may be left out"),
+    ("ditorch run --tool autocompare,time train.py", "which operators are wrong, which take the time?"),
+    ("ditorch run --tool autocompare --steps 10-12 --include 'torch.nn.*' train.py", "some steps, some operators"),
+    ("ditorch run --tool nan --ranks 0 -- torchrun --nproc-per-node 2 train.py", "a launcher; one of its ranks"),
+    ("DITORCH_TOOLS=time python -m ditorch train.py", "by the environment"),
+]
+EXITS = {
+    0: "the program's own exit status passes through",
+    1: "with --check: the program ended well, and a tool found something",
+    2: "wrong use, or the program cannot be opened",
+}
+USAGE = (
+    "ditorch {0} [options] script.py | -m module | -c code | - [arguments]\n"
+    "       ditorch {0} [options] -- COMMAND [arguments]"
+)
+
+
+class Plan(NamedTuple):
+    """`is_command`: the program is no Python that runs in this process."""
+
+    spec: Spec
+    program: list[str]
+    is_command: bool
+    check: bool
+    verb: str = "run"
+
+
+def add_selection(parser: Parser) -> None:
+    """What `run`, `nan` and `bisect` have in common."""
+    add = parser.add_argument
+    add("--steps", default="", metavar="STEPS", help="steps to look at: 10-12,20 or 100- (0 is the first)")
+    add("--ranks", default="", metavar="RANKS", help="ranks of a distributed program to look at: 0,2-3")
+    add("--include", default="", metavar="GLOBS", help="only these operators: 'torch.nn.*' or re:EXPRESSION")
+    add("--exclude", default="", metavar="GLOBS", help="but not these")
+    add("--out", default="", metavar="DIR", help="results (default: a new folder below ditorch_runs)")
+    add(
+        *("--step-marker",),
+        default="",
+        metavar="NAME",
+        help="a step ends when this function returns: module:function, such as torch:Tensor.backward (default: the "
+        "first optimizer's step)",
+    )
+    add(
+        *("--option",),
+        action="append",
+        default=[],
+        metavar="TOOL.NAME=VALUE",
+        help="any option of a tool; `ditorch options TOOL` lists them",
+    )
+
+
+def make_parser() -> Parser:
+    parser = Parser(
+        "ditorch run",
+        "Run a PyTorch program written for CUDA, unchanged, on the device that is there; --tool puts tools on it. "
+        "Everything behind the program is the program's.",
+        usage=USAGE.format("run"),
+        examples=EXAMPLES,
+        exits=EXITS,
+    )
+    names = "; ".join(f"{name}: {text}" for name, (_, text) in TOOLS.items())
+    parser.add_argument("--tool", default="", metavar="NAMES", help=f"tools, separated by commas. {names}")
+    add_selection(parser)
+    add = parser.add_argument
+    add("--budget", default="", metavar="SIZE|%%", help="most bytes to save (2GiB), or share of the time (5%%)")
+    add("--stop", action="store_true", help="end the program at the first finding of autocompare or nan")
+    add("--check", action="store_true", help="exit status 1 when a tool found something")
+    return parser
+
+
+def make_spec(options: argparse.Namespace, tools: list[str]) -> Spec:
+    """SpecError says what cannot be meant."""
+    spec = Spec(tools=tools, out=os.path.abspath(options.out) if options.out else "", step_marker=options.step_marker)
+    spec.steps, spec.ranks = check_ranges("--steps", options.steps), check_ranges("--ranks", options.ranks)
+    spec.include, spec.exclude = options.include, options.exclude
+    for text in options.option:
+        tool, name, value = parse_option(text)
+        spec.options.setdefault(tool, {})[name] = value
+    return spec
+
+
+def find_program(parser: Parser, words: list[str]) -> tuple[list[str], bool]:
+    """The program's words, and whether it is a command rather than a Python program."""
+    explicit = words[:1] == ["--"]
+    words = words[1:] if explicit else words
+    if not words:
+        parser.error("nothing to run: give a script, -m module or -c code")
+    if words[0] in ("-m", "-c") and len(words) < 2:
+        parser.error(f"argument expected for the {words[0]} option")
+    first = words[0]
+    is_python = first.startswith("-") or first.endswith(".py") or os.path.isdir(first)
+    is_command = explicit and not is_python and shutil.which(first) is not None
+    return words, is_command
+
+
+def parse(before: list[str], program: list[str]) -> Plan:
+    """SystemExit for wrong use."""
+    parser = make_parser()
+    options = parser.parse_args(before)
+    try:
+        spec = make_spec(options, parse_tools(options.tool))
+        parse_budget(options.budget)
+    except SpecError as error:
+        parser.error(str(error))
+    spec.budget, spec.stop = options.budget, options.stop
+    unused = [
+        f"--{name.replace('_', '-')}"
+        for name in ("steps", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop", "check")
+        if getattr(options, name)
+    ]
+    if unused and not spec.tools and not os.environ.get("DITORCH_TOOLS"):
+        parser.error(f"{', '.join(unused)} belongs to --tool, such as --tool autocompare")
+    words, is_command = find_program(parser, program)
+    spec.command = " ".join(map(shlex.quote, words))
+    return Plan(spec, words, is_command, options.check)
+
+
+# Children
+
+
+def make_environment(spec: Spec, head: Head) -> dict[str, str]:
+    """For a child and all of its processes: torch finds ditorch as a backend that loads itself."""
+    from .. import _C
+
+    folder = os.path.join(spec.out, "path")
+    about = os.path.join(folder, "ditorch_run-0.dist-info")
+    os.makedirs(about, exist_ok=True)
+    with open(os.path.join(about, "METADATA"), "w", encoding="utf-8") as file:
+        file.write("Metadata-Version: 2.1\nName: ditorch-run\nVersion: 0\n")
+    with open(os.path.join(about, "entry_points.txt"), "w", encoding="utf-8") as file:
+        file.write("[torch.backends]\nditorch_run = ditorch:_autoload\n")
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    paths = [folder, package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    names = {row["name"]: row["environment"] for row in _C.options()}
+    values = {names[name]: value for name, value in head.options.items() if name in names}
+    if head.config:
+        values["DITORCH_CONFIG"] = os.path.abspath(head.config)
+    more = spec.to_environment() if spec.tools else {}
+    return {**os.environ, **values, "PYTHONPATH": os.pathsep.join(paths), "DITORCH_AUTOLOAD": "1", **more}
+
+
+def spawn(plan: Plan, head: Head) -> int:
+    """Run a command, wait for it, and tell what its processes found."""
+    from op_tools import program
+
+    spec = plan.spec
+    spec.out = spec.out or program.make_folder()
+    os.makedirs(spec.out, exist_ok=True)
+    spec.quiet = True
+    try:
+        child = subprocess.Popen(plan.program, env=make_environment(spec, head))
+    except OSError as error:
+        say(f"{plan.program[0]!r} cannot be started: {error.strerror}")
+        return 2
+    status = _wait(child)
+    if not spec.tools:
+        return status
+    runs = read_runs(spec.out)
+    tell_runs(runs, spec.out)
+    found = any(run["findings"] for run in runs)
+    return 1 if found and ((plan.check and not status) or plan.verb == "nan") else status
+
+
+def _wait(child: subprocess.Popen) -> int:
+    interrupted = False
+    while True:
+        try:
+            status = child.wait()
+            break
+        except KeyboardInterrupt:  # the child has it too: it writes what it has
+            interrupted = True
+    if interrupted:
+        return INTERRUPTED
+    return status if status >= 0 else 128 - status
+
+
+def read_runs(folder: str) -> list[dict[str, Any]]:
+    """What the processes of a run wrote, by rank; a file that is damaged is told and left out."""
+    runs = []
+    for name in sorted(os.listdir(folder)):
+        if not (name.startswith("run-r") and name.endswith(".json")):
+            continue
+        path = os.path.join(folder, name)
+        try:
+            with open(path, encoding="utf-8") as file:
+                value = json.load(file)
+            if value.get("format") != "ditorch-run":
+                raise ValueError("it is not of `ditorch run`")
+            runs.append(value)
+        except (OSError, ValueError, AttributeError) as error:
+            say(f"{path}: {error}; left out")
+    return sorted(runs, key=lambda run: (run["rank"], run["pid"]))
+
+
+def find_first(runs: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """The first finding of all ranks: lowest step; of one step, lowest id of a call (clocks of machines differ)."""
+    found = [(finding, run) for run in runs for finding in run["findings"]]
+    return min(found, key=lambda pair: (pair[0]["step"], pair[0]["id"], pair[1]["rank"])) if found else None
+
+
+def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:
+    """The summary of one process, or of all ranks in ten lines."""
+    from op_tools import program
+
+    runs = [run for run in runs if any(counts.get("seen") for counts in run["counts"].values())]
+    if not runs:
+        say(f"no process of the program saw an operator; does it import torch? Results: {folder}")
+        return
+    if len(runs) == 1:
+        print("\n".join(program.summarise(runs[0])), file=sys.stderr)
+        return
+    seconds = max(run["seconds"] for run in runs)
+    lines = [f"== ditorch run: {len(runs)} processes, {seconds:.1f} s, tools {', '.join(runs[0]['tools'])}"]
+    for run in runs[:4]:
+        lines.append(
+            f"  rank {run['rank']:<4} {run['steps']} steps, {len(run['findings'])} findings (pid {run['pid']})"
+        )
+    if len(runs) > 4:
+        lines.append(f"  ... and {len(runs) - 4} more")
+    first = find_first(runs)
+    if first is not None:
+        finding, run = first
+        verb = "is wrong" if finding["tool"] == "autocompare" else "made NaN or Inf"
+        lines.append(f"  first     rank {run['rank']}, step {finding['step']}: {finding['name']} {verb}")
+    lines.append(f"  results   {folder}")
+    lines.append(f"  next      {program.suggest_next(first[1]) if first else f'ditorch merge {folder}'}")
+    print("\n".join(lines), file=sys.stderr)

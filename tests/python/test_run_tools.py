@@ -1,0 +1,143 @@
+"""`ditorch run --tool`, `ditorch nan`, DITORCH_TOOLS: tools on a program that does not know them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from conftest import child_environment
+from ditorch import cli
+from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools, read_wish
+from op_tools import program
+
+TRAIN = """
+import sys, torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)).to("cuda")
+first = torch.optim.SGD(model[0].parameters(), lr=0.1)
+second = torch.optim.SGD(model[2].parameters(), lr=0.1)
+x, y = torch.randn(32, 8).cuda(), torch.randint(0, 4, (32,)).cuda()
+for step in range(9):
+    out = model(x)
+    if "nan" in sys.argv and step == 7:
+        out = (out - out.max()).log()
+    torch.nn.functional.cross_entropy(out, y).backward()
+    first.step(), second.step()
+print("done")
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    return tmp_path
+
+
+def ditorch(place, *words, **environment):
+    command = [sys.executable, "-m", "ditorch", *words]
+    environment = child_environment(DITORCH_BANNER="0", COLUMNS="80", **environment)
+    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=environment, timeout=300)
+
+
+def read_run(place, folder):
+    (name,) = [name for name in os.listdir(place / folder) if name.startswith("run-r")]
+    return json.loads((place / folder / name).read_text())
+
+
+def test_tools_on_an_unmodified_script(place):
+    words = ["--tool", "autocompare,time", "--steps", "5-6", "--include", "torch.nn.*", "--budget", "1MiB", "--check"]
+    answer = ditorch(place, "--set", "fault=value:gelu,scale=0.1", "run", *words, "train.py")
+    assert answer.stdout == "done\n" and answer.returncode == 1, answer.stderr
+    run = read_run(place, "ditorch_runs/run-001")
+    assert run["steps"] == 9, "two optimizers are one step"
+    (finding,) = run["findings"]
+    assert (finding["name"], finding["step"]) == ("torch.nn.functional.gelu", 5) and finding["module"].endswith("1")
+    block, _, summary = answer.stderr.partition("== ditorch run: ")
+    assert "OpAutoCompare: torch.nn.functional.gelu is wrong\n" in block and "\n  place  train.py:9" in block
+    lines = summary.splitlines()
+    assert len(lines) <= 10 and lines[0].startswith("9 steps in ")
+    assert "  found    torch.nn.functional.gelu is wrong, step 5, train.py:9" in lines
+    replay = lines[-1].removeprefix("  next     ditorch replay ")
+    assert os.path.isdir(place / replay), lines
+    assert "OpAutoCompare: on" not in answer.stderr
+
+
+def test_nan_names_the_producer_and_stops_there(place):
+    answer = ditorch(place, "nan", "--", "train.py", "nan")
+    assert answer.returncode == 1 and answer.stdout == "" and "Traceback" not in answer.stderr
+    assert "torch.Tensor.log made 1 Inf, 127 NaN of 128 (inputs finite)\n  call   step 7" in answer.stderr
+    assert "place  at train.py:11" in answer.stderr
+    saved = answer.stderr.splitlines()[-1].removeprefix("  next     ditorch replay ")
+    assert sorted(os.listdir(place / saved))[0].startswith("input")
+
+
+def test_a_clean_program_is_clean_and_the_environment_is_enough(place):
+    answer = ditorch(place, "train.py", DITORCH_TOOLS="nan")
+    assert answer.returncode == 0 and answer.stdout == "done\n" and "no NaN or Inf was made" in answer.stderr
+    assert read_run(place, "ditorch_runs/run-001")["steps"] == 9
+
+
+@pytest.mark.full
+@pytest.mark.skipif(shutil.which("torchrun") is None, reason="no torchrun")
+def test_a_launcher_and_its_ranks(place):
+    (place / "ranks.py").write_text(
+        "import os, torch\n"
+        "x = torch.ones(3).cuda() - int(os.environ['RANK']) * 2\n"
+        "optimizer = torch.optim.SGD([torch.nn.Parameter(x.clone())], lr=0.1)\n"
+        "optimizer.step(), optimizer.step(), x.log()\n"
+    )
+    answer = ditorch(place, "nan", "--go-on", "--out", "out", "--", "torchrun", "--nproc-per-node", "2", "ranks.py")
+    assert answer.returncode == 1 and "2 processes" in answer.stderr
+    assert "first     rank 1, step 2: torch.Tensor.log made NaN or Inf" in answer.stderr
+
+
+def test_a_step_marker(place):
+    answer = ditorch(place, "run", "--tool", "time", "--step-marker", "torch:Tensor.backward", "--out", "o", "train.py")
+    assert answer.returncode == 0 and read_run(place, "o")["steps"] == 9, answer.stderr
+
+
+@pytest.mark.parametrize(
+    "words, expected",
+    [
+        (["--tool", "autocomapre", "x.py"], "no tool 'autocomapre'; did you mean 'autocompare'?"),
+        (["--tool", "time", "--steps", "9-3", "x.py"], "--steps '9-3'"),
+        (["--tool", "time", "--budget", "much", "x.py"], "such as 2GiB"),
+        (["--tool", "time", "--option", "rows", "x.py"], "TOOL.NAME=VALUE"),
+        (["--tool", "time", "--inclde", "x", "x.py"], "did you mean '--include'"),
+        (["--steps", "1", "x.py"], "belongs to --tool"),
+        (["--tool", "time"], "nothing to run"),
+    ],
+)
+def test_wrong_use(words, expected, capsys):
+    assert cli.main(["run", *words]) == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_words_of_a_wish():
+    assert parse_tools("OpAutoCompare, overflow,nan") == ["autocompare", "nan"]
+    assert parse_budget("2GiB") == ("bytes", 2 << 30) and parse_budget("5%") == ("percent", 5)
+    assert parse_budget("") == ("", 0) and parse_budget("512") == ("bytes", 512)
+    assert parse_option("nan.save = 1") == ("nan", "save", "1")
+    assert check_ranges("--steps", "1-2,9,20-") == "1-2,9,20-"
+    assert Spec(tools=["time"], steps="3", out="o").make_options("time") == {
+        "results": "o",
+        "module_paths": True,
+        "steps": "3",
+    }
+
+
+def test_a_wish_travels_by_file(tmp_path):
+    spec = Spec(tools=["nan"], out=str(tmp_path), stop=True, options={"nan": {"save": "1"}})
+    environment = spec.to_environment()
+    assert read_wish(environment["DITORCH_RUN"], "") == spec and read_wish("", "") is None
+    (tmp_path / "spec.json").write_text("{")
+    with pytest.raises(SpecError, match="cannot be read"):
+        read_wish(environment["DITORCH_RUN"], "")
+
+
+def test_runs_do_not_share_a_folder(tmp_path, monkeypatch):
+    for name in ("RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert [os.path.basename(program.make_folder(str(tmp_path))) for _ in range(2)] == ["run-001", "run-002"]
