@@ -504,6 +504,13 @@ static void set_axes(struct reduce_task *task, const struct dit_tensor_view *out
   axes_fuse(&task->reduced);
 }
 
+/// A few results side by side over a long way, as the two parts of complex numbers are: rows with gaps are faster than
+/// columns that are so short.
+static bool is_narrow(const struct reduce_task *task) {
+  return task->kept.in[0] == task->in_width && task->kept.sizes[0] <= 3 && task->reduced.sizes[0] >= 64 &&
+         task->reduced.in[0] == task->kept.sizes[0] * task->in_width;
+}
+
 /// Few results over many elements are cut along the reduced index as well; the cut depends on the shape only.
 static void set_chunks(struct reduce_task *task) {
   const int64_t kept = task->kept.numel, reduced = task->reduced.numel, total = kept * reduced;
@@ -594,7 +601,7 @@ enum dit_status reduce_launch(void *stream, enum reduce_kind kind, double parame
   if (task.reduced.numel == 0) {
     return fill_empty(stream, &task, out, err);
   }
-  task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 ||
+  task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 || is_narrow(&task) ||
               (task.reduced.numel > 1 && task.reduced.in[0] <= task.kept.in[0]);
   task.direct = is_as_stored(&task) && (task.reduced.in[0] == task.in_width || task.reduced.sizes[0] == 1);
   task.leaf = task.direct ? ROW_DIRECT : ROW_STAGE;
