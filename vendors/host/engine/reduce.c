@@ -581,8 +581,7 @@ static void set_axes(struct reduce_task *task, const struct dit_tensor_view *out
 /// A few results side by side over a long way, as the two parts of complex numbers are.
 static bool is_narrow(const struct reduce_task *task) {
   return task->kept.in[0] == task->in_width && task->kept.sizes[0] > 1 && task->kept.sizes[0] <= NARROW_RESULTS &&
-         task->reduced.sizes[0] >= 2 * NARROW_TOGETHER &&
-         task->reduced.in[0] == task->kept.sizes[0] * task->in_width;
+         task->reduced.sizes[0] >= 2 * NARROW_TOGETHER && task->reduced.in[0] == task->kept.sizes[0] * task->in_width;
 }
 
 /// Few results over many elements are cut along the reduced index as well; the cut depends on the shape only.
