@@ -149,6 +149,10 @@ C10_NOINLINE bool convertLazy(dit_value &out, const at::Tensor &tensor, const Op
       tensor.device().type() != kDevice) {
     return false;
   }
+  // The layout of its result depends on that.
+  if (op.name == "aten::linalg_solve_triangular" && tensor.dim() >= 2 && tensor.transpose(-2, -1).is_contiguous()) {
+    return false;
+  }
   at::Tensor plain = tensor.resolve_conj().resolve_neg();
   if (!isPlain(plain)) {
     return false;

@@ -202,10 +202,12 @@ bool hasCpuKernel(const c10::OperatorHandle &handle) {
 }
 
 void enterUnregistered(const c10::OperatorHandle &handle, Stack *stack) {
-  TORCH_CHECK_NOT_IMPLEMENTED(hasCpuKernel(handle), "the operator '", c10::toString(handle.operator_name()),
+  const Operator &op = lookUp(handle, c10::DispatchKey::CPU);
+  TORCH_CHECK_NOT_IMPLEMENTED(op.c_op != nullptr || hasCpuKernel(handle), "the operator '",
+                              c10::toString(handle.operator_name()),
                               "' is not implemented on the ditorch device: it has neither a C implementation nor a CPU "
                               "kernel to fall back to. Move its inputs to the CPU or use another operator.");
-  enter(lookUp(handle, c10::DispatchKey::CPU), handle, stack);
+  enter(op, handle, stack);
 }
 
 template <int kLayout>

@@ -1,6 +1,7 @@
 """The device's operators against ATen on the CPU: speed (ATen's time over the device's, above 1 is faster), in turns.
 
-    python bench/ops/run.py [--threads 1] [--only GLOB] [--dtype float32 ...] [--rounds N] [--json FILE]
+    python bench/ops/run.py [--section operators memory steps] [--threads 1] [--only GLOB] [--dtype float32 ...]
+                            [--rounds N] [--json FILE]
 
 Both sides have the same number of threads. A figure is the ratio of the shortest of many short rounds; on one thread
 they are timed by the thread's own processor time, which other programs do not lengthen. Matrix products and
@@ -29,6 +30,7 @@ import steps
 
 SLOWEST, BANDWIDTH = 0.8, 0.7
 MEAN = {"float32": 1.0, "bfloat16": 1.3}
+SECTIONS = ("operators", "memory", "steps")
 JUDGED = ("float32", "bfloat16", "int64")
 
 
@@ -180,6 +182,7 @@ def summarise(results, memory):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--section", nargs="+", choices=SECTIONS, default=SECTIONS)
     parser.add_argument("--only", default="*")
     parser.add_argument("--dtype", nargs="+", default=["float32", "bfloat16", "float16", "int64", "complex64"])
     parser.add_argument("--rounds", type=int, default=15)
@@ -193,17 +196,19 @@ def main():
     torch.set_num_threads(options.threads)
     switch = onednn.Switch()
     print(f"the device's oneDNN: {switch.text}", file=sys.stderr)
-    results, memory = [], run_memory_bound(options)
-    for dtype in options.dtype:
+    results, training = [], []
+    memory = run_memory_bound(options) if "memory" in options.section else []
+    for dtype in options.dtype if "operators" in options.section else []:
         run_hot(options, getattr(torch, dtype), switch, results)
-    training = steps.run(options.rounds, switch) if any(fnmatch.fnmatch(s, options.only) for s in steps.STEPS) else []
+    if "steps" in options.section and any(fnmatch.fnmatch(name, options.only) for name in steps.STEPS):
+        training = steps.run(options.rounds, switch)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump({"machine": common.machine(), "operators": results, "memory": memory}, file, indent=1)
     common.report(
         "Operators against ATen CPU",
         f"python bench/ops/run.py --threads {options.threads}",
-        (summarise(results, memory) if results else []) + training,
+        summarise(results, memory) + training,
         f"Speed: ATen's time over the device's; {options.threads} thread(s) on both sides. Operators below 0.8x are "
         "listed, and those that oneDNN matters for; the rest is faster than that. The device's oneDNN: "
         f"{hide_path(switch.text)}. Steps: the fallback's time over the library's.",

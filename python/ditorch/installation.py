@@ -132,10 +132,11 @@ def _install_host(patches: Patches) -> None:
 
         cuda.install(patches)
         import_patches.install(patches)
-    from . import dipu, spawn
+    from . import dipu, late_backward, spawn
 
     dipu.install(patches)
     spawn.install(patches)
+    late_backward.install(patches)
     atexit.register(torch.ops.ditorch.drain_autograd)
     patches.defer(lambda: atexit.unregister(torch.ops.ditorch.drain_autograd))
     if settings.get("fault"):

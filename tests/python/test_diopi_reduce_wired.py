@@ -264,3 +264,36 @@ def test_the_norm_of_one_number_is_its_magnitude(dtype):
     for order in (6, 2, 0.5, 1, -3, float("inf")):
         got = torch.linalg.vector_norm(x.cuda(), order, dim=2).cpu()
         assert torch.equal(got.nan_to_num(7), x[:, :, 0].abs().nan_to_num(7)), order
+
+
+@pytest.mark.parametrize("width", [2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64])
+def test_few_results_side_by_side(dtype, width):
+    """Whole numbers, whose sums are exact in every order."""
+    made = torch.randint(-3, 4, (3, 5000, width), generator=torch.Generator().manual_seed(width))
+    x = made.to(dtype)
+    for function in (torch.sum, torch.amax, torch.amin):
+        for dims in (1, (0, 1)):
+            assert torch.equal(function(x.cuda(), dims).cpu(), function(x, dims))
+    long = torch.randint(-3, 4, (400_001, width)).to(dtype)
+    expected = long.double().sum(0).to(dtype)
+    assert torch.equal(long.cuda().sum(0).cpu(), expected)
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 31, 32, 33, 500, 1031])
+def test_extremes_of_int64(size):
+    x = torch.randint(-(2**62), 2**62, (5, size))
+    for function in (torch.amax, torch.amin):
+        for dims in (0, 1, ()):
+            assert torch.equal(function(x.cuda(), dims).cpu(), function(x, dims))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8, torch.bool])
+def test_nansum_of_integers(dtype):
+    x = torch.randint(0, 100, (7, 30)).to(dtype)
+    ditorch.reset_counters()
+    for options in ({}, {"dim": 1}, {"dim": 0, "keepdim": True}, {"dim": (0, 1)}, {"dim": 1, "dtype": torch.float32}):
+        mine, expected = torch.nansum(x.cuda(), **options).cpu(), torch.nansum(x, **options)
+        assert mine.dtype == expected.dtype
+        assert torch.equal(mine, expected)
+    assert not list(ditorch.fallbacks())

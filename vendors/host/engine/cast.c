@@ -412,6 +412,30 @@ static void repeat(char *dst, const char *src, int width, int64_t count) {
   }
 }
 
+#define DEFINE_HALVE(type)                                                            \
+  KERNEL_INLINE void halve_##type##_body(type *dst, const type *src, int64_t count) { \
+    for (int64_t i = 0; i < count; i++) {                                             \
+      dst[i] = src[2 * i];                                                            \
+    }                                                                                 \
+  }                                                                                   \
+  KERNEL_MULTI(static, halve_##type, (type * dst, const type *src, int64_t count), (dst, src, count))
+DEFINE_HALVE(uint32_t)
+DEFINE_HALVE(uint64_t)
+
+/// Every second element, as one part of complex numbers, by vectors; false where it is not that.
+static bool halve(char *dst, int64_t dst_stride, const char *src, int64_t src_stride, int width, int64_t count) {
+  if (dst_stride != width || src_stride != 2 * (int64_t)width || count < 16 || (uintptr_t)src % (uintptr_t)width != 0 ||
+      (uintptr_t)dst % (uintptr_t)width != 0) {
+    return false;
+  }
+  if (width == 4) {
+    halve_uint32_t((uint32_t *)(void *)dst, (const uint32_t *)(const void *)src, count);
+  } else if (width == 8) {
+    halve_uint64_t((uint64_t *)(void *)dst, (const uint64_t *)(const void *)src, count);
+  }
+  return width == 4 || width == 8;
+}
+
 void cast_move(char *dst, int64_t dst_stride, const char *src, int64_t src_stride, int width, int64_t count) {
   if (src_stride == 0 && dst_stride == width) {
     repeat(dst, src, width, count);
@@ -419,6 +443,9 @@ void cast_move(char *dst, int64_t dst_stride, const char *src, int64_t src_strid
   }
   if (dst_stride == width && src_stride == width) {
     memmove(dst, src, (size_t)(count * width));
+    return;
+  }
+  if (halve(dst, dst_stride, src, src_stride, width, count)) {
     return;
   }
   switch (width) {

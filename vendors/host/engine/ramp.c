@@ -5,6 +5,7 @@
 #include "dit/dtype.h"
 #include "host.h"
 #include "nest.h"
+#include "simd.h"
 
 /// PyTorch's linspace comes from both ends, so that the last element is exactly `end`.
 static double get_linspace(const struct ramp_task *task, int64_t i) {
@@ -12,23 +13,37 @@ static double get_linspace(const struct ramp_task *task, int64_t i) {
                              : task->end - task->step * (double)(task->steps - 1 - i);
 }
 
+KERNEL_INLINE void count_whole_body(uint64_t *restrict numbers, int64_t count, uint64_t next, uint64_t step) {
+  for (int64_t k = 0; k < count; k++) {
+    numbers[k] = next;
+    next += step;
+  }
+}
+KERNEL_MULTI(static, count_whole, (uint64_t * numbers, int64_t count, uint64_t next, uint64_t step),
+             (numbers, count, next, step))
+
+/// start + (begin + k) step; begin + k is exact in double as long as it is exact in a tensor's length.
+KERNEL_INLINE void count_real_body(double *restrict numbers, int count, double begin, double start, double step) {
+  for (int k = 0; k < count; k++) {
+    numbers[k] = start + (begin + (double)k) * step;
+  }
+}
+KERNEL_MULTI(static, count_real, (double *numbers, int count, double begin, double start, double step),
+             (numbers, count, begin, start, step))
+
 /// Numbers [begin, begin + count) in int64 or double.
 static void make_numbers(const struct ramp_task *task, int64_t begin, int64_t count, void *room) {
   double *numbers = room;
   uint64_t *whole = room;
   if (task->is_integer) {
-    uint64_t next = (uint64_t)task->istart + (uint64_t)begin * (uint64_t)task->istep;
-    for (int64_t k = 0; k < count; k++) {
-      whole[k] = next + (uint64_t)k * (uint64_t)task->istep;
-    }
+    const uint64_t step = (uint64_t)task->istep;
+    count_whole(whole, count, (uint64_t)task->istart + (uint64_t)begin * step, step);
   } else if (task->is_linspace) {
     for (int64_t k = 0; k < count; k++) {
       numbers[k] = get_linspace(task, begin + k);
     }
   } else {
-    for (int64_t k = 0; k < count; k++) {
-      numbers[k] = task->start + (double)(begin + k) * task->step;
-    }
+    count_real(numbers, (int)count, (double)begin, task->start, task->step);
   }
 }
 

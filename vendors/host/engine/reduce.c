@@ -26,6 +26,9 @@
 #define COLUMN_ROWS 8  // staged at once
 #define COLUMN_LEVELS 5
 #define MAX_CHUNKS 256
+#define NARROW_RESULTS 3    // at most so many lie side by side
+#define NARROW_TOGETHER 32  // elements of each that are one line
+#define NARROW_LEAF 2048
 
 /// One set of dimensions, innermost first, fused where possible; strides in bytes.
 struct axes {
@@ -49,6 +52,7 @@ struct reduce_task {
   const struct reduce_fold *fold;
   bool rows;              ///< the innermost memory dimension is reduced
   bool direct;            ///< rows: their innermost runs are folded where they lie
+  bool narrow;            ///< rows of a few results side by side, taken together
   int64_t leaf;           ///< elements per leaf of the tree
   int64_t chunks, chunk;  ///< of the reduced index, when few results share much work
 };
@@ -288,16 +292,86 @@ static union reduce_value join_partials(const struct reduce_task *task, const un
                   join_partials(task, partial + count / 2, count - count / 2));
 }
 
+// rows of a few results side by side, as the parts of complex numbers are: as columns that repeat along the row
+
+static void fold_narrow_leaf(const struct reduce_task *task, const char *base, int64_t begin, int64_t end,
+                             char *values) {
+  _Alignas(64) char lines[NARROW_RESULTS * NARROW_TOGETHER * 8];
+  const struct reduce_fold *fold = task->fold;
+  const int64_t few = task->kept.sizes[0], step = task->reduced.in[0];
+  int64_t run;
+  reduce_fill_identity(fold, lines, few * NARROW_TOGETHER);
+  for (int64_t at = begin; at < end; at += run) {
+    const char *data = base + locate(&task->reduced, at, &run);
+    run = run < end - at ? run : end - at;
+    const int64_t whole = run / NARROW_TOGETHER, rest = run % NARROW_TOGETHER;
+    fold->column(lines, data, few * NARROW_TOGETHER, whole, step * NARROW_TOGETHER, task->parameter);
+    fold->column(lines, data + whole * NARROW_TOGETHER * step, few, rest, step, task->parameter);
+  }
+  for (int64_t half = NARROW_TOGETHER / 2; half > 0; half /= 2) {
+    fold->merge(lines, lines + half * few * fold->value_width, half * few);
+  }
+  memcpy(values, lines, (size_t)(few * fold->value_width));
+}
+
+static void fold_narrow(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, char *values) {
+  if (end - begin <= NARROW_LEAF) {
+    fold_narrow_leaf(task, base, begin, end, values);
+    return;
+  }
+  char second[NARROW_RESULTS * 8];
+  const int64_t leaves = (end - begin + NARROW_LEAF - 1) / NARROW_LEAF, middle = begin + leaves / 2 * NARROW_LEAF;
+  fold_narrow(task, base, begin, middle, values);
+  fold_narrow(task, base, middle, end, second);
+  task->fold->merge(values, second, task->kept.sizes[0]);
+}
+
+static void run_narrow(void *context, int64_t begin, int64_t end) {
+  const struct reduce_task *task = context;
+  for (int64_t line = begin; line < end; line++) {
+    _Alignas(16) char values[NARROW_RESULTS * 8];
+    const char *in;
+    char *out;
+    locate_kept(task, line * task->kept.sizes[0], &in, &out);
+    fold_narrow(task, in, 0, task->reduced.numel, values);
+    store_results(task, out, task->kept.out[0], values, task->kept.sizes[0]);
+  }
+}
+
+static void run_narrow_chunks(void *context, int64_t begin, int64_t end) {
+  const struct chunk_task *chunks = context;
+  const struct reduce_task *task = chunks->reduce;
+  const int64_t few = task->kept.sizes[0];
+  for (int64_t i = begin; i < end; i++) {
+    _Alignas(16) char values[NARROW_RESULTS * 8];
+    const int64_t line = i / task->chunks, chunk = i % task->chunks, first = chunk * task->chunk;
+    const int64_t last = first + task->chunk < task->reduced.numel ? first + task->chunk : task->reduced.numel;
+    const char *in;
+    char *out;
+    locate_kept(task, line * few, &in, &out);
+    fold_narrow(task, in, first, last, values);
+    for (int64_t k = 0; k < few; k++) {
+      memcpy(&chunks->partial[(line * few + k) * task->chunks + chunk], values + k * task->fold->value_width,
+             (size_t)task->fold->value_width);
+    }
+  }
+}
+
 static void reduce_rows(struct reduce_task *task) {
   union reduce_value partial[MAX_CHUNKS];
   const int64_t kept = task->kept.numel, reduced = task->reduced.numel;
+  const int64_t lines = task->narrow ? kept / task->kept.sizes[0] : kept;
+  if (task->chunks <= 1 && task->narrow) {
+    dit_parallel_for(0, lines, NEST_GRAIN / (reduced * task->kept.sizes[0]), run_narrow, task);
+    return;
+  }
   if (task->chunks <= 1) {
     int64_t grain = NEST_GRAIN / reduced;
     dit_parallel_for(0, kept, grain, run_rows, task);
     return;
   }
   struct chunk_task chunks = {task, partial};
-  dit_parallel_for(0, kept * task->chunks, 1, run_row_chunks, &chunks);
+  dit_parallel_for(0, lines * task->chunks, 1, task->narrow ? run_narrow_chunks : run_row_chunks, &chunks);
   for (int64_t k = 0; k < kept; k++) {
     const char *in;
     char *out;
@@ -504,6 +578,12 @@ static void set_axes(struct reduce_task *task, const struct dit_tensor_view *out
   axes_fuse(&task->reduced);
 }
 
+/// A few results side by side over a long way, as the two parts of complex numbers are.
+static bool is_narrow(const struct reduce_task *task) {
+  return task->kept.in[0] == task->in_width && task->kept.sizes[0] > 1 && task->kept.sizes[0] <= NARROW_RESULTS &&
+         task->reduced.sizes[0] >= 2 * NARROW_TOGETHER && task->reduced.in[0] == task->kept.sizes[0] * task->in_width;
+}
+
 /// Few results over many elements are cut along the reduced index as well; the cut depends on the shape only.
 static void set_chunks(struct reduce_task *task) {
   const int64_t kept = task->kept.numel, reduced = task->reduced.numel, total = kept * reduced;
@@ -594,7 +674,9 @@ enum dit_status reduce_launch(void *stream, enum reduce_kind kind, double parame
   if (task.reduced.numel == 0) {
     return fill_empty(stream, &task, out, err);
   }
-  task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 ||
+  const bool narrow = is_narrow(&task);
+  task.narrow = narrow && is_as_stored(&task);
+  task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 || narrow ||
               (task.reduced.numel > 1 && task.reduced.in[0] <= task.kept.in[0]);
   task.direct = is_as_stored(&task) && (task.reduced.in[0] == task.in_width || task.reduced.sizes[0] == 1);
   task.leaf = task.direct ? ROW_DIRECT : ROW_STAGE;

@@ -276,7 +276,7 @@ static inline __attribute__((always_inline)) float load_bfloat(uint16_t x) {
 #define INT_FOLDS(X, Y)                                       \
   X(SUM, I64, uint64_t, uint64_t, i, 0, AS_IS, ADD, ADD_TWO)  \
   Y(PROD, I64, uint64_t, uint64_t, i, 1, AS_IS, MUL, MUL_TWO) \
-  INT_EXTREMES(Y, I64, int64_t, i, INT64_MIN, INT64_MAX)      \
+  INT_EXTREMES(X, I64, int64_t, i, INT64_MIN, INT64_MAX)      \
   INT_EXTREMES(Y, I32, int32_t, i32, INT32_MIN, INT32_MAX)    \
   INT_EXTREMES(Y, I16, int16_t, i16, INT16_MIN, INT16_MAX)    \
   INT_EXTREMES(Y, I8, int8_t, i8, INT8_MIN, INT8_MAX)         \
