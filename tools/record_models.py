@@ -20,7 +20,13 @@ from typing import Any
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(ROOT, "tools"), os.path.join(ROOT, "python")]
 
-MOST_BYTES = 12 << 30
+MOST_BYTES = 24 << 30
+_ROI = "float spatial_scale, int pooled_height, int pooled_width"
+_SIZES = "int batch_size, int channels, int height, int width"
+_TAIL = "int sampling_ratio, bool aligned) -> Tensor"
+VISION = [f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor" for name in ("nms", "qnms")]
+VISION += [f"{name}(Tensor input, Tensor rois, {_ROI}, {_TAIL}" for name in ("roi_align", "qroi_align")]
+VISION += [f"_roi_align_backward(Tensor grad, Tensor rois, {_ROI}, {_SIZES}, {_TAIL}"]
 
 
 def _load_corpus() -> Any:
@@ -60,6 +66,15 @@ def _describe(value: Any) -> Any:
     return None if isinstance(value, torch.Generator) else value
 
 
+def _answer(dtype: Any, before: str) -> Any:
+    """What a program reads of a meta tensor: yes to "all of them?", no to other questions, one for a number."""
+    import torch
+
+    if dtype is torch.bool:
+        return before == "all"
+    return 1.0 if dtype.is_floating_point else 1
+
+
 def _make_mode() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -70,11 +85,15 @@ def _make_mode() -> Any:
             super().__init__()
             self.counts: dict[Any, int] = {}
             self.quiet = False
+            self.before = ""
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
-            if not self.quiet and func.namespace == "aten":
+            if not self.quiet and func.namespace in ("aten", "torchvision"):
                 self.note(func, args, kwargs)
+            before, self.before = self.before, func._opname
+            if func._opname == "_local_scalar_dense":
+                return _answer(args[0].dtype, before)
             return func(*args, **kwargs)
 
         def note(self, func: Any, args: Any, kwargs: Any) -> None:
@@ -115,16 +134,30 @@ def _watch_attention(mode: Any) -> None:
         finally:
             mode.quiet = False
 
+    def align(log_probs, targets, input_lengths, target_lengths, blank=0, reduction="mean", zero_infinity=False):
+        kind = {"none": 0, "mean": 1, "sum": 2}[reduction]
+        args = (_describe(log_probs), _describe(targets), input_lengths, target_lengths, blank, kind, zero_infinity)
+        call = corpus.Call("aten::ctc_loss.IntList", args)
+        mode.counts[call] = mode.counts.get(call, 0) + 1
+        mode.quiet = True
+        try:
+            return log_probs.sum()
+        finally:
+            mode.quiet = False
+
     torch.nn.functional.scaled_dot_product_attention = attend
+    torch.nn.functional.ctc_loss = align
 
 
 def record(name: str, path: str) -> None:
     import torch
 
     library = torch.library.Library("torchvision", "FRAGMENT")  # torchvision's Python, without its kernels
-    for operator in ("nms", "qnms"):
+    for schema in VISION:
         with contextlib.suppress(RuntimeError):
-            library.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            library.define(schema)
+    library.impl("roi_align", lambda x, rois, scale, h, w, *_: x.new_empty(len(rois), x.shape[1], h, w), "Meta")
+    library.impl("_roi_align_backward", lambda g, r, s, h, w, *sizes: g.new_empty(sizes[:4]), "Meta")
     import model_zoo
 
     model = next(item for item in model_zoo.MODELS if item.name == name)
@@ -143,6 +176,8 @@ def record(name: str, path: str) -> None:
             mode.counts = {} if step else mode.counts
             optimizer.zero_grad()
             loss(module, inputs).backward()
+            if model.optimizer == "adamw":
+                torch.nn.utils.clip_grad_norm_(parameters, 1.0, foreach=False)
             optimizer.step()
     about = {"model": name, "family": model.family, "source": model.source, "sizes": model.sizes}
     about["optimizer"] = model.optimizer
@@ -151,6 +186,23 @@ def record(name: str, path: str) -> None:
 
 
 # What the calls become
+
+
+def _map_vision(call: Any) -> list[Any]:
+    """torchvision's regions: nothing of PyTorch calls them, so this is written down by hand."""
+    from ditorch.models import corpus
+
+    name, args = call.name.partition("::")[2], call.args
+    if name == "roi_align":
+        x, rois, scale, height, width, ratio, aligned = args
+        out = corpus.Tensor(x.dtype, (rois.shape[0], x.shape[1], height, width))
+        return [corpus.Call("diopiRoiAlign", (out, x, rois, scale, height, width, ratio, int(aligned)))]
+    if name == "_roi_align_backward":
+        grad, rois, scale, height, width, *sizes, ratio, aligned = args
+        out = corpus.Tensor(grad.dtype, tuple(sizes))
+        words = (out, grad, rois, scale, height, width, *sizes, ratio, int(aligned))
+        return [corpus.Call("diopiRoiAlignBackward", words)]
+    return []
 
 
 def map_calls(path: str) -> None:
@@ -165,8 +217,12 @@ def map_calls(path: str) -> None:
     seen = os.environ["DIT_OBSERVE_FILE"]
     # Views and shape questions touch no data; a call that falls back is noticed at a small size first.
     for entry in found.entries:
-        if calls.is_view(entry.call.name):
+        if entry.call.name.startswith("aten::") and calls.is_view(entry.call.name):
             entry.reason = "a view: no data moves"
+            continue
+        if entry.call.name.startswith("torchvision::"):
+            entry.functions = _map_vision(entry.call)
+            entry.reason = "" if entry.functions else "an operator of torchvision"
             continue
         if sum(tensor.nbytes for tensor in entry.call.tensors()) > MOST_BYTES:
             entry.reason = "too large to be mapped on the machine that recorded it"

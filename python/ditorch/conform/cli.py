@@ -319,14 +319,17 @@ def _list_models() -> int:
     from . import model_cases
 
     rows = []
+    distinct: set[str] = set()
     for name in corpus.list_names():
         found = corpus.read(name)
         calls = model_cases.list_calls(found)
+        distinct.update(str(call.call) for call in calls)
         without = sum(1 for entry in found.entries if entry.reason)
         functions = len({call.function for call in calls})
         rows.append((name, found.about["family"], len(found.entries), len(calls), functions, without))
     print(format_table(("model", "family", "operator calls", "cases", "functions", "without"), rows))
-    print(f"\n{len(rows)} models, {sum(row[2] for row in rows)} operator calls, {sum(row[3] for row in rows)} cases")
+    total = sum(row[3] for row in rows)
+    print(f"\n{len(rows)} models, {total} cases, {len(distinct)} of them distinct")
     return 0
 
 

@@ -12,7 +12,7 @@ import torch
 
 from .corpus import Call, Tensor, Word
 
-COMPOSITE = ("aten::scaled_dot_product_attention",)
+COMPOSITE = ("aten::scaled_dot_product_attention", "aten::ctc_loss.IntList")
 """Recorded as programs call them; their gradients belong to them."""
 
 
@@ -68,4 +68,5 @@ def run(made: tuple[Any, list[Any], dict[str, Any]], gradients: bool = False) ->
     args = [x.detach().requires_grad_(x.is_floating_point()) if isinstance(x, torch.Tensor) else x for x in args]
     args = [x if place < 3 or not isinstance(x, torch.Tensor) else x.detach() for place, x in enumerate(args)]
     out = operator(*args, **kwargs)
-    return [out, *torch.autograd.grad(out, args[:3], torch.ones_like(out))]
+    wanted = [x for x in args[:3] if isinstance(x, torch.Tensor) and x.requires_grad]
+    return [out, *torch.autograd.grad(out, wanted, torch.ones_like(out))]
