@@ -506,12 +506,12 @@ class Segmenter(nn.Module):
             "psp": Pyramid,
             "aspp": Aspp,
             "aspp+": lambda: Aspp(separable=True),
-            "uper": lambda: Pyramid(),
+            "pyramid": lambda: Pyramid(),
         }
         self.head = heads[kind]()
         if kind == "aspp+":
             self.low, self.join = conv(256, 48), nn.Sequential(conv(560, 512, 3), conv(512, 512, 3))
-        if kind == "uper":
+        if kind == "pyramid":
             self.lateral = nn.ModuleList(conv(c, 512) for c in (256, 512, 1024))
             self.smooth, self.join = nn.ModuleList(conv(512, 512, 3) for _ in range(3)), conv(2048, 512, 3)
         self.classes, self.drop = nn.Conv2d(512, 19, 1), nn.Dropout2d(0.1)
@@ -521,7 +521,7 @@ class Segmenter(nn.Module):
         x = self.head(maps[-1])
         if self.kind == "aspp+":
             x = self.join(torch.cat([up(x, maps[0], "bilinear"), self.low(maps[0])], 1))
-        if self.kind == "uper":
+        if self.kind == "pyramid":
             rows = [*(f(m) for f, m in zip(self.lateral, maps, strict=False)), x]
             for i in (3, 2, 1):
                 rows[i - 1] = rows[i - 1] + up(rows[i], rows[i - 1], "bilinear")

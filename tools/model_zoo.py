@@ -259,7 +259,7 @@ MODELS = [
         CITY,
         lambda: parts.Segmenter(_backbone("resnet50", C2, output_stride=8), "aspp+"),
     ),
-    _own("upernet", "segmentation", CITY, lambda: parts.Segmenter(_backbone("resnet50", C2), "uper")),
+    _own("upernet", "segmentation", CITY, lambda: parts.Segmenter(_backbone("resnet50", C2), "pyramid")),
     _own("unet", "segmentation", CITY, parts.Unet),
     _own("crnn", "text", (64, 1, 32, 100), times.Crnn, "adamw"),
     _own("sar", "text", (64, 3, 48, 160), times.Sar, "adamw"),
