@@ -75,3 +75,10 @@ def test_left_out_calls_are_listed() -> None:
     assert run.returncode == 1
     assert "not made: diopiReluInp/resnet50/float32/model/0: needs about" in run.stdout
     assert "not of the standard" in run.stdout
+
+
+def test_values_that_point_somewhere_are_valid() -> None:
+    words = ("--scale", "0.03", "--function", "RoiAlign*", "Scatter*", "Embedding*", "--jobs", "1")
+    run = _run("run", "--model", "faster_rcnn_r50", *words)
+    assert run.returncode == 0, run.stdout
+    assert "diopiRoiAlignBackward" in run.stdout and "not made" not in run.stdout

@@ -25,6 +25,10 @@ _BELOW = {
     ("diopiEmbedding", "indices"): ("weight", 0),
     ("diopiGather", "index"): ("input", "dim"),
     ("diopiGatherBackward", "index"): ("input", "dim"),
+    ("diopiScatter", "index"): ("input", "dim"),
+    ("diopiScatterInp", "index"): ("input", "dim"),
+    ("diopiScatterScalar", "index"): ("input", "dim"),
+    ("diopiScatterInpScalar", "index"): ("input", "dim"),
     ("diopiIndexSelect", "index"): ("input", "dim"),
     ("diopiNLLLoss", "target"): ("input", 1),
     ("diopiNLLLossBackward", "target"): ("input", 1),
@@ -127,7 +131,17 @@ class _Builder(expand._Builder):
 
     def _make_tensor(self, column: Any, shape: Any, item: int, place: int, change: Any) -> Any:
         tensor = super()._make_tensor(column, shape, item, place, change)
+        if column.name == "rois" and tensor is not None and tensor.shape[-1] == 5:
+            tensor = self._make_regions(tensor)
         return _arrange(tensor, self.strides.get(column.name))
+
+    def _make_regions(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Boxes inside of a map of the images that there are: number, x1, y1, x2, y2, of the drawn numbers."""
+        whole, count = self.strides.get("input"), self.entry.arguments.get("batch_size")
+        images = whole.shape[0] if whole is not None else int(count.at(0))
+        number = torch.arange(len(tensor), dtype=tensor.dtype) % images
+        first = tensor[:, 1:3].abs() * 16
+        return torch.cat([number[:, None], first, first + 8 + tensor[:, 3:].abs() * 64], 1)
 
     def _make_output(self, name: str, result: Any, place: int, given: Any, item: int | None) -> Any:
         made = super()._make_output(name, result, place, given, item)
