@@ -324,7 +324,7 @@ MODELS = [
             "head_dim": 128,
         },
     ),
-    _language("mamba", "MambaConfig", {"hidden_size": 768, "num_hidden_layers": 24}, 128, torch.float32),
+    _language("mamba", "MambaConfig", {"hidden_size": 768, "num_hidden_layers": 24}, 512, torch.float32),
     Model("whisper", "speech", "transformers WhisperConfig (small)", "8x80x3000 float32", "adamw", _whisper),
     Model("stable_diffusion", "diffusion", "diffusers UNet2DConditionModel", "4x4x64x64 float32", "adamw", _unet),
 ]
