@@ -27,7 +27,7 @@ TSAN_STEMS := stream event allocator thread_pool log host_memory record_writer r
 TSAN_TESTS := $(filter-out test_allocator_random,$(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c)))))
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help setup configure package build demo test test-c test-sanitize test-sanitize-python test-python test-conform test-conform-quick test-conform-all test-conform-sanitize test-lmdeploy test-doctor mutation test-opinfo test-opinfo-all test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
+.PHONY: help model-corpus setup configure package build demo test test-c test-sanitize test-sanitize-python test-python test-conform test-conform-quick test-conform-all test-conform-sanitize test-lmdeploy test-doctor mutation test-opinfo test-opinfo-all test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -174,6 +174,14 @@ test-aarch64: ## the device alias, cross-compiled for aarch64 and run under qemu
 faultlab: build ## break operators on purpose in five models and see whether OpAutoCompare names them (minutes)
 	@$(RUN) bench/faultlab/run.py --jobs $(JOBS)
 
+model-corpus: build ## record the calls of all models anew (python/ditorch/models/corpus; half an hour), in a folder of its own with timm, transformers ...
+	@test -x build/venv-models/bin/python || $(PYTHON) -m venv build/venv-models
+	@build/venv-models/bin/python -m pip install --disable-pip-version-check -q torch==$(TORCH)
+	@build/venv-models/bin/python -m pip install --disable-pip-version-check -q --no-deps torchvision==0.28.0 timm diffusers
+	@build/venv-models/bin/python -m pip install --disable-pip-version-check -q transformers pillow einops importlib_metadata
+	@$(CPU) build/venv-models/bin/python -W ignore tools/record_models.py $(MODELS)
+	@$(RUN) tools/gen_model_table.py
+
 fuzz-cases: build ## ten minutes of damaged and hostile capture files; goes on where it stopped (build/fuzz-cases.json)
 	@OMP_NUM_THREADS=1 $(RUN) tests/fuzz/fuzz_case.py --seconds $(or $(SECONDS),600) --seed $(or $(SEED),1) --state build/fuzz-cases.json --keep build
 
@@ -202,6 +210,7 @@ docs: build ## write the generated tables into docs/, and the types of the exten
 	@$(RUN) tools/gen_options.py
 	@$(RUN) tools/gen_stub.py
 	@$(RUN) tools/gen_dipu_table.py
+	@$(RUN) tools/gen_model_table.py
 	@$(PY) tools/gen_diopi.py
 	@$(PY) tools/gen_operators.py
 	@$(PY) tools/gen_infer.py

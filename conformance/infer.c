@@ -91,18 +91,35 @@ static void print_sizes(char *text, size_t size, int64_t ndim, const int64_t *si
   }
 }
 
+/// The same sizes; with `kept`, apart from dimensions of size 1 (a reduction keeps them where its output has them).
+static bool has_same_sizes(const diopiExtOutput_t *answer, const struct pack_tensor *tensor, bool kept) {
+  int i = 0, k = 0;
+  for (;;) {
+    while (kept && i < answer->ndim && answer->sizes[i] == 1) {
+      i++;
+    }
+    while (kept && k < tensor->ndim && tensor->sizes[k] == 1) {
+      k++;
+    }
+    if (i >= answer->ndim || k >= tensor->ndim || answer->sizes[i] != tensor->sizes[k]) {
+      break;
+    }
+    i++;
+    k++;
+  }
+  return i == answer->ndim && k == tensor->ndim;
+}
+
 static bool judge_answer(const struct pack_case *item, const struct pack_tensor *tensor, int argument, int64_t number,
                          const diopiExtOutput_t *answer, struct outcome *outcome) {
   char label[96], said[160], is[160];
-  const bool chosen = pack_get_tag(item, "output") != NULL;
+  const char *output = pack_get_tag(item, "output");
+  const bool chosen = output && strcmp(output, "chosen") == 0, kept = output && strcmp(output, "kept") == 0;
   const diopiDtype_t dtype = dit_diopi_get_dtype(tensor->dtype);
-  bool same = answer->ndim == tensor->ndim;
-  for (int i = 0; same && i < tensor->ndim; i++) {
-    same = answer->sizes[i] == tensor->sizes[i];
-  }
+  const bool sane = answer->ndim >= 0 && answer->ndim <= DIT_MAX_DIMS;
+  const bool same = sane && has_same_sizes(answer, tensor, kept);
   pack_get_parameter(item, argument, label, sizeof label);
   if (answer->ndim != -1 && !same) {
-    const bool sane = answer->ndim >= 0 && answer->ndim <= DIT_MAX_DIMS;
     print_sizes(said, sizeof said, sane ? answer->ndim : 0, answer->sizes);
     print_sizes(is, sizeof is, tensor->ndim, tensor->sizes);
     return outcome_fail(outcome, "inference",

@@ -85,6 +85,9 @@ def make_parser() -> Parser:
     add("--library", default="host", metavar="NAME|PATH", help="operator library (default host)")
     add("--vendor", metavar="NAME|PATH", help="device functions; without it the device is host memory")
     add("--pack", metavar="FILE", help="run a pack instead (needs no torch)")
+    add("--model", metavar="NAME", help="the calls of a model's training step instead (list --models)")
+    add("--scale", type=_share, default=1.0, help="with --model: sizes above 8 become so much smaller (0.1: a tenth)")
+    add("--memory", type=float, default=4.0, metavar="GIB", help="with --model: leave out calls that need more")
     add("--skip", metavar="FILE", help="JSON: cases to leave out, with reasons")
     add("--tolerance", metavar="FILE", help="JSON: factors on tolerances, with reasons")
     add("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
@@ -101,6 +104,7 @@ def make_parser() -> Parser:
     listing = verbs.add_parser("list", help="functions and numbers of cases")
     _add_choice(listing)
     listing.add_argument("--ids", action="store_true", help="print the ids")
+    listing.add_argument("--models", action="store_true", help="models and their calls instead")
     show = verbs.add_parser("show", help="print a case: the call, its inputs, what must come out")
     show.add_argument("id")
     show.add_argument("--seed", type=int, default=0)
@@ -193,6 +197,38 @@ def _run_pack(options: argparse.Namespace, work: suite.Work) -> list[Row]:
         return suite.run_pack(path, work, options.jobs, progress=lambda n, total, _: _show_progress(n, total))
 
 
+def _run_model(options: argparse.Namespace, work: suite.Work) -> list[Row]:
+    """The calls of a model as cases; what became none is told on standard output."""
+    from ..models import corpus
+    from . import model_cases
+
+    found = corpus.read(options.model)
+    chosen = _select(options).choose(model_cases.list_calls(found))
+    diopi.Library(options.library).close()
+    maker = model_cases.Maker(options.scale, int(options.memory * 2**30), options.seed)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="ditorch-conform-") as folder:
+        path = os.path.join(folder, "cases.pack")
+        for cases in maker.make_all(chosen):
+            pack.write(path, cases)
+            rows += suite.run_pack(path, work, options.jobs, folder)
+            _show_progress(len(rows), len(chosen))
+    _tell_left_out(found, maker)
+    return rows
+
+
+def _tell_left_out(found: Any, maker: Any) -> None:
+    from . import model_cases
+
+    for reason, operators in model_cases.list_without(found).items():
+        names = ", ".join(f"{name} ({count})" for name, count in sorted(operators.items()))
+        print(f"not of the standard: {sum(operators.values())} calls, {reason}: {names}")
+    for item, reason in maker.problems:
+        print(f"not made: {item}: {reason}")
+    if maker.problems:
+        print(f"{len(maker.problems)} calls were not made into cases\n")
+
+
 def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]:
     work = suite.Work(
         options.library,
@@ -205,6 +241,8 @@ def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]
     )
     if options.pack:
         return _run_pack(options, work)
+    if options.model:
+        return _run_model(options, work)
     cases = _choose(options)
     diopi.Library(options.library).close()  # a library that cannot be opened is told before cases are made
     journal = suite.Journal(options.journal, _describe(options), options.resume)
@@ -275,7 +313,29 @@ def _run(options: argparse.Namespace) -> int:
 # List, show, pack, device
 
 
+def _list_models() -> int:
+    from ..models import corpus
+    from ..table import format_table
+    from . import model_cases
+
+    rows = []
+    distinct: set[str] = set()
+    for name in corpus.list_names():
+        found = corpus.read(name)
+        calls = model_cases.list_calls(found)
+        distinct.update(str(call.call) for call in calls)
+        without = sum(1 for entry in found.entries if entry.reason)
+        functions = len({call.function for call in calls})
+        rows.append((name, found.about["family"], len(found.entries), len(calls), functions, without))
+    print(format_table(("model", "family", "operator calls", "cases", "functions", "without"), rows))
+    total = sum(row[3] for row in rows)
+    print(f"\n{len(rows)} models, {total} cases, {len(distinct)} of them distinct")
+    return 0
+
+
 def _list(options: argparse.Namespace) -> int:
+    if options.models:
+        return _list_models()
     cases = _choose(options)
     if options.ids:
         print("\n".join(str(case) for case in cases))
