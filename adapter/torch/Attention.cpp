@@ -75,8 +75,8 @@ bool isFusable(const at::Tensor &query, const at::Tensor &key, const at::Tensor 
 // What the kernels do without composing: then they are better than PyTorch's composition.
 bool isFast(const at::Tensor &query, const at::Tensor &value, const OptionalTensor &mask, double dropout) {
   const bool right_mask = !isGiven(mask) || (!mask->requires_grad() && (mask->dim() == 2 || mask->dim() == 4));
-  return dropout == 0 && right_mask && haveSame(query, value, 3) &&
-         TORCH_GUARD_OR_FALSE(query.sym_numel().sym_gt(0)) && TORCH_GUARD_OR_FALSE(value.sym_numel().sym_gt(0));
+  return dropout == 0 && right_mask && haveSame(query, value, 3) && TORCH_GUARD_OR_FALSE(query.sym_numel().sym_gt(0)) &&
+         TORCH_GUARD_OR_FALSE(value.sym_numel().sym_gt(0));
 }
 
 SDPBackend chooseFused() {
