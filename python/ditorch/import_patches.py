@@ -98,7 +98,9 @@ def _patch_trace_rules(patches: Patches, module: Any) -> None:
 
 
 _PATCHES = {
+    "torch._dynamo.backends.cudagraphs": compiler.patch_cudagraphs,
     "torch._dynamo.trace_rules": _patch_trace_rules,
+    "torch._inductor": compiler.patch_inductor,
     "torch._subclasses.fake_impls": fake_layouts.patch,
     "torch.utils.cpp_extension": _patch_cpp_extension,
     "torch.utils._triton": _patch_triton_check,
