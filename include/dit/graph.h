@@ -22,66 +22,66 @@ DIT_EXTERN_C_BEGIN
 
 /// X(NAME, arguments): what an element of a region can be made of. Results have the dtype that the operation says;
 /// comparisons and tests give bool. LOAD and NUMBER begin values; SUM, MAX and MIN fold rows or columns.
-#define DIT_REGION_OP_LIST(X)                                                                                      \
-  X(LOAD, 0)                                                                                                       \
-  X(NUMBER, 0)                                                                                                     \
-  X(SUM, 1)                                                                                                        \
-  X(MAX, 1)                                                                                                        \
-  X(MIN, 1)                                                                                                        \
-  X(CAST, 1)                                                                                                       \
-  X(COPY, 1)                                                                                                       \
-  X(NEG, 1)                                                                                                        \
-  X(ABS, 1)                                                                                                        \
-  X(SIGN, 1)                                                                                                       \
-  X(NOT, 1)                                                                                                        \
-  X(ISNAN, 1)                                                                                                      \
-  X(SQRT, 1)                                                                                                       \
-  X(RSQRT, 1)                                                                                                      \
-  X(RECIPROCAL, 1)                                                                                                 \
-  X(EXP, 1)                                                                                                        \
-  X(EXPM1, 1)                                                                                                      \
-  X(LOG, 1)                                                                                                        \
-  X(LOG2, 1)                                                                                                       \
-  X(LOG10, 1)                                                                                                      \
-  X(LOG1P, 1)                                                                                                      \
-  X(SIN, 1)                                                                                                        \
-  X(COS, 1)                                                                                                        \
-  X(TANH, 1)                                                                                                       \
-  X(ERF, 1)                                                                                                        \
-  X(FLOOR, 1)                                                                                                      \
-  X(CEIL, 1)                                                                                                       \
-  X(ROUND, 1)                                                                                                      \
-  X(TRUNC, 1)                                                                                                      \
-  X(RELU, 1)                                                                                                       \
-  X(SIGMOID, 1)                                                                                                    \
-  X(SILU, 1)                                                                                                       \
-  X(GELU, 1)                                                                                                       \
-  X(GELU_TANH, 1)                                                                                                  \
-  X(ADD, 2)                                                                                                        \
-  X(SUB, 2)                                                                                                        \
-  X(MUL, 2)                                                                                                        \
-  X(DIV, 2)                                                                                                        \
-  X(MAXIMUM, 2)                                                                                                    \
-  X(MINIMUM, 2)                                                                                                    \
-  X(POW, 2)                                                                                                        \
-  X(CLAMP_MIN, 2)                                                                                                  \
-  X(CLAMP_MAX, 2)                                                                                                  \
-  X(EQ, 2)                                                                                                         \
-  X(NE, 2)                                                                                                         \
-  X(LT, 2)                                                                                                         \
-  X(LE, 2)                                                                                                         \
-  X(GT, 2)                                                                                                         \
-  X(GE, 2)                                                                                                         \
-  X(AND, 2)                                                                                                        \
-  X(OR, 2)                                                                                                         \
-  X(XOR, 2)                                                                                                        \
-  X(TANH_GRAD, 2)                                                                                                  \
-  X(SIGMOID_GRAD, 2)                                                                                               \
-  X(SILU_GRAD, 2)                                                                                                  \
-  X(GELU_GRAD, 2)                                                                                                  \
-  X(GELU_TANH_GRAD, 2)                                                                                             \
-  X(WHERE, 3)                                                                                                      \
-  X(ADD_SCALED, 3)                                                                                                 \
+#define DIT_REGION_OP_LIST(X) \
+  X(LOAD, 0)                  \
+  X(NUMBER, 0)                \
+  X(SUM, 1)                   \
+  X(MAX, 1)                   \
+  X(MIN, 1)                   \
+  X(CAST, 1)                  \
+  X(COPY, 1)                  \
+  X(NEG, 1)                   \
+  X(ABS, 1)                   \
+  X(SIGN, 1)                  \
+  X(NOT, 1)                   \
+  X(ISNAN, 1)                 \
+  X(SQRT, 1)                  \
+  X(RSQRT, 1)                 \
+  X(RECIPROCAL, 1)            \
+  X(EXP, 1)                   \
+  X(EXPM1, 1)                 \
+  X(LOG, 1)                   \
+  X(LOG2, 1)                  \
+  X(LOG10, 1)                 \
+  X(LOG1P, 1)                 \
+  X(SIN, 1)                   \
+  X(COS, 1)                   \
+  X(TANH, 1)                  \
+  X(ERF, 1)                   \
+  X(FLOOR, 1)                 \
+  X(CEIL, 1)                  \
+  X(ROUND, 1)                 \
+  X(TRUNC, 1)                 \
+  X(RELU, 1)                  \
+  X(SIGMOID, 1)               \
+  X(SILU, 1)                  \
+  X(GELU, 1)                  \
+  X(GELU_TANH, 1)             \
+  X(ADD, 2)                   \
+  X(SUB, 2)                   \
+  X(MUL, 2)                   \
+  X(DIV, 2)                   \
+  X(MAXIMUM, 2)               \
+  X(MINIMUM, 2)               \
+  X(POW, 2)                   \
+  X(CLAMP_MIN, 2)             \
+  X(CLAMP_MAX, 2)             \
+  X(EQ, 2)                    \
+  X(NE, 2)                    \
+  X(LT, 2)                    \
+  X(LE, 2)                    \
+  X(GT, 2)                    \
+  X(GE, 2)                    \
+  X(AND, 2)                   \
+  X(OR, 2)                    \
+  X(XOR, 2)                   \
+  X(TANH_GRAD, 2)             \
+  X(SIGMOID_GRAD, 2)          \
+  X(SILU_GRAD, 2)             \
+  X(GELU_GRAD, 2)             \
+  X(GELU_TANH_GRAD, 2)        \
+  X(WHERE, 3)                 \
+  X(ADD_SCALED, 3)            \
   X(LERP, 3)
 
 enum dit_region_opcode {
@@ -106,9 +106,9 @@ enum dit_region_kind {
 };
 
 struct dit_region_op {
-  uint8_t op;     ///< enum dit_region_opcode
-  uint8_t level;  ///< of the result
-  int16_t dtype;  ///< of the result: computed in float (double, int64) and rounded to it
+  uint8_t op;       ///< enum dit_region_opcode
+  uint8_t level;    ///< of the result
+  int16_t dtype;    ///< of the result: computed in float (double, int64) and rounded to it
   int16_t args[3];  ///< earlier values
   int16_t operand;  ///< LOAD: which
   double number;    ///< NUMBER of a floating dtype
@@ -117,7 +117,7 @@ struct dit_region_op {
 
 struct dit_region_operand {
   int16_t dtype;
-  int16_t stored;  ///< the value that is written to it; -1: it is read
+  int16_t stored;                       ///< the value that is written to it; -1: it is read
   int64_t strides[DIT_GRAPH_MAX_DIMS];  ///< in elements, over the region's dimensions; 0: broadcast, or folded
 };
 
@@ -213,7 +213,7 @@ enum dit_graph_arg_tag {
 };
 struct dit_graph_arg {
   uint8_t tag;
-  int32_t count, first;  ///< LIST: arguments first to first + count of the pool
+  int32_t count, first;      ///< LIST: arguments first to first + count of the pool
   struct dit_graph_dim dim;  ///< INT; TENSOR, BOOL, DTYPE: value is the number
   double number;
   const char *text;
@@ -286,7 +286,8 @@ struct dit_graph_plan {
   struct dit_graph_layout *layouts;    ///< per tensor
   struct dit_graph_storage *storages;  ///< per storage
   struct dit_graph_step *steps;
-  int64_t *dims;  ///< values of the expressions
+  int32_t *releases, *released;  ///< storages used for the last time by step i: releases[i] to releases[i + 1]
+  int64_t *dims;                 ///< values of the expressions
   int64_t *symbols;
   int32_t nsteps, nregions, nrows, nislands;
   int64_t arena, unplanned;  ///< bytes with reuse, and without
@@ -311,7 +312,8 @@ struct dit_graph_host {
   /// The storage is not used any more.
   void (*release)(void *self, int32_t storage);
 };
-/// Run the steps on the stream. `data`: a pointer per storage, those of the inputs filled in. `arena`: plan->arena bytes.
+/// Run the steps on the stream. `data`: a pointer per storage, those of the inputs filled in. `arena`: plan->arena
+/// bytes.
 DIT_API DIT_NODISCARD enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stream, void *arena,
                                                          void **data, const struct dit_graph_host *host,
                                                          struct dit_error *err);

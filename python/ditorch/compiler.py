@@ -95,3 +95,16 @@ def patch_inductor(patches: Patches, module) -> None:
             return _native(program, *args, **kwargs)
 
         patches.set(module, name, functools.wraps(native)(compile_ahead))
+
+
+def patch_registry(patches: Patches, module) -> None:
+    """torch._dynamo.backends.registry: the graph engine under the name "dit"."""
+
+    def dit(model, inputs, **kwargs):
+        """Fused regions in C, the device's operators for the rest."""
+        from .graph import backend
+
+        return backend(model, inputs, **kwargs)
+
+    if "dit" not in module._COMPILER_FNS:
+        module.register_backend(dit, name="dit")

@@ -99,6 +99,7 @@ def _patch_trace_rules(patches: Patches, module: Any) -> None:
 
 _PATCHES = {
     "torch._dynamo.backends.cudagraphs": compiler.patch_cudagraphs,
+    "torch._dynamo.backends.registry": compiler.patch_registry,
     "torch._dynamo.trace_rules": _patch_trace_rules,
     "torch._inductor": compiler.patch_inductor,
     "torch._subclasses.fake_impls": fake_layouts.patch,

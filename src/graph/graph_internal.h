@@ -29,10 +29,10 @@ struct graph_group {
 struct graph_fusion {
   int32_t ngroups;
   struct graph_group *groups;
-  int32_t *group_of;   ///< per node
-  uint8_t *level;      ///< per node of a region: enum dit_region_level
-  int32_t *producer;   ///< per storage: the node that defines it; -1: an input
-  int32_t *order;      ///< groups in the order they run
+  int32_t *group_of;  ///< per node
+  uint8_t *level;     ///< per node of a region: enum dit_region_level
+  int32_t *producer;  ///< per storage: the node that defines it; -1: an input
+  int32_t *order;     ///< groups in the order they run
 };
 
 /// Strides of a tensor over the group's space at a level: of the node's shape `shape`, which tensor `tensor` is

@@ -212,7 +212,8 @@ static void read_nodes(struct reader *reader) {
     node->reason = read_text(reader);
     node->nargs = (int32_t)read_within(reader, 0, graph->nargs + 1, "a node with too many arguments");
     node->first_arg = (int32_t)read_within(reader, 0, graph->nargs - node->nargs + 1, "a node without its arguments");
-    node->nouts = (int32_t)read_within(reader, 0, MAX_COUNT, "a node with too many results");
+    node->nouts =
+        (int32_t)read_within(reader, 0, (int64_t)(reader->count - reader->at) + 1, "a node with too many results");
     int32_t *outs = take(reader, (size_t)node->nouts, sizeof *outs);
     for (int k = 0; k < node->nouts && reader->status == DIT_OK; k++) {
       outs[k] = (int32_t)read_within(reader, -1, graph->ntensors, "a result names a tensor that is not there");
@@ -319,7 +320,8 @@ static void check_graph(struct reader *reader) {
   }
   for (int i = 0; i < graph->nsymbols && reader->status == DIT_OK; i++) {
     const int32_t tensor = graph->inputs[graph->symbols[i].input].tensor;
-    if (tensor < 0 ? graph->symbols[i].dim >= 0 : graph->symbols[i].dim < 0 || graph->symbols[i].dim >= graph->tensors[tensor].ndim) {
+    if (tensor < 0 ? graph->symbols[i].dim >= 0
+                   : graph->symbols[i].dim < 0 || graph->symbols[i].dim >= graph->tensors[tensor].ndim) {
       fail(reader, "a symbol whose value stands nowhere");
     }
   }

@@ -15,9 +15,9 @@
 #include "scratch.h"
 
 #define BLOCK 1024
-#define WORD 8             // bytes of the widest register element
-#define GRAIN (1 << 15)    // elements that are worth a thread
-#define SPARE 3            // slots for numbers that are spread over a block
+#define WORD 8           // bytes of the widest register element
+#define GRAIN (1 << 15)  // elements that are worth a thread
+#define SPARE 3          // slots for numbers that are spread over a block
 
 enum value_place { PLACE_SLOT, PLACE_NUMBER, PLACE_SINGLE, PLACE_HOISTED, PLACE_COLUMN };
 
@@ -358,7 +358,8 @@ static void move_block(const struct block *block, int index, char *reg, int klas
     loads ? operand->move(reg, 1, memory, step, block->rows) : operand->move(memory, step, reg, 1, block->rows);
     return;
   }
-  const bool whole = level == DIT_LEVEL_ELEMENT && operand->is_dense && (block->rows == 1 || block->cols == program->length);
+  const bool whole =
+      level == DIT_LEVEL_ELEMENT && operand->is_dense && (block->rows == 1 || block->cols == program->length);
   const int64_t rows = whole ? 1 : block->rows;
   const int64_t count = level == DIT_LEVEL_ROW ? 1 : whole ? block->rows * block->cols : block->cols;
   const int64_t step = whole ? 1 : stride;
@@ -528,10 +529,16 @@ static bool begin_thread(struct work *work, struct block *block) {
   return true;
 }
 
+/// Blocks side by side in a row; rows without elements have one, so that their folds get their value.
+static int64_t count_pieces(const struct region_program *program) {
+  const int64_t pieces = (program->length + program->cols - 1) / program->cols;
+  return pieces == 0 && program->kind == DIT_REGION_ROWS ? 1 : pieces;
+}
+
 static void run_rows(void *context, int64_t begin, int64_t end) {
   struct work *work = context;
   const struct region_program *program = work->program;
-  const int64_t pieces = (program->length + program->cols - 1) / program->cols;
+  const int64_t pieces = count_pieces(program);
   struct block block;
   if (!begin_thread(work, &block)) {
     return;
@@ -573,7 +580,7 @@ static void end_column(struct block *block, int index) {
     if (value->klass == CLASS_F32 && value->op == DIT_REGION_SUM) {
       from = get_slot(block, 0);
       region_find_loop(DIT_REGION_CAST, CLASS_F64, CLASS_F32)(get_slot(block, 0), (const void *[]){slot}, 0,
-                                                             block->cols);
+                                                              block->cols);
     }
     const int64_t stride = program->ndim ? operand->layout.strides[program->ndim - 1] : 0;
     operand->move(get_place(block, i, 0, block->col), stride, from, 1, block->cols);
@@ -615,12 +622,12 @@ bool region_run(const struct region_program *program, void *const *data) {
       work.direct &= program->operands[i].layout.stored < 0 || i == k || data[i] != data[k];
     }
   }
-  const int64_t pieces = (program->length + program->cols - 1) / program->cols;
+  const int64_t pieces = count_pieces(program);
   const int64_t each = program->rows * program->cols;
   if (program->kind == DIT_REGION_COLUMNS) {
     const int64_t grain = program->outer * program->cols >= GRAIN ? 1 : pieces;
     dit_parallel_for(0, pieces, grain, run_columns, &work);
-  } else if (program->length > 0) {
+  } else {
     const int64_t blocks = (program->outer + program->rows - 1) / program->rows * pieces;
     dit_parallel_for(0, blocks, each >= GRAIN ? 1 : GRAIN / each, run_rows, &work);
   }
