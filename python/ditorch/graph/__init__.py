@@ -20,9 +20,8 @@ _keeps = False
 class Compiled:
     """One graph, loaded; called with a list of tensors and integers."""
 
-    _boxed_call = True
-
     def __init__(self, module: torch.fx.GraphModule) -> None:
+        self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
         ops = torch.ops.ditorch
         lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine())).run()
         self.words = lowering.words.pack()
