@@ -104,16 +104,15 @@ at::Tensor makeTensor(const Run &run, int32_t index, c10::Device device) {
                            at::TensorOptions().dtype(static_cast<c10::ScalarType>(tensor.dtype)).device(device));
 }
 
-// A tensor in the layout that the graph was traced with; one that has another is copied.
+// A tensor in the layout and dtype that the graph was traced with; one that has others is copied.
 at::Tensor inLayout(const Run &run, int32_t index, const at::Tensor &tensor) {
   if (C10_LIKELY(hasLayout(tensor, run.plan.graph->tensors[index], run.plan.layouts[index]))) {
     return tensor;
   }
   const dit_graph_tensor &wanted = run.plan.graph->tensors[index];
   const c10::IntArrayRef sizes(run.plan.layouts[index].sizes, wanted.ndim);
-  TORCH_CHECK(tensor.sizes() == sizes && static_cast<int>(tensor.scalar_type()) == wanted.dtype,
-              "a compiled graph got a tensor of ", tensor.sizes(), " ", tensor.scalar_type(),
-              " where it was traced with ", sizes, " ", static_cast<c10::ScalarType>(wanted.dtype));
+  TORCH_CHECK(tensor.sizes() == sizes, "a compiled graph got a tensor of ", tensor.sizes(),
+              " where it was traced with ", sizes);
   return makeTensor(run, index, tensor.device()).copy_(tensor);
 }
 
@@ -188,7 +187,7 @@ IValue makeArgument(const dit_graph &ir, const dit_graph_arg &arg, const c10::Ty
     case DIT_ARG_LIST:
       return makeList(ir, arg, plain, run);
     default:
-      return IValue();
+      return plain->cast<c10::TensorType>() && !optional ? IValue(at::Tensor()) : IValue();
   }
 }
 
