@@ -41,6 +41,20 @@ bool isComposed(const at::Tensor &query, const at::Tensor &key, const at::Tensor
          (has_vendor && is_causal && query.size(2) != key.size(2));
 }
 
+// Sizes of traced tensors may be symbols: unknown counts as different.
+bool isSame(const c10::SymInt &a, const c10::SymInt &b) {
+  return TORCH_GUARD_OR_FALSE(a.sym_eq(b));
+}
+
+bool haveSame(const at::Tensor &a, const at::Tensor &b, int64_t dim) {
+  return isSame(a.sym_size(dim), b.sym_size(dim));
+}
+
+bool hasSymGroups(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value) {
+  return TORCH_GUARD_OR_FALSE(key.sym_size(1).sym_gt(0)) && isSame(query.sym_size(1) % key.sym_size(1), 0) &&
+         haveSame(key, value, 1);
+}
+
 // Tensors that the fused operators take.
 bool isFusable(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value, const OptionalTensor &mask,
                bool is_causal, bool enable_gqa) {
@@ -52,16 +66,17 @@ bool isFusable(const at::Tensor &query, const at::Tensor &key, const at::Tensor 
     return false;
   }
   const bool right_heads =
-      enable_gqa ? hasGroups(query, key, value) : query.size(1) == key.size(1) && query.size(1) == value.size(1);
-  return right_heads && query.size(0) == key.size(0) && query.size(0) == value.size(0) &&
-         query.size(3) == key.size(3) && key.size(2) == value.size(2) && query.stride(3) == 1 && key.stride(3) == 1 &&
-         value.stride(3) == 1 && (!isGiven(mask) || mask->device() == query.device());
+      enable_gqa ? hasSymGroups(query, key, value) : haveSame(query, key, 1) && haveSame(query, value, 1);
+  return right_heads && haveSame(query, key, 0) && haveSame(query, value, 0) && haveSame(query, key, 3) &&
+         haveSame(key, value, 2) && isSame(query.sym_stride(3), 1) && isSame(key.sym_stride(3), 1) &&
+         isSame(value.sym_stride(3), 1) && (!isGiven(mask) || mask->device() == query.device());
 }
 
 // What the kernels do without composing: then they are better than PyTorch's composition.
 bool isFast(const at::Tensor &query, const at::Tensor &value, const OptionalTensor &mask, double dropout) {
   const bool right_mask = !isGiven(mask) || (!mask->requires_grad() && (mask->dim() == 2 || mask->dim() == 4));
-  return dropout == 0 && right_mask && query.size(3) == value.size(3) && query.numel() > 0 && value.numel() > 0;
+  return dropout == 0 && right_mask && haveSame(query, value, 3) && TORCH_GUARD_OR_FALSE(query.sym_numel().sym_gt(0)) &&
+         TORCH_GUARD_OR_FALSE(value.sym_numel().sym_gt(0));
 }
 
 SDPBackend chooseFused() {
@@ -78,9 +93,9 @@ int64_t chooseAttention(const at::Tensor &query, const at::Tensor &key, const at
                         bool enable_gqa) {
   const bool math = at::globalContext().userEnabledMathSDP();
   const SDPBackend fused = chooseFused();
-  // Tracing (torch.compile, fake tensors) has no memory to look at.
-  const bool is_traced = query.key_set().has(c10::DispatchKey::Python) || !query.has_storage();
-  if (math && (is_traced || fused == SDPBackend::error)) {
+  // Fake tensors (torch.compile) are asked for their sizes alone; other tensors without memory (vmap's) are composed.
+  const bool is_traced = query.key_set().has(c10::DispatchKey::Python);
+  if (math && ((!is_traced && !query.has_storage()) || fused == SDPBackend::error)) {
     return static_cast<int64_t>(SDPBackend::math);
   }
   TORCH_CHECK(math || fused != SDPBackend::error,
@@ -103,6 +118,22 @@ attention::Problem makeProblem(const at::Tensor &query, const at::Tensor &key, c
   return {query, key, value, bias, Band::causal(is_causal), getScale(query, scale)};
 }
 
+// The result in the layout that tracing was told (python/ditorch/fake_layouts.py).
+at::Tensor settle(const at::Tensor &made, const at::Tensor &wanted) {
+  return made.strides() == wanted.strides() ? made : wanted.copy_(made);
+}
+
+// As large as the query, in the order of its memory.
+at::Tensor settleOutput(const at::Tensor &output, const at::Tensor &query, const at::Tensor &value) {
+  return output.numel() == 0 || value.size(3) != query.size(3) ? output : settle(output, at::empty_like(query));
+}
+
+// (B, H, S), in the order (B, S, H) of memory.
+at::Tensor settleSums(const at::Tensor &sums) {
+  const at::Tensor packed = sums.transpose(1, 2);
+  return packed.is_contiguous() ? sums : packed.contiguous().transpose(1, 2);
+}
+
 using ForwardResult = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt, c10::SymInt, at::Tensor,
                                  at::Tensor, at::Tensor>;
 
@@ -118,6 +149,8 @@ ForwardResult attend(const at::Tensor &query, const at::Tensor &key, const at::T
     std::tie(output, logsumexp) =
         at::_scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, is_causal, bias, scale);
   }
+  output = settleOutput(output, query, value);
+  logsumexp = settleSums(logsumexp);
   return {output,          logsumexp, at::Tensor(), at::Tensor(), query.sym_size(2),
           key.sym_size(2), seed,      offset,       at::Tensor()};
 }

@@ -6,11 +6,13 @@ backend="inductor", so one override covers them all; graphs on the CPU alone sti
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import torch
 
 from .patches import Patches
+from .refusal import refuse
 
 _said = False
 
@@ -59,3 +61,50 @@ def install(patches: Patches) -> None:
         return lookup_backend("aot_eager")(model_, inputs_)
 
     patches.set(wrapper, "__call__", __call__)
+
+
+def patch_cudagraphs(patches: Patches, module) -> None:
+    """torch._dynamo.backends.cudagraphs: there is nothing to capture; graphs of the device run with aot_eager."""
+    backend = module.CudagraphsBackend
+    native = backend.__call__
+
+    def __call__(model, inputs, **kwargs):
+        if not uses_device(model, inputs):
+            return native(model, inputs, **kwargs)
+        _say_once()
+        from torch._dynamo.backends.registry import lookup_backend
+
+        return lookup_backend("aot_eager")(model, inputs)
+
+    patches.set(backend, "__call__", staticmethod(__call__))
+
+
+def patch_inductor(patches: Patches, module) -> None:
+    """torch._inductor: ahead-of-time compilation for the device is refused in one sentence."""
+    for name in ("aoti_compile_and_package", "aot_compile"):
+        native = getattr(module, name)
+
+        def compile_ahead(program, *args, _native=native, _name=name, **kwargs):
+            graph = getattr(program, "graph_module", program)
+            held = getattr(program, "state_dict", {})
+            if uses_device(graph, [args, kwargs, held if isinstance(held, dict) else {}]):
+                refuse(
+                    f"torch._inductor.{_name}",
+                    "AOTInductor writes Triton kernels; use torch.compile, or move the model to the CPU",
+                )
+            return _native(program, *args, **kwargs)
+
+        patches.set(module, name, functools.wraps(native)(compile_ahead))
+
+
+def patch_registry(patches: Patches, module) -> None:
+    """torch._dynamo.backends.registry: the graph engine under the name "dit"."""
+
+    def dit(model, inputs, **kwargs):
+        """Fused regions in C, the device's operators for the rest."""
+        from .graph import backend
+
+        return backend(model, inputs, **kwargs)
+
+    if "dit" not in module._COMPILER_FNS:
+        module.register_backend(dit, name="dit")

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from . import compiler, distributed, operator_kernels, profiler, sharing
+from . import compiler, distributed, fake_layouts, operator_kernels, profiler, sharing
 from .patches import Patches
 from .refusal import refuse, refusing
 
@@ -98,7 +98,11 @@ def _patch_trace_rules(patches: Patches, module: Any) -> None:
 
 
 _PATCHES = {
+    "torch._dynamo.backends.cudagraphs": compiler.patch_cudagraphs,
+    "torch._dynamo.backends.registry": compiler.patch_registry,
     "torch._dynamo.trace_rules": _patch_trace_rules,
+    "torch._inductor": compiler.patch_inductor,
+    "torch._subclasses.fake_impls": fake_layouts.patch,
     "torch.utils.cpp_extension": _patch_cpp_extension,
     "torch.utils._triton": _patch_triton_check,
     "triton.runtime.jit": _patch_triton,

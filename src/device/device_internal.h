@@ -23,6 +23,7 @@ struct dit_vendor {
   struct dit_device_vtable device;
   struct dit_kernel_vtable kernels;
   bool has_kernels;
+  const struct dit_graph_engine *graph_engine;  ///< NULL: it has none
 };
 
 /// Load and check the library; on failure nothing stays loaded and `out` is untouched.

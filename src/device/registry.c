@@ -11,6 +11,7 @@
 
 #include "core/plugin.h"
 #include "device/device_internal.h"
+#include "dit/graph.h"
 
 static const struct plugin_kind vendor_kind = {"vendor library", "libdit_vendor_"};
 
@@ -141,6 +142,24 @@ static enum dit_status take_kernels(struct dit_vendor *vendor, struct dit_error 
   return DIT_OK;
 }
 
+static enum dit_status take_graph_engine(struct dit_vendor *vendor, struct dit_error *err) {
+  const struct dit_graph_engine *(*get)(void);
+  void *symbol = dlsym(vendor->handle, DIT_VENDOR_GRAPH_SYMBOL);
+  memcpy(&get, &symbol, sizeof get);
+  const struct dit_graph_engine *engine = get ? get() : NULL;
+  if (!engine) {
+    return DIT_OK;
+  }
+  DIT_RETURN_IF_NOT_OK(check_versions(vendor->path, "graph", engine->abi_version, DIT_GRAPH_ENGINE_ABI_VERSION,
+                                      engine->struct_size, sizeof *engine, err));
+  if (!engine->name || !engine->compile || !engine->release || !engine->run) {
+    return dit_error_set(err, DIT_ERR_INVALID,
+                         "vendor library '%s': its graph engine lacks name, compile, release or run", vendor->path);
+  }
+  vendor->graph_engine = engine;
+  return DIT_OK;
+}
+
 enum dit_status dit_registry_load(const char *name, struct dit_vendor *out, struct dit_error *err) {
   if (!name || !name[0]) {
     return dit_error_set(err, DIT_ERR_INVALID,
@@ -153,6 +172,9 @@ enum dit_status dit_registry_load(const char *name, struct dit_vendor *out, stru
   enum dit_status status = take_device(&vendor, err);
   if (status == DIT_OK) {
     status = take_kernels(&vendor, err);
+  }
+  if (status == DIT_OK) {
+    status = take_graph_engine(&vendor, err);
   }
   if (status != DIT_OK) {
     dit_registry_unload(&vendor);

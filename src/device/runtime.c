@@ -12,6 +12,7 @@
 
 #include "device/allocator.h"
 #include "device/memory_watch.h"
+#include "dit/graph.h"
 #include "dit/log.h"
 #include "dit/memory.h"
 #include "dit/options.h"
@@ -62,6 +63,10 @@ const struct dit_device_vtable *dit_runtime_get_vtable(void) {
 
 const struct dit_kernel_vtable *dit_runtime_get_kernels(void) {
   return is_loaded() && active.has_kernels ? &active.kernels : NULL;
+}
+
+const struct dit_graph_engine *dit_runtime_get_graph_engine(void) {
+  return is_loaded() ? active.graph_engine : NULL;
 }
 
 const char *dit_runtime_get_path(void) {

@@ -484,7 +484,8 @@ static void test_table(void) {
   const struct dit_op *table = dit_op_get_table(&count);
   CHECK(count >= 400);
   for (int i = 0; i < count; i++) {
-    CHECK(strncmp(table[i].name, "aten::", 6) == 0 || strncmp(table[i].name, "torchvision::", 13) == 0);
+    CHECK(strncmp(table[i].name, "aten::", 6) == 0 || strncmp(table[i].name, "torchvision::", 13) == 0 ||
+          strncmp(table[i].name, "dlinfer::", 9) == 0);
     CHECK(table[i].overload && table[i].run);
     for (int j = 0; j < i; j++) {
       CHECK(strcmp(table[i].name, table[j].name) != 0 || strcmp(table[i].overload, table[j].overload) != 0);

@@ -3,6 +3,7 @@
 import ditorch  # noqa: F401
 import pytest
 import torch
+from conftest import run_python
 from ditorch import compiler
 
 
@@ -96,3 +97,33 @@ def test_a_tool_that_starts_inside_of_a_compiled_function_breaks_the_graph(backe
         x + 1
     assert observe.counts()["seen"] == 1
     assert torch.equal(torch.compile(lambda a: a * 3, backend=backend)(x), x * 3), "the compiler has its thread back"
+
+
+def test_cudagraphs_runs_without_a_capture():
+    x = torch.randn(4, 4, device="cuda", requires_grad=True)
+    result = torch.compile(lambda a: torch.relu(a @ a) + 1, backend="cudagraphs")(x)
+    torch.testing.assert_close(result, torch.relu(x @ x) + 1)
+    result.sum().backward()
+    assert x.grad is not None
+
+
+def test_ahead_of_time_is_refused_in_one_sentence():
+    from ditorch.refusal import NotSupportedError
+
+    program = torch.export.export(torch.nn.Linear(2, 2).cuda(), (torch.ones(1, 2, device="cuda"),))
+    with pytest.raises(NotSupportedError, match=r"aoti_compile_and_package is not supported .* use torch.compile"):
+        torch._inductor.aoti_compile_and_package(program)
+
+
+def test_the_device_under_its_own_name():
+    program = """
+import ditorch, torch
+x = torch.randn(4, 4, device="cuda", requires_grad=True)
+assert x.device.type == "dit"
+for backend in ("inductor", "aot_eager", "cudagraphs"):
+    torch._dynamo.reset()
+    result = torch.compile(lambda a: torch.relu(a @ a) + 1, backend=backend)(x)
+    torch.testing.assert_close(result, torch.relu(x @ x) + 1)
+    result.sum().backward()
+"""
+    run_python(program, DITORCH_SHOW_DEVICE_AS_CUDA="0")

@@ -1,0 +1,493 @@
+// Graphs (dit/graph.h) from PyTorch's side: memory, calls of operators by name, and the few functions that Python
+// needs.
+//
+// An operator that is no region is called through the dispatcher, so that the door's ledger, faults, controls and
+// fallbacks are the same inside of a graph and outside.
+#include "dit/graph.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceGuard.h>
+#include <torch/library.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sstream>
+
+#include "Common.h"
+#include "dit/ledger.h"
+#include "dit/op.h"
+#include "dit/runtime.h"
+
+namespace ditorch {
+namespace {
+
+using c10::IValue;
+
+constexpr size_t kKeptPlans = 32;
+
+struct Call {
+  std::optional<c10::OperatorHandle> op;
+  std::vector<IValue> arguments;  // those that no run changes
+  std::vector<int> changing;      // places of the others
+  dit_ledger_entry *island = nullptr;
+};
+
+struct FreePlan {
+  void operator()(dit_graph_plan *plan) const { dit_graph_plan_destroy(plan); }
+};
+struct FreeGraph {
+  void operator()(dit_graph *graph) const { dit_graph_destroy(graph); }
+};
+
+struct Graph {
+  std::unique_ptr<dit_graph, FreeGraph> ir;
+  std::vector<Call> calls;  // by node; empty for those of regions
+  std::mutex mutex;
+  std::map<std::vector<int64_t>, std::shared_ptr<dit_graph_plan>> plans;  // by symbols and device
+  std::deque<std::vector<int64_t>> ages;
+};
+
+// One run: the tensors behind the storages.
+struct Run {
+  Graph &graph;
+  const dit_graph_plan &plan;
+  c10::Device device;
+  std::vector<at::Tensor> bases;
+  at::Tensor arena;
+  std::exception_ptr error;
+};
+
+at::Tensor makeAlias(const at::Tensor &base, const dit_graph_tensor &tensor, const dit_graph_layout &layout,
+                     int64_t at_byte) {
+  const auto dtype = c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(tensor.dtype));
+  auto alias = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base.storage()),
+                                                        base.key_set(), dtype);
+  auto *impl = alias.unsafeGetTensorImpl();
+  const int64_t begin = base.storage_offset() * static_cast<int64_t>(base.element_size()) + at_byte;
+  impl->set_sizes_and_strides(c10::IntArrayRef(layout.sizes, tensor.ndim),
+                              c10::IntArrayRef(layout.strides, tensor.ndim),
+                              begin / static_cast<int64_t>(dtype.itemsize()) + layout.offset);
+  return alias;
+}
+
+at::Tensor getTensor(const Run &run, int32_t index) {
+  const dit_graph_tensor &tensor = run.plan.graph->tensors[index];
+  const dit_graph_storage &storage = run.plan.storages[tensor.storage];
+  if (storage.place == DIT_PLACE_ARENA) {
+    return makeAlias(run.arena, tensor, run.plan.layouts[index], storage.at);
+  }
+  const at::Tensor &base = run.bases[tensor.storage];
+  return index == storage.tensor || !base.defined() ? base : makeAlias(base, tensor, run.plan.layouts[index], 0);
+}
+
+bool hasLayout(const at::Tensor &tensor, const dit_graph_tensor &wanted, const dit_graph_layout &layout) {
+  if (tensor.dim() != wanted.ndim || static_cast<int>(tensor.scalar_type()) != wanted.dtype) {
+    return false;
+  }
+  for (int d = 0; d < wanted.ndim; d++) {
+    if (tensor.size(d) != layout.sizes[d] ||
+        (tensor.stride(d) != layout.strides[d] && layout.sizes[d] > 1 && layout.numel > 0)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+at::Tensor makeTensor(const Run &run, int32_t index, c10::Device device) {
+  const dit_graph_tensor &tensor = run.plan.graph->tensors[index];
+  const dit_graph_layout &layout = run.plan.layouts[index];
+  return at::empty_strided(c10::IntArrayRef(layout.sizes, tensor.ndim), c10::IntArrayRef(layout.strides, tensor.ndim),
+                           at::TensorOptions().dtype(static_cast<c10::ScalarType>(tensor.dtype)).device(device));
+}
+
+// A tensor in the layout and dtype that the graph was traced with; one that has others is copied.
+at::Tensor inLayout(const Run &run, int32_t index, const at::Tensor &tensor) {
+  if (C10_LIKELY(hasLayout(tensor, run.plan.graph->tensors[index], run.plan.layouts[index]))) {
+    return tensor;
+  }
+  const dit_graph_tensor &wanted = run.plan.graph->tensors[index];
+  const c10::IntArrayRef sizes(run.plan.layouts[index].sizes, wanted.ndim);
+  TORCH_CHECK(tensor.sizes() == sizes, "a compiled graph got a tensor of ", tensor.sizes(),
+              " where it was traced with ", sizes);
+  return makeTensor(run, index, tensor.device()).copy_(tensor);
+}
+
+// Arguments of calls
+
+bool isChanging(const dit_graph &ir, const dit_graph_arg &arg) {
+  if (arg.tag == DIT_ARG_LIST) {
+    for (int i = 0; i < arg.count; i++) {
+      if (isChanging(ir, ir.args[arg.first + i])) {
+        return true;
+      }
+    }
+  }
+  return arg.tag == DIT_ARG_TENSOR || arg.tag == DIT_ARG_DEVICE ||
+         (arg.tag == DIT_ARG_INT && arg.dim.kind != DIT_DIM_CONST);
+}
+
+c10::TypePtr getElement(c10::TypePtr type) {
+  if (const auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  const auto list = type->cast<c10::ListType>();
+  return list ? list->getElementType() : type;
+}
+
+IValue makeArgument(const dit_graph &ir, const dit_graph_arg &arg, const c10::TypePtr &type, const Run *run);
+
+IValue makeList(const dit_graph &ir, const dit_graph_arg &arg, const c10::TypePtr &type, const Run *run) {
+  const c10::TypePtr element = getElement(type);
+  if (element->cast<c10::TensorType>()) {
+    c10::List<at::Tensor> list;
+    for (int i = 0; i < arg.count; i++) {
+      list.push_back(makeArgument(ir, ir.args[arg.first + i], element, run).toTensor());
+    }
+    return list;
+  }
+  if (element->cast<c10::OptionalType>()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (int i = 0; i < arg.count; i++) {
+      const IValue value = makeArgument(ir, ir.args[arg.first + i], element, run);
+      list.push_back(value.isTensor() ? std::optional<at::Tensor>(value.toTensor()) : std::nullopt);
+    }
+    return list;
+  }
+  c10::impl::GenericList list(element);
+  for (int i = 0; i < arg.count; i++) {
+    list.push_back(makeArgument(ir, ir.args[arg.first + i], element, run));
+  }
+  return list;
+}
+
+IValue makeArgument(const dit_graph &ir, const dit_graph_arg &arg, const c10::TypePtr &type, const Run *run) {
+  const auto optional = type->cast<c10::OptionalType>();
+  const c10::TypePtr plain = optional ? optional->getElementType() : type;
+  switch (arg.tag) {
+    case DIT_ARG_TENSOR:
+      return getTensor(*run, static_cast<int32_t>(arg.dim.value));
+    case DIT_ARG_INT: {
+      const int64_t value = arg.dim.kind == DIT_DIM_CONST ? arg.dim.value : dit_graph_plan_get_dim(&run->plan, arg.dim);
+      return plain->cast<c10::FloatType>() ? IValue(static_cast<double>(value)) : IValue(value);
+    }
+    case DIT_ARG_DOUBLE:
+      return arg.number;
+    case DIT_ARG_BOOL:
+      return arg.dim.value != 0;
+    case DIT_ARG_DTYPE:
+      return arg.dim.value;
+    case DIT_ARG_STRING:
+      return std::string(arg.text);
+    case DIT_ARG_DEVICE:
+      return run->device;
+    case DIT_ARG_LIST:
+      return makeList(ir, arg, plain, run);
+    default:
+      return plain->cast<c10::TensorType>() && !optional ? IValue(at::Tensor()) : IValue();
+  }
+}
+
+Call prepareCall(const dit_graph &ir, const dit_graph_node &node) {
+  Call call;
+  call.op = c10::Dispatcher::singleton().findSchemaOrThrow(node.name, node.overload);
+  const auto &arguments = call.op->schema().arguments();
+  TORCH_CHECK(arguments.size() == static_cast<size_t>(node.nargs), "graph: ", node.name, " with ", node.nargs,
+              " arguments instead of ", arguments.size());
+  for (int i = 0; i < node.nargs; i++) {
+    const dit_graph_arg &arg = ir.args[node.first_arg + i];
+    if (isChanging(ir, arg)) {
+      call.changing.push_back(i);
+      call.arguments.emplace_back();
+    } else {
+      call.arguments.push_back(makeArgument(ir, arg, arguments[static_cast<size_t>(i)].type(), nullptr));
+    }
+  }
+  if (node.kind == DIT_NODE_ISLAND) {
+    const std::string name = std::string("island ") + node.name + ": " + node.reason;
+    call.island = dit_ledger_get(name.c_str());
+  }
+  return call;
+}
+
+void takeResult(Run &run, int32_t index, const at::Tensor &result, void **data) {
+  if (index < 0 || !result.defined()) {
+    return;
+  }
+  const int32_t storage = run.plan.graph->tensors[index].storage;
+  run.bases[storage] = inLayout(run, index, result);
+  data[storage] = run.bases[storage].data_ptr();
+}
+
+void callOperator(Run &run, int32_t index, void **data) {
+  const dit_graph &ir = *run.graph.ir;
+  const dit_graph_node &node = ir.nodes[index];
+  const Call &call = run.graph.calls[static_cast<size_t>(index)];
+  torch::jit::Stack stack = call.arguments;
+  for (const int i : call.changing) {
+    stack[static_cast<size_t>(i)] = makeArgument(ir, ir.args[node.first_arg + i],
+                                                 call.op->schema().arguments()[static_cast<size_t>(i)].type(), &run);
+  }
+  call.op->callBoxed(stack);
+  if (call.island != nullptr) {
+    dit_ledger_add(call.island, DIT_LEDGER_C, 0, 0);
+  }
+  int at = 0;
+  for (const IValue &value : stack) {
+    if (value.isTensorList()) {
+      for (const at::Tensor &tensor : value.toTensorVector()) {
+        takeResult(run, at < node.nouts ? node.outs[at] : -1, tensor, data);
+        at++;
+      }
+    } else {
+      takeResult(run, at < node.nouts ? node.outs[at] : -1, value.isTensor() ? value.toTensor() : at::Tensor(), data);
+      at++;
+    }
+  }
+}
+
+// C calls these; an exception waits in the run until C has returned.
+template <typename Function>
+dit_status guarded(void *self, dit_error *err, Function &&function) {
+  auto &run = *static_cast<Run *>(self);
+  try {
+    function(run);
+    return DIT_OK;
+  } catch (...) {
+    run.error = std::current_exception();
+    return dit_error_set(err, DIT_ERR_INTERNAL, "an operator of a graph failed");
+  }
+}
+
+dit_status allocate(void *self, int32_t storage, void **data, dit_error *err) {
+  return guarded(self, err, [&](Run &run) {
+    run.bases[storage] = makeTensor(run, run.plan.storages[storage].tensor, run.device);
+    *data = run.bases[storage].data_ptr();
+  });
+}
+
+dit_status callNode(void *self, int32_t node, void **data, dit_error *err) {
+  return guarded(self, err, [&](Run &run) { callOperator(run, node, data); });
+}
+
+void release(void *self, int32_t storage) {
+  static_cast<Run *>(self)->bases[storage].reset();
+}
+
+// Graphs by number
+
+std::mutex graphs_mutex;
+std::map<int64_t, std::shared_ptr<Graph>> &listGraphs() {
+  static auto *graphs = new std::map<int64_t, std::shared_ptr<Graph>>;
+  return *graphs;
+}
+
+std::shared_ptr<Graph> findGraph(int64_t number) {
+  const std::lock_guard<std::mutex> lock(graphs_mutex);
+  const auto found = listGraphs().find(number);
+  TORCH_CHECK(found != listGraphs().end(), "no graph has the number ", number);
+  return found->second;
+}
+
+int64_t loadGraph(const at::Tensor &words) {
+  TORCH_CHECK(words.scalar_type() == at::kLong && words.is_contiguous() && words.device().is_cpu(),
+              "a graph is a contiguous CPU tensor of int64");
+  auto graph = std::make_shared<Graph>();
+  dit_graph *ir = nullptr;
+  DIT_CHECK(dit_graph_load(words.const_data_ptr<int64_t>(), static_cast<size_t>(words.numel()), &ir, &err));
+  graph->ir.reset(ir);
+  graph->calls.resize(static_cast<size_t>(ir->nnodes));
+  for (int32_t i = 0; i < ir->nnodes; i++) {
+    if (ir->nodes[i].kind == DIT_NODE_ROW || ir->nodes[i].kind == DIT_NODE_ISLAND) {
+      graph->calls[static_cast<size_t>(i)] = prepareCall(*ir, ir->nodes[i]);
+    }
+  }
+  static int64_t last = 0;
+  const std::lock_guard<std::mutex> lock(graphs_mutex);
+  listGraphs()[++last] = std::move(graph);
+  return last;
+}
+
+void freeGraph(int64_t number) {
+  const std::lock_guard<std::mutex> lock(graphs_mutex);
+  listGraphs().erase(number);
+}
+
+std::shared_ptr<dit_graph_plan> findPlan(Graph &graph, std::vector<int64_t> key, int device) {
+  const std::lock_guard<std::mutex> lock(graph.mutex);
+  const auto found = graph.plans.find(key);
+  if (found != graph.plans.end()) {
+    return found->second;
+  }
+  dit_graph_plan *made = nullptr;
+  DIT_CHECK(dit_graph_plan_create(graph.ir.get(), key.data(), dit_runtime_get_graph_engine(), device, &made, &err));
+  if (graph.ages.size() == kKeptPlans) {
+    graph.plans.erase(graph.ages.front());
+    graph.ages.pop_front();
+  }
+  graph.ages.push_back(key);
+  return graph.plans[key] = std::shared_ptr<dit_graph_plan>(made, FreePlan());
+}
+
+// The values of the symbols, from the integers and the sizes of the tensors; the device comes last.
+std::vector<int64_t> readSymbols(const dit_graph &ir, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers,
+                                 int device) {
+  std::vector<int> places(static_cast<size_t>(ir.ninputs));
+  int tensor_count = 0, number_count = 0;
+  for (int32_t i = 0; i < ir.ninputs; i++) {
+    places[static_cast<size_t>(i)] = ir.inputs[i].tensor >= 0 ? tensor_count++ : number_count++;
+  }
+  TORCH_CHECK(
+      tensors.size() == static_cast<size_t>(tensor_count) && numbers.size() == static_cast<size_t>(number_count),
+      "a graph of ", tensor_count, " tensors and ", number_count, " integers got ", tensors.size(), " and ",
+      numbers.size());
+  std::vector<int64_t> values;
+  for (int32_t i = 0; i < ir.nsymbols; i++) {
+    const dit_graph_symbol &symbol = ir.symbols[i];
+    const auto place = static_cast<size_t>(places[static_cast<size_t>(symbol.input)]);
+    values.push_back(symbol.dim < 0 ? numbers[place] : tensors[place].size(symbol.dim));
+  }
+  values.push_back(device);
+  return values;
+}
+
+void takeInputs(Run &run, const std::vector<at::Tensor> &tensors, std::vector<void *> &data) {
+  size_t place = 0;
+  for (int32_t i = 0; i < run.plan.graph->ninputs; i++) {
+    const int32_t index = run.plan.graph->inputs[i].tensor;
+    if (index < 0) {
+      continue;
+    }
+    const at::Tensor &tensor = tensors[place++];
+    const int32_t storage = run.plan.graph->tensors[index].storage;
+    const bool written = (run.plan.graph->tensors[index].flags & DIT_GRAPH_OWN) != 0;
+    TORCH_CHECK(!written || hasLayout(tensor, run.plan.graph->tensors[index], run.plan.layouts[index]),
+                "a compiled graph that writes to a tensor got one with strides ", tensor.strides(),
+                ", which it was not traced with; call torch._dynamo.reset() or make it contiguous");
+    run.bases[storage] = inLayout(run, index, tensor);
+    data[static_cast<size_t>(storage)] = run.bases[storage].data_ptr();
+  }
+}
+
+std::tuple<std::vector<at::Tensor>, std::vector<int64_t>> runGraph(int64_t number,
+                                                                   const std::vector<at::Tensor> &tensors,
+                                                                   c10::IntArrayRef numbers, int64_t device_index) {
+  const at::AutoDispatchBelowADInplaceOrView below;
+  const auto graph = findGraph(number);
+  const c10::Device device(kDevice, resolveIndex(static_cast<c10::DeviceIndex>(device_index)));
+  const c10::DeviceGuard guard(device);
+  const auto plan = findPlan(*graph, readSymbols(*graph->ir, tensors, numbers, device.index()), device.index());
+  const dit_graph &ir = *graph->ir;
+  Run run{*graph, *plan, device, std::vector<at::Tensor>(static_cast<size_t>(ir.nstorages)), at::Tensor(), nullptr};
+  std::vector<void *> data(static_cast<size_t>(ir.nstorages));
+  takeInputs(run, tensors, data);
+  if (plan->arena > 0) {
+    run.arena = at::empty({plan->arena}, at::TensorOptions().dtype(at::kByte).device(device));
+  }
+  const dit_graph_host host = {&run, allocate, callNode, release};
+  dit_error err;
+  err.message[0] = '\0';
+  const dit_status status =
+      dit_graph_plan_run(plan.get(), dit_stream_get_current_raw(device.index()),
+                         run.arena.defined() ? run.arena.data_ptr() : nullptr, data.data(), &host, &err);
+  if (run.error) {
+    std::rethrow_exception(run.error);
+  }
+  check(status, err);
+  std::tuple<std::vector<at::Tensor>, std::vector<int64_t>> results;
+  for (int32_t i = 0; i < ir.noutputs; i++) {
+    if (ir.outputs[i].tensor >= 0) {
+      std::get<0>(results).push_back(getTensor(run, ir.outputs[i].tensor));
+    } else if (ir.outputs[i].is_int) {
+      std::get<1>(results).push_back(dit_graph_plan_get_dim(plan.get(), ir.outputs[i].dim));
+    }
+  }
+  return results;
+}
+
+std::vector<std::string> listOperations() {
+  std::vector<std::string> names;
+  for (int i = 0; i < DIT_REGION_OP_COUNT; i++) {
+    names.emplace_back(dit_region_op_get_name(i));
+  }
+  return names;
+}
+
+std::string getEngine() {
+  const dit_graph_engine *engine = dit_runtime_get_graph_engine();
+  return engine != nullptr ? engine->name : "";
+}
+
+bool hasRow(const std::string &name, const std::string &overload) {
+  int count = 0;
+  const dit_op *table = dit_op_get_table(&count);
+  for (int i = 0; i < count; i++) {
+    if (name == table[i].name && overload == table[i].overload) {
+      return true;
+    }
+  }
+  return false;
+}
+
+const char *const kKinds[] = {"pointwise", "rows", "columns"};
+
+void describeStep(std::ostringstream &out, const dit_graph_plan &plan, const dit_graph_step &step) {
+  const dit_graph_node &node = plan.graph->nodes[step.node];
+  if (step.kind != DIT_NODE_REGION) {
+    out << "{\"kind\": \"" << (step.kind == DIT_NODE_ROW ? "row" : "island") << "\", \"name\": \"" << node.name
+        << "\", \"reason\": \"" << node.reason << "\"}";
+    return;
+  }
+  char engine[64] = "";
+  if (plan.engine->describe != nullptr) {
+    plan.engine->describe(step.executable, engine, sizeof engine);
+  }
+  out << "{\"kind\": \"region\", \"name\": \"" << kKinds[step.region->kind] << "\", \"nodes\": " << step.nodes
+      << ", \"operands\": " << step.region->noperands << ", \"runs\": \"" << engine << "\", \"sizes\": [";
+  for (int d = 0; d < step.region->ndim; d++) {
+    out << (d ? ", " : "") << step.region->sizes[d];
+  }
+  out << "], \"operations\": \"";
+  for (int i = 0; i < step.region->nops; i++) {
+    out << (i ? " " : "") << dit_region_op_get_name(step.region->ops[i].op);
+  }
+  out << "\"}";
+}
+
+// The plans that a graph has at the moment, as JSON.
+std::string describeGraph(int64_t number) {
+  const auto graph = findGraph(number);
+  const std::lock_guard<std::mutex> lock(graph->mutex);
+  std::ostringstream out;
+  out << "[";
+  bool first = true;
+  for (const auto &[key, plan] : graph->plans) {
+    out << (first ? "" : ", ") << "{\"nodes\": " << plan->graph->nnodes << ", \"regions\": " << plan->nregions
+        << ", \"rows\": " << plan->nrows << ", \"islands\": " << plan->nislands << ", \"arena\": " << plan->arena
+        << ", \"unplanned\": " << plan->unplanned << ", \"steps\": [";
+    for (int32_t i = 0; i < plan->nsteps; i++) {
+      out << (i ? ", " : "");
+      describeStep(out, *plan, plan->steps[i]);
+    }
+    out << "]}";
+    first = false;
+  }
+  out << "]";
+  return out.str();
+}
+
+TORCH_LIBRARY_FRAGMENT(ditorch, m) {
+  m.def("graph_engine() -> str", &getEngine);
+  m.def("graph_operations() -> str[]", &listOperations);
+  m.def("graph_has_row(str name, str overload) -> bool", &hasRow);
+  m.def("graph_load(Tensor words) -> int", &loadGraph);
+  m.def("graph_free(int graph) -> ()", &freeGraph);
+  m.def("graph_describe(int graph) -> str", &describeGraph);
+  m.def("graph_run(int graph, Tensor[] tensors, int[] numbers, int device) -> (Tensor[], int[])", &runGraph);
+}
+
+}  // namespace
+}  // namespace ditorch

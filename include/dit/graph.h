@@ -1,0 +1,323 @@
+/// The graph engine: a program of tensors as flat data, verified, fused, planned and run without the framework's help.
+///
+/// A graph travels: the framework captures it and writes the words of docs/graph-engine.md -> dit_graph_load checks all
+/// of them -> dit_graph_plan_create takes the values of the symbols (batch, sequence), fuses elementwise nodes and
+/// reductions into regions, has the vendor's engine make each of them runnable, and lays intermediate values into one
+/// arena -> dit_graph_plan_run runs the steps. What has no region is a call of the framework's operator: a row of the
+/// device's table, or an island, which is counted with its reason.
+///
+/// Threads: a graph and a plan do not change after they were made; any number of threads may run one plan at once.
+#ifndef DIT_GRAPH_H
+#define DIT_GRAPH_H
+
+#include "dit/tensor.h"
+
+DIT_EXTERN_C_BEGIN
+
+#define DIT_GRAPH_MAGIC INT64_C(0x3147544944)  ///< "DITG1", the first word
+#define DIT_GRAPH_MAX_DIMS 8
+#define DIT_REGION_MAX_OPS 96       ///< values of a region, loads and numbers among them
+#define DIT_REGION_MAX_OPERANDS 24  ///< tensors that a region reads and writes
+#define DIT_REGION_MAX_ROW 8192     ///< longest row that a region with reductions keeps close
+
+/// X(NAME, arguments): what an element of a region can be made of. Results have the dtype that the operation says;
+/// comparisons and tests give bool. LOAD and NUMBER begin values; SUM, MAX and MIN fold rows or columns.
+#define DIT_REGION_OP_LIST(X) \
+  X(LOAD, 0)                  \
+  X(NUMBER, 0)                \
+  X(SUM, 1)                   \
+  X(MAX, 1)                   \
+  X(MIN, 1)                   \
+  X(CAST, 1)                  \
+  X(COPY, 1)                  \
+  X(NEG, 1)                   \
+  X(ABS, 1)                   \
+  X(SIGN, 1)                  \
+  X(NOT, 1)                   \
+  X(ISNAN, 1)                 \
+  X(SQRT, 1)                  \
+  X(RSQRT, 1)                 \
+  X(RECIPROCAL, 1)            \
+  X(EXP, 1)                   \
+  X(EXPM1, 1)                 \
+  X(LOG, 1)                   \
+  X(LOG2, 1)                  \
+  X(LOG10, 1)                 \
+  X(LOG1P, 1)                 \
+  X(SIN, 1)                   \
+  X(COS, 1)                   \
+  X(TANH, 1)                  \
+  X(ERF, 1)                   \
+  X(FLOOR, 1)                 \
+  X(CEIL, 1)                  \
+  X(ROUND, 1)                 \
+  X(TRUNC, 1)                 \
+  X(RELU, 1)                  \
+  X(SIGMOID, 1)               \
+  X(SILU, 1)                  \
+  X(GELU, 1)                  \
+  X(GELU_TANH, 1)             \
+  X(ADD, 2)                   \
+  X(SUB, 2)                   \
+  X(MUL, 2)                   \
+  X(DIV, 2)                   \
+  X(MAXIMUM, 2)               \
+  X(MINIMUM, 2)               \
+  X(POW, 2)                   \
+  X(CLAMP_MIN, 2)             \
+  X(CLAMP_MAX, 2)             \
+  X(EQ, 2)                    \
+  X(NE, 2)                    \
+  X(LT, 2)                    \
+  X(LE, 2)                    \
+  X(GT, 2)                    \
+  X(GE, 2)                    \
+  X(AND, 2)                   \
+  X(OR, 2)                    \
+  X(XOR, 2)                   \
+  X(TANH_GRAD, 2)             \
+  X(SIGMOID_GRAD, 2)          \
+  X(SILU_GRAD, 2)             \
+  X(GELU_GRAD, 2)             \
+  X(GELU_TANH_GRAD, 2)        \
+  X(WHERE, 3)                 \
+  X(ADD_SCALED, 3)            \
+  X(LERP, 3)
+
+enum dit_region_opcode {
+#define DIT_REGION_ENUM(name, arguments) DIT_REGION_##name,
+  DIT_REGION_OP_LIST(DIT_REGION_ENUM)
+#undef DIT_REGION_ENUM
+      DIT_REGION_OP_COUNT,
+};
+
+/// "ADD"; NULL for a number that is none. The number of its arguments.
+DIT_API const char *dit_region_op_get_name(int op);
+DIT_API int dit_region_op_get_arity(int op);
+
+// What an engine is given
+
+/// Rows: elements of the last dimension(s) that reductions fold. A value of level ROW has one element per row.
+enum dit_region_level { DIT_LEVEL_ELEMENT, DIT_LEVEL_ROW };
+enum dit_region_kind {
+  DIT_REGION_POINTWISE,
+  DIT_REGION_ROWS,     ///< reductions over the last dimension; what follows them may be elementwise again
+  DIT_REGION_COLUMNS,  ///< reductions over all dimensions but the last; nothing follows them
+};
+
+struct dit_region_op {
+  uint8_t op;       ///< enum dit_region_opcode
+  uint8_t level;    ///< of the result
+  int16_t dtype;    ///< of the result: computed in float (double, int64) and rounded to it
+  int16_t args[3];  ///< earlier values
+  int16_t operand;  ///< LOAD: which
+  double number;    ///< NUMBER of a floating dtype
+  int64_t integer;  ///< NUMBER of any other
+};
+
+struct dit_region_operand {
+  int16_t dtype;
+  int16_t stored;                       ///< the value that is written to it; -1: it is read
+  int64_t strides[DIT_GRAPH_MAX_DIMS];  ///< in elements, over the region's dimensions; 0: broadcast, or folded
+};
+
+/// The last dimension is the row (the columns); the others lie outside of it.
+struct dit_region {
+  enum dit_region_kind kind;
+  int ndim;
+  int64_t sizes[DIT_GRAPH_MAX_DIMS];
+  int nops, noperands;
+  struct dit_region_op *ops;
+  struct dit_region_operand *operands;
+};
+
+#define DIT_GRAPH_ENGINE_ABI_VERSION 1
+#define DIT_VENDOR_GRAPH_SYMBOL "dit_vendor_get_graph_engine"
+
+/// A vendor's engine, exported as dit_vendor_get_graph_engine. It only grows at the end; slots may be NULL but for
+/// compile, run and release.
+struct dit_graph_engine {
+  uint32_t abi_version, struct_size;
+  const char *name, *version;
+  /// Can the region be made? Cheap; asked while fusing.
+  bool (*supports)(const struct dit_region *region);
+  /// Thread safe, no work on the device; keeps nothing of `region`.
+  enum dit_status (*compile)(const struct dit_region *region, int device, void **executable, struct dit_error *err);
+  void (*release)(void *executable);  ///< NULL allowed; after its last run has finished
+  /// Enqueue on the stream (NULL: the default one). Re-entrant; `data` has a pointer per operand, offsets included.
+  enum dit_status (*run)(void *executable, int device, void *stream, void *const *data, struct dit_error *err);
+  /// One line about how it runs ("vm", "c 3f2a..."), into the buffer. (optional)
+  void (*describe)(void *executable, char *text, size_t size);
+};
+
+/// Of the active vendor; NULL when it has none.
+DIT_API const struct dit_graph_engine *dit_runtime_get_graph_engine(void);
+
+// The graph
+
+enum dit_graph_dim_kind { DIT_DIM_CONST, DIT_DIM_SYMBOL, DIT_DIM_EXPR };
+struct dit_graph_dim {
+  uint8_t kind;
+  int64_t value;  ///< the number, or which symbol or expression
+};
+enum dit_graph_expr_op {
+  DIT_EXPR_ADD,
+  DIT_EXPR_SUB,
+  DIT_EXPR_MUL,
+  DIT_EXPR_FLOORDIV,
+  DIT_EXPR_MOD,
+  DIT_EXPR_MIN,
+  DIT_EXPR_MAX,
+  DIT_EXPR_COUNT,
+};
+struct dit_graph_expr {
+  uint8_t op;
+  struct dit_graph_dim a, b;  ///< earlier expressions alone
+};
+
+enum dit_graph_tensor_flag {
+  DIT_GRAPH_INPUT = 1 << 0,
+  DIT_GRAPH_OUTPUT = 1 << 1,
+  DIT_GRAPH_OWN = 1 << 2,  ///< its memory may be seen by the framework: never in the arena
+};
+struct dit_graph_tensor {
+  int16_t dtype;
+  int16_t ndim;
+  int32_t storage;  ///< equal: they share memory
+  uint32_t flags;
+  struct dit_graph_dim offset;
+  const struct dit_graph_dim *sizes, *strides;
+};
+
+enum dit_graph_node_kind {
+  DIT_NODE_ROW,     ///< an operator of the device's table, by name
+  DIT_NODE_REGION,  ///< made by fusion
+  DIT_NODE_OPAQUE,  ///< the vendor's own; no loader takes one yet
+  DIT_NODE_ISLAND,  ///< an operator that the framework runs
+  DIT_NODE_POINT,   ///< one elementwise operation, to be fused
+  DIT_NODE_REDUCE,  ///< one reduction over the last or the first dimensions, to be fused
+  DIT_NODE_KINDS,
+};
+
+enum dit_graph_arg_tag {
+  DIT_ARG_NONE,
+  DIT_ARG_TENSOR,
+  DIT_ARG_INT,  ///< a dimension: constant or symbolic
+  DIT_ARG_DOUBLE,
+  DIT_ARG_BOOL,
+  DIT_ARG_STRING,
+  DIT_ARG_LIST,
+  DIT_ARG_DTYPE,
+  DIT_ARG_DEVICE,  ///< the graph's device
+  DIT_ARG_TAGS,
+};
+struct dit_graph_arg {
+  uint8_t tag;
+  int32_t count, first;      ///< LIST: arguments first to first + count of the pool
+  struct dit_graph_dim dim;  ///< INT; TENSOR, BOOL, DTYPE: value is the number
+  double number;
+  const char *text;
+};
+
+struct dit_graph_node {
+  uint8_t kind;
+  int32_t op;      ///< POINT, REDUCE: enum dit_region_opcode
+  int32_t folded;  ///< REDUCE: dimensions that are folded: > 0 the last ones, < 0 the first ones
+  const char *name, *overload, *reason;
+  int32_t nargs, first_arg;
+  int32_t nouts;
+  const int32_t *outs;  ///< tensors; -1: a result that is none
+};
+
+struct dit_graph_output {
+  int32_t tensor;  ///< -1: not a tensor
+  bool is_int;
+  struct dit_graph_dim dim;
+};
+struct dit_graph_input {
+  int32_t tensor;  ///< -1: an integer
+  int32_t symbol;  ///< that the integer is; -1: none
+};
+struct dit_graph_symbol {
+  int32_t input, dim;  ///< where its value stands: an integer (dim -1), or a size of a tensor
+};
+
+struct dit_graph {
+  int32_t nsymbols, nexprs, ntensors, nstorages, nnodes, ninputs, noutputs, nargs;
+  const struct dit_graph_symbol *symbols;
+  const struct dit_graph_expr *exprs;
+  const struct dit_graph_tensor *tensors;
+  const struct dit_graph_node *nodes;
+  const struct dit_graph_arg *args;
+  const struct dit_graph_input *inputs;
+  const struct dit_graph_output *outputs;
+  void *memory;  ///< the graph's own
+};
+
+/// Reads and checks `count` words. DIT_ERR_CORRUPT names what is wrong and where; nothing of `words` is kept.
+DIT_API DIT_NODISCARD enum dit_status dit_graph_load(const int64_t *words, size_t count, struct dit_graph **out,
+                                                     struct dit_error *err);
+DIT_API void dit_graph_destroy(struct dit_graph *graph);  ///< NULL allowed
+
+// The plan
+
+struct dit_graph_layout {
+  int64_t sizes[DIT_GRAPH_MAX_DIMS], strides[DIT_GRAPH_MAX_DIMS], offset, numel;
+};
+enum dit_graph_place { DIT_PLACE_NONE, DIT_PLACE_INPUT, DIT_PLACE_ARENA, DIT_PLACE_OWN, DIT_PLACE_CALL };
+struct dit_graph_storage {
+  uint8_t place;
+  int32_t tensor;       ///< the one that defines it
+  int32_t first, last;  ///< steps that write and use it; last = number of steps: it leaves the graph
+  int64_t bytes, at;    ///< ARENA: where
+};
+struct dit_graph_step {
+  uint8_t kind;   ///< enum dit_graph_node_kind: ROW, ISLAND or REGION
+  int32_t node;   ///< ROW, ISLAND: which; REGION: its first one
+  int32_t nodes;  ///< how many nodes of the graph it stands for
+  void *executable;
+  int32_t noperands;
+  int32_t *tensors;  ///< REGION: a tensor per operand
+  const struct dit_region *region;
+};
+struct dit_graph_plan {
+  const struct dit_graph *graph;
+  const struct dit_graph_engine *engine;
+  struct dit_graph_layout *layouts;    ///< per tensor
+  struct dit_graph_storage *storages;  ///< per storage
+  struct dit_graph_step *steps;
+  int32_t *releases, *released;  ///< storages used for the last time by step i: releases[i] to releases[i + 1]
+  int64_t *dims;                 ///< values of the expressions
+  int64_t *symbols;
+  int32_t nsteps, nregions, nrows, nislands;
+  int64_t arena, unplanned;  ///< bytes with reuse, and without
+  int device;
+};
+
+/// The value of a dimension in this plan.
+DIT_API int64_t dit_graph_plan_get_dim(const struct dit_graph_plan *plan, struct dit_graph_dim dim);
+/// DIT_ERR_INVALID where the symbols' values make a shape that is none. `graph` must outlive the plan.
+DIT_API DIT_NODISCARD enum dit_status dit_graph_plan_create(const struct dit_graph *graph, const int64_t *symbols,
+                                                            const struct dit_graph_engine *engine, int device,
+                                                            struct dit_graph_plan **out, struct dit_error *err);
+DIT_API void dit_graph_plan_destroy(struct dit_graph_plan *plan);  ///< NULL allowed
+
+/// What the framework does for a run. `data` has a pointer per storage.
+struct dit_graph_host {
+  void *self;
+  /// Memory for a storage that leaves the graph, or that the framework may see.
+  enum dit_status (*allocate)(void *self, int32_t storage, void **data, struct dit_error *err);
+  /// Run node `node`; set `data` of the storages of its results.
+  enum dit_status (*call)(void *self, int32_t node, void **data, struct dit_error *err);
+  /// The storage is not used any more.
+  void (*release)(void *self, int32_t storage);
+};
+/// Run the steps on the stream. `data`: a pointer per storage, those of the inputs filled in. `arena`: plan->arena
+/// bytes.
+DIT_API DIT_NODISCARD enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stream, void *arena,
+                                                         void **data, const struct dit_graph_host *host,
+                                                         struct dit_error *err);
+
+DIT_EXTERN_C_END
+
+#endif

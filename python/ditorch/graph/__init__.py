@@ -1,0 +1,125 @@
+"""The backend "dit" of torch.compile: graphs of AOTAutograd become words that C verifies, fuses, plans and runs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import weakref
+from typing import Any
+
+import torch
+
+from .lower import Lowering, Value
+from .words import UnsupportedGraph
+
+_kept: list[Any] = []
+"""The graphs of this process that were asked to be kept (`keep`), for explain and tests."""
+_keeps = False
+
+
+class Compiled:
+    """One graph, loaded; called with a list of tensors and integers."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
+        ops = torch.ops.ditorch
+        lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine())).run()
+        self.words = lowering.words.pack()
+        self.graph = ops.graph_load(self.words)
+        self.constants = lowering.constants
+        self.islands = lowering.islands
+        self.out_places = lowering.out_places
+        inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+        self.tensor_places = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
+        self.number_places = [i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)]
+        fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
+        self.device = next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0)
+        self.is_plain = all(kind == "tensor" for kind, _ in self.out_places)
+        self.finalizer = weakref.finalize(self, ops.graph_free, self.graph)
+
+    def __call__(self, args: list[Any]) -> Any:
+        tensors = [args[i] for i in self.tensor_places]
+        numbers = [args[i] for i in self.number_places]
+        all_tensors = [*tensors, *self.constants] if self.constants else tensors
+        args.clear()
+        made, counted = torch.ops.ditorch.graph_run.default(self.graph, all_tensors, numbers, self.device)
+        if self.is_plain:
+            return made
+        results, made, counted = [], iter(made), iter(counted)
+        for kind, place in self.out_places:
+            if kind == "copy":
+                tensors[place].copy_(next(made))
+            else:
+                results.append(next(made) if kind == "tensor" else next(counted) if kind == "number" else None)
+        return results
+
+    def describe(self) -> list[dict[str, Any]]:
+        return json.loads(torch.ops.ditorch.graph_describe(self.graph))
+
+
+def _list_fakes(node: torch.fx.Node) -> list[torch.Tensor]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(node.meta.get("val")) if isinstance(leaf, torch.Tensor)]
+
+
+@functools.cache
+def _get_operations() -> dict[str, int]:
+    return {name: number for number, name in enumerate(torch.ops.ditorch.graph_operations())}
+
+
+def keep(on: bool = True) -> list[Any]:
+    """Start (or stop) to keep the graphs that are compiled; the list of what was kept. An entry is a Compiled, or the
+    reason why a graph runs as it is."""
+    global _keeps
+    _keeps = on
+    _kept.clear()
+    return _kept
+
+
+def compile_graph(module: torch.fx.GraphModule, inputs: Any) -> Any:
+    """The inner compiler: what AOTAutograd hands its graphs to."""
+    from functorch.compile import make_boxed_func
+    from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+    made: Any
+    try:
+        with unset_fake_temporarily():  # the words are a real tensor
+            made = Compiled(module)
+    except UnsupportedGraph as reason:
+        if _keeps:
+            _kept.append(str(reason))
+        return make_boxed_func(module.forward)
+    if _keeps:
+        _kept.append(made)
+    return made
+
+
+@functools.cache
+def _get_decompositions() -> dict[Any, Any]:
+    aten = torch.ops.aten
+    names = [
+        aten.mse_loss, aten.mse_loss_backward, aten.smooth_l1_loss, aten.huber_loss, aten.elu, aten.elu_backward,
+        aten.hardswish, aten.hardsigmoid, aten.softplus, aten.softplus_backward, aten.square, aten.logit,
+        aten.binary_cross_entropy_with_logits, aten.addcmul_, aten.addcdiv_, aten.leaky_relu_backward,
+        aten.native_dropout_backward, aten.hardtanh_backward, aten.var_mean, aten.std, aten.var, aten.glu,
+        aten.logsumexp, aten.mish, aten.log_sigmoid_forward, aten.hardswish_backward, aten.hardsigmoid_backward,
+    ]  # fmt: skip
+    return torch._decomp.get_decompositions(names)
+
+
+def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
+    """torch.compile(..., backend="dit")."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    compiler = aot_autograd(
+        fw_compiler=compile_graph,
+        bw_compiler=compile_graph,
+        inference_compiler=compile_graph,
+        decompositions=_get_decompositions(),
+        partition_fn=min_cut_rematerialization_partition,
+        keep_inference_input_mutations=True,
+    )
+    return compiler(module, inputs)
+
+
+__all__ = ["Compiled", "UnsupportedGraph", "Value", "backend", "compile_graph", "keep"]

@@ -1,0 +1,507 @@
+"""From the graph of AOTAutograd to words: views become layouts, elementwise operators and reductions become nodes that
+C fuses, everything else a call by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+import torch
+
+from .words import ISLAND, POINT, REDUCE, ROW, UnsupportedGraph, Words
+
+FUSED_DTYPES = {
+    torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8,
+    torch.uint8, torch.bool,
+}  # fmt: skip
+HALVES = (torch.bfloat16, torch.float16)
+VIEWS = {"_unsafe_view", "alias", "detach", "lift_fresh"}
+"""Views that no schema calls so."""
+UNARY = {
+    "neg": "NEG", "abs": "ABS", "sign": "SIGN", "sqrt": "SQRT", "rsqrt": "RSQRT", "reciprocal": "RECIPROCAL",
+    "exp": "EXP", "expm1": "EXPM1", "log": "LOG", "log2": "LOG2", "log10": "LOG10", "log1p": "LOG1P", "sin": "SIN",
+    "cos": "COS", "tanh": "TANH", "erf": "ERF", "floor": "FLOOR", "ceil": "CEIL", "trunc": "TRUNC", "relu": "RELU",
+    "sigmoid": "SIGMOID", "silu": "SILU", "bitwise_not": "NOT", "round": "ROUND",
+}  # fmt: skip
+BINARY = {
+    "mul": "MUL", "maximum": "MAXIMUM", "minimum": "MINIMUM", "bitwise_and": "AND", "bitwise_or": "OR",
+    "bitwise_xor": "XOR", "logical_and": "AND", "logical_or": "OR", "logical_xor": "XOR",
+}  # fmt: skip
+COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
+GRADS = {"tanh_backward": "TANH_GRAD", "sigmoid_backward": "SIGMOID_GRAD", "silu_backward": "SILU_GRAD"}
+FOLDS = {"sum": "SUM", "amax": "MAX", "amin": "MIN"}
+
+
+class Unfused(Exception):
+    """This operator, as it is called here, is not written as elementwise nodes."""
+
+
+@dataclasses.dataclass(eq=False)
+class Value:
+    """A tensor of the graph: its number, and the fake tensor that says what it is."""
+
+    tensor_index: int
+    storage: int
+    base: Any  # storage offset where its storage begins
+    shape: tuple
+    strides: tuple
+    dtype: torch.dtype
+    on_device: bool
+    is_contiguous: bool
+
+
+def contiguous_strides(sizes) -> tuple:
+    strides: list[Any] = []
+    step: Any = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float, torch.SymInt))
+
+
+def _make_sample(value: Any) -> Any:
+    """Something that promotes as the argument does."""
+    if isinstance(value, Value):
+        return torch.empty((1,) * len(value.shape), dtype=value.dtype, device="meta")
+    return 1 if isinstance(value, torch.SymInt) else value
+
+
+class Lowering:
+    """Walks one graph; `words` is the result."""
+
+    def __init__(self, module: torch.fx.GraphModule, operations: dict[str, int], has_row, fuses: bool) -> None:
+        self.module, self.operations, self.has_row, self.fuses = module, operations, has_row, fuses
+        self.words = Words()
+        self.values: dict[torch.fx.Node, Any] = {}
+        self.constants: list[torch.Tensor] = []
+        self.late_copies: list[tuple[int, Any]] = []
+        self.islands: dict[str, str] = {}
+        self.out_places: list[tuple[str, Any]] = []
+
+    # Tensors
+
+    def describe(self, fake: torch.Tensor, storage: int, base: Any, flags: int = 0) -> Value:
+        if fake.layout is not torch.strided or fake.is_conj() or fake.is_neg():
+            raise UnsupportedGraph(f"a tensor of layout {fake.layout}")
+        sizes, strides = tuple(fake.shape), tuple(fake.stride())
+        offset = fake.storage_offset() - base
+        index = self.words.add_tensor(fake.dtype, sizes, strides, storage, offset, flags)
+        return Value(index, storage, base, sizes, strides, fake.dtype, fake.is_cuda, fake.is_contiguous())
+
+    def make(self, shape, dtype: torch.dtype, strides=None) -> Value:
+        """A tensor for the result of a node."""
+        shape = tuple(shape)
+        strides = contiguous_strides(shape) if strides is None else tuple(strides)
+        storage = self.words.add_storage()
+        index = self.words.add_tensor(dtype, shape, strides, storage)
+        return Value(index, storage, 0, shape, strides, dtype, True, True)
+
+    # Nodes
+
+    def point(self, name: str, args: list[Any], dtype: torch.dtype, shape, strides=None) -> Value:
+        for arg in args:
+            if isinstance(arg, Value):
+                if not arg.on_device or arg.dtype not in FUSED_DTYPES:
+                    raise Unfused(f"a tensor of {arg.dtype}" if arg.on_device else "a tensor of the CPU")
+            elif not _is_number(arg):
+                raise Unfused(f"an argument that is a {type(arg).__name__}")
+        if dtype not in FUSED_DTYPES:
+            raise Unfused(f"a result of {dtype}")
+        out = self.make(shape, dtype, strides)
+        self.words.add_node(POINT, self.operations[name], 0, ("", "", ""), args, [out.tensor_index])
+        return out
+
+    def cast(self, value: Any, dtype: torch.dtype) -> Any:
+        if isinstance(value, Value) and value.dtype != dtype:
+            return self.point("CAST", [value], dtype, value.shape)
+        return value
+
+    def fold(self, name: str, value: Value, dims: list[int]) -> Value:
+        """A reduction that keeps its dimensions, over the first or the last ones."""
+        ndim = len(value.shape)
+        dims = sorted({dim % ndim for dim in dims}) if ndim else []
+        if not ndim:
+            return value
+        if dims == list(range(ndim - len(dims), ndim)):
+            folded, kept = len(dims), ndim - len(dims)
+        elif dims == list(range(len(dims))):
+            folded, kept = -len(dims), ndim - len(dims)
+        else:
+            raise Unfused("a reduction over dimensions in the middle")
+        if not value.is_contiguous and (len(dims) > 1 or (folded < 0 and kept > 1)):
+            value = self.point("COPY", [value], value.dtype, value.shape)
+        if value.dtype not in FUSED_DTYPES or not value.on_device:
+            raise Unfused(f"a reduction of {value.dtype}")
+        out = self.make([1 if dim in dims else size for dim, size in enumerate(value.shape)], value.dtype)
+        self.words.add_node(REDUCE, self.operations[name], folded, ("", "", ""), [value], [out.tensor_index])
+        return out
+
+    def drop_dims(self, value: Value, dims: list[int]) -> Value:
+        """The same memory without dimensions of size 1."""
+        dims = [dim % max(len(value.shape), 1) for dim in dims]
+        kept = [i for i in range(len(value.shape)) if i not in dims]
+        shape, strides = [value.shape[i] for i in kept], [value.strides[i] for i in kept]
+        index = self.words.add_tensor(value.dtype, shape, strides, value.storage)
+        return dataclasses.replace(value, tensor_index=index, shape=tuple(shape), strides=tuple(strides))
+
+    # Elementwise operators: `out` is the fake result
+
+    def _like(self, name: str, args: list[Any], out: torch.Tensor, work: torch.dtype | None = None) -> Value:
+        """Arguments cast to the dtype of the result (or `work`, which is then rounded to it)."""
+        dtype = work or out.dtype
+        cast = [self.cast(arg, dtype) for arg in args]
+        if not any(isinstance(arg, Value) for arg in cast):
+            raise Unfused("numbers alone")
+        if dtype == out.dtype:
+            return self.point(name, cast, dtype, out.shape, out.stride())
+        value = self.point(name, cast, dtype, out.shape)
+        return self.point("CAST", [value], out.dtype, out.shape, out.stride())
+
+    @staticmethod
+    def _work(out: torch.Tensor) -> torch.dtype:
+        """What several operations of one operator are computed in."""
+        return torch.float32 if out.dtype in HALVES else out.dtype
+
+    def elementwise(self, name: str, args: list[Any], kwargs: dict[str, Any], out: torch.Tensor) -> Value:
+        """One operator by its word; Unfused where it is not one of ours."""
+        shape, strides, dtype = out.shape, out.stride(), out.dtype
+        is_unary = name in UNARY and len(args) == 1 and not kwargs
+        if is_unary and (args[0].dtype == dtype or dtype.is_floating_point):
+            return self._like(UNARY[name], args, out)
+        if name in BINARY and len(args) == 2 and not kwargs:
+            return self._like(BINARY[name], args, out)
+        if name in ("add", "sub") and len(args) in (2, 3):
+            alpha = args[2] if len(args) == 3 else kwargs.get("alpha", 1)
+            if alpha == 1:
+                return self._like(name.upper(), args[:2], out)
+            if dtype.is_floating_point and isinstance(args[1], Value) and isinstance(args[0], Value):
+                return self._like("ADD_SCALED", [*args[:2], float(alpha) if name == "add" else -float(alpha)], out)
+        if name == "rsub" and kwargs.get("alpha", 1) == 1 and len(args) == 2:
+            return self._like("SUB", [args[1], args[0]], out)
+        if name == "div" and len(args) == 2 and not kwargs and dtype.is_floating_point:
+            return self._like("DIV", args, out)
+        if name in COMPARE:
+            common = torch.result_type(*map(_make_sample, args))
+            return self.point(COMPARE[name], [self.cast(a, common) for a in args], torch.bool, shape, strides)
+        if name == "logical_not":
+            return self.point("NOT", [self.cast(args[0], torch.bool)], torch.bool, shape, strides)
+        if name == "isnan" and args[0].dtype.is_floating_point:
+            return self.point("ISNAN", args, torch.bool, shape, strides)
+        if name == "where" and len(args) == 3:
+            picked = [self.cast(arg, dtype) for arg in args[1:]]
+            return self.point("WHERE", [self.cast(args[0], torch.bool), *picked], dtype, shape, strides)
+        if name == "pow":
+            return self._power(args, out)
+        if name in ("clamp", "clamp_min", "clamp_max", "hardtanh"):
+            return self._clamp(name, args, kwargs, out)
+        return self._activation(name, args, kwargs, out)
+
+    def _activation(self, name: str, args: list[Any], kwargs: dict[str, Any], out: torch.Tensor) -> Value:
+        work = self._work(out)
+        if name == "gelu":
+            return self._like("GELU_TANH" if kwargs.get("approximate") == "tanh" else "GELU", args[:1], out)
+        if name == "gelu_backward":
+            tanh = kwargs.get("approximate") == "tanh"
+            return self._like("GELU_TANH_GRAD" if tanh else "GELU_GRAD", args[:2], out)
+        if name in GRADS and len(args) == 2:
+            return self._like(GRADS[name], args, out)
+        if name == "threshold_backward" and isinstance(args[1], Value):
+            test = self.point("LE", [args[1], args[2]], torch.bool, args[1].shape)
+            return self.point("WHERE", [test, 0, self.cast(args[0], out.dtype)], out.dtype, out.shape, out.stride())
+        if name == "leaky_relu":
+            slope = args[1] if len(args) > 1 else 0.01
+            test = self.point("GT", [args[0], 0], torch.bool, args[0].shape)
+            scaled = self.point("MUL", [args[0], slope], out.dtype, out.shape)
+            return self.point("WHERE", [test, args[0], scaled], out.dtype, out.shape, out.stride())
+        if name in ("addcmul", "addcdiv") and out.dtype.is_floating_point:
+            scale = kwargs.get("value", 1)
+            first, second, third = (self.cast(arg, work) for arg in args[:3])
+            if scale != 1:
+                second = self.point("MUL", [second, float(scale)], work, second.shape)
+            product = self.point("MUL" if name == "addcmul" else "DIV", [second, third], work, out.shape)
+            return self._like("ADD", [first, product], out, work)
+        if name == "lerp" and out.dtype.is_floating_point:
+            return self._like("LERP", args[:3], out)
+        if name in ("clone", "_to_copy", "copy", "convert_element_type"):
+            source = args[1] if name == "copy" else args[0]
+            if source.dtype == out.dtype:
+                return self.point("COPY", [source], out.dtype, out.shape, out.stride())
+            return self.point("CAST", [source], out.dtype, out.shape, out.stride())
+        if name == "masked_fill" and len(args) == 3 and (_is_number(args[2]) or isinstance(args[2], Value)):
+            filled = self.cast(args[2], out.dtype)
+            return self.point(
+                "WHERE", [args[1], filled, self.cast(args[0], out.dtype)], out.dtype, out.shape, out.stride()
+            )
+        raise Unfused("")
+
+    def _power(self, args: list[Any], out: torch.Tensor) -> Value:
+        base, exponent = args
+        if isinstance(base, Value) and isinstance(exponent, (int, float)) and out.dtype.is_floating_point:
+            base = self.cast(base, out.dtype)
+            if exponent == 2:
+                return self._like("MUL", [base, base], out)
+            if exponent in (0.5, -0.5, -1):
+                return self._like({0.5: "SQRT", -0.5: "RSQRT", -1: "RECIPROCAL"}[exponent], [base], out)
+        if out.dtype.is_floating_point:
+            if out.dtype in HALVES:
+                return self._like("POW", args, out, torch.float32)
+            return self._like("POW", args, out)
+        raise Unfused("")
+
+    def _clamp(self, name: str, args: list[Any], kwargs: dict[str, Any], out: torch.Tensor) -> Value:
+        low, high = kwargs.get("min"), kwargs.get("max")
+        if name in ("clamp", "hardtanh"):
+            low = args[1] if len(args) > 1 else (-1.0 if name == "hardtanh" else low)
+            high = args[2] if len(args) > 2 else (1.0 if name == "hardtanh" else high)
+        else:
+            low, high = (args[1], None) if name == "clamp_min" else (None, args[1])
+        if low is None and high is None:
+            raise Unfused("")
+        value: Any = self.cast(args[0], out.dtype)
+        if low is not None:
+            value = self._like("CLAMP_MIN", [value, low], out)
+        return value if high is None else self._like("CLAMP_MAX", [value, high], out)
+
+    # Reductions
+
+    def reduction(self, name: str, args: list[Any], kwargs: dict[str, Any], out: torch.Tensor) -> Value:
+        value = args[0]
+        ndim = len(value.shape)
+        dims = args[1] if len(args) > 1 else kwargs.get("dim")
+        dims = [dims] if isinstance(dims, int) else dims
+        dims = [dim % max(ndim, 1) for dim in dims] if dims else list(range(ndim))
+        keep = args[2] if len(args) > 2 else kwargs.get("keepdim", False)
+        if name in ("amax", "amin"):
+            folded = self.fold(FOLDS[name], self.cast(value, out.dtype), dims)
+        else:
+            work = self._work(out)
+            folded = self.fold("SUM", self.cast(value, work), dims)
+            if name == "mean":
+                count: Any = 1
+                for dim in dims:
+                    count = count * value.shape[dim] if ndim else 1
+                folded = self.point("DIV", [folded, count], work, folded.shape)
+            folded = self.cast(folded, out.dtype)
+        if not ndim:
+            return self.point("COPY", [folded], out.dtype, out.shape, out.stride())
+        return folded if keep else self.drop_dims(folded, dims)
+
+    def softmax(self, args: list[Any], out: torch.Tensor, is_log: bool) -> Value:
+        value, dim = args[0], args[1]
+        ndim = len(value.shape)
+        if not ndim or dim % ndim != ndim - 1 or args[2] or not out.dtype.is_floating_point:
+            raise Unfused("a softmax over another dimension than the last")
+        work = self._work(out)
+        value = self.cast(value, work)
+        top = self.fold("MAX", value, [ndim - 1])
+        shifted = self.point("SUB", [value, top], work, value.shape)
+        powers = self.point("EXP", [shifted], work, value.shape)
+        total = self.fold("SUM", powers, [ndim - 1])
+        if is_log:
+            return self._like("SUB", [shifted, self.point("LOG", [total], work, total.shape)], out, work)
+        return self._like("DIV", [powers, total], out, work)
+
+    def softmax_backward(self, args: list[Any], out: torch.Tensor, is_log: bool) -> Value:
+        gradient, result, dim = args[0], args[1], args[2]
+        ndim = len(result.shape)
+        if not ndim or dim % ndim != ndim - 1:
+            raise Unfused("a softmax over another dimension than the last")
+        work = self._work(out)
+        gradient, result = self.cast(gradient, work), self.cast(result, work)
+        if is_log:
+            total = self.fold("SUM", gradient, [ndim - 1])
+            power = self.point("EXP", [result], work, result.shape)
+            return self._like("SUB", [gradient, self.point("MUL", [power, total], work, result.shape)], out, work)
+        product = self.point("MUL", [gradient, result], work, result.shape)
+        total = self.fold("SUM", product, [ndim - 1])
+        return self._like("SUB", [product, self.point("MUL", [result, total], work, result.shape)], out, work)
+
+    def fuse(self, name: str, overload: str, args: list[Any], kwargs: dict[str, Any], out: Any) -> Any:
+        """The operator as nodes that C fuses."""
+        if name.startswith("_foreach_") and isinstance(out, (list, tuple)):
+            return self._foreach(name.removeprefix("_foreach_"), args, kwargs, out)
+        if not isinstance(out, torch.Tensor) or not out.is_cuda:
+            raise Unfused("a result that is no tensor of the device")
+        if "out" in overload or out.numel() == 0:
+            raise Unfused("an empty tensor")
+        if name in ("sum", "mean", "amax", "amin"):
+            kwargs = {key: value for key, value in kwargs.items() if key != "dtype"}
+            return self.reduction(name, args, kwargs, out)
+        if name in ("_softmax", "_log_softmax"):
+            return self.softmax(args, out, name == "_log_softmax")
+        if name in ("_softmax_backward_data", "_log_softmax_backward_data"):
+            return self.softmax_backward(args, out, name == "_log_softmax_backward_data")
+        if name in ("clone", "_to_copy", "copy", "convert_element_type"):
+            kwargs = {}
+        return self.elementwise(name, args, kwargs, out)
+
+    def _foreach(self, name: str, args: list[Any], kwargs: dict[str, Any], outs) -> list[Value]:
+        made = []
+        for i, out in enumerate(outs):
+            each = [arg[i] if isinstance(arg, (list, tuple)) else arg for arg in args]
+            if name in ("addcmul", "addcdiv") and len(each) == 4:
+                kwargs = {"value": each.pop()}
+                if not _is_number(kwargs["value"]):
+                    raise Unfused("a list of numbers in a tensor")
+            if not out.is_cuda or out.numel() == 0:
+                raise Unfused("a list with an empty tensor, or one of the CPU")
+            made.append(self.elementwise(name, each, kwargs, out))
+        return made
+
+    # Calls
+
+    def call(self, target: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any], out: Any, why: str) -> Any:
+        schema = target._schema
+        name, overload = schema.name, schema.overload_name
+        if schema.is_mutable:
+            raise UnsupportedGraph(f"{name} writes to its arguments")
+        whole = []
+        for i, argument in enumerate(schema.arguments):
+            whole.append(args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value))
+        leaves = torch.utils._pytree.tree_leaves(out)
+        outs, made = [], []
+        for leaf in leaves:
+            if isinstance(leaf, torch.Tensor):
+                value = self.describe(leaf, self.words.add_storage(), leaf.storage_offset())
+                made.append(value)
+                outs.append(value.tensor_index)
+            elif leaf is None:
+                made.append(None)
+                outs.append(-1)
+            else:
+                raise UnsupportedGraph(f"{name} gives a {type(leaf).__name__}")
+        draws = torch.Tag.nondeterministic_seeded in target.tags
+        kind = ROW if self.has_row(name, overload) else ISLAND
+        reason = why or "an operator of PyTorch's own"
+        if kind == ISLAND:
+            self.islands[f"{name}.{overload}".rstrip(".")] = reason
+        self.words.add_node(kind, 0, int(draws), (name, overload, reason if kind == ISLAND else ""), whole, outs)
+        return made if isinstance(out, (list, tuple)) else made[0]
+
+    def operator(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        target, out = node.target, node.meta.get("val")
+        if not isinstance(target, torch._ops.OpOverload):
+            raise UnsupportedGraph(f"{target} is no operator")
+        name = target._schema.name.split("::")[1]
+        returns = target._schema.returns
+        is_view = name in VIEWS or any(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+        if is_view and isinstance(args[0], Value):
+            base = args[0]
+            leaves = out if isinstance(out, (list, tuple)) else [out]
+            if all(leaf.dtype == base.dtype for leaf in leaves):
+                made = [self.describe(leaf, base.storage, base.base) for leaf in leaves]
+                return made if isinstance(out, (list, tuple)) else made[0]
+        if name == "copy_":
+            return self.write(args[0], args[1])
+        why = ""
+        if self.fuses and target._schema.name.split("::")[0] in ("aten", "prims"):
+            mark = (len(self.words.nodes), len(self.words.tensors), len(self.words.args), self.words.storages)
+            try:
+                return self.fuse(name, target._schema.overload_name, args, kwargs, out)
+            except Unfused as reason:
+                why = str(reason)
+                del self.words.nodes[mark[0] :], self.words.tensors[mark[1] :], self.words.args[mark[2] :]
+                self.words.storages = mark[3]
+        return self.call(target, args, kwargs, out, why)
+
+    def write(self, target: Value, source: Any) -> Value:
+        """`copy_` to an input: AOTAutograd's way of saying that a graph changes it."""
+        is_fused = self.fuses and target.storage in self.input_storages and isinstance(source, Value)
+        if is_fused and all(side.on_device and side.dtype in FUSED_DTYPES for side in (target, source)):
+            op = "COPY" if source.dtype == target.dtype else "CAST"
+            row = self.words.tensors[self.input_storages[target.storage]]
+            row[3] |= 4  # written: it must come with the strides of the trace
+            self.words.add_node(POINT, self.operations[op], 0, ("", "", ""), [source], [target.tensor_index])
+            return target
+        if target.storage not in self.input_storages or target.tensor_index != self.input_storages[target.storage]:
+            raise UnsupportedGraph("a part of an input is written")
+        place = list(self.input_storages).index(target.storage)
+        self.late_copies.append((place, source))
+        return target if not isinstance(source, Value) else source
+
+    # The walk
+
+    def run(self) -> Lowering:
+        self.input_storages: dict[int, int] = {}
+        places = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        for place, node in enumerate(places):
+            self._note_symbols(node.meta.get("val"), place)
+        for node in places:
+            self.values[node] = self._take_input(node.meta.get("val"))
+        for node in self.module.graph.nodes:
+            if node.op == "get_attr":
+                self.values[node] = self._take_constant(node)
+        for node in self.module.graph.nodes:
+            if node.op == "call_function":
+                self.values[node] = self._visit(node)
+            elif node.op == "output":
+                self._finish(node)
+            elif node.op not in ("placeholder", "get_attr"):
+                raise UnsupportedGraph(f"a node of kind {node.op}")
+        return self
+
+    def _note_symbols(self, value: Any, place: int) -> None:
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            self.words.add_symbol(value.node.expr, place, -1)
+        elif isinstance(value, torch.Tensor):
+            for dim, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    self.words.add_symbol(size.node.expr, place, dim)
+
+    def _take_input(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            storage = self.words.add_storage()
+            made = self.describe(value, storage, value.storage_offset(), 1)
+            self.input_storages[storage] = made.tensor_index
+            self.words.inputs.append((made.tensor_index, -1))
+            return made
+        if isinstance(value, (int, torch.SymInt)):
+            self.words.inputs.append((-1, -1))
+            return value
+        raise UnsupportedGraph(f"an input that is a {type(value).__name__}")
+
+    def _take_constant(self, node: torch.fx.Node) -> Any:
+        constant = getattr(self.module, str(node.target))
+        if not isinstance(constant, torch.Tensor):
+            raise UnsupportedGraph(f"the constant {node.target} is a {type(constant).__name__}")
+        self.constants.append(constant)
+        return self._take_input(constant)
+
+    def _visit(self, node: torch.fx.Node) -> Any:
+        def read(value: Any) -> Any:
+            return self.values[value] if isinstance(value, torch.fx.Node) else value
+
+        if node.target is operator.getitem:
+            return self.values[node.args[0]][node.args[1]]
+        value = node.meta.get("val")
+        if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
+            return value
+        if isinstance(value, (torch.SymBool, torch.SymFloat, bool)) or value is None:
+            if node.users:
+                raise UnsupportedGraph(f"{node.target} gives a {type(value).__name__}")
+            return None
+        args = list(torch.fx.node.map_aggregate(node.args, read))
+        kwargs = {key: torch.fx.node.map_aggregate(item, read) for key, item in node.kwargs.items()}
+        return self.operator(node, args, kwargs)
+
+    def _finish(self, node: torch.fx.Node) -> None:
+        for place, source in self.late_copies:
+            self.words.outputs.append((source.tensor_index, 0, 0, 0))
+            self.out_places.append(("copy", place))
+        for result in node.args[0]:
+            value = self.values[result] if isinstance(result, torch.fx.Node) else result
+            if isinstance(value, Value):
+                self.words.outputs.append((value.tensor_index, 0, 0, 0))
+                self.out_places.append(("tensor", None))
+            elif isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
+                self.words.outputs.append((-1, 1, *self.words.get_dim(value)))
+                self.out_places.append(("number", None))
+            elif value is None:
+                self.out_places.append(("none", None))
+            else:
+                raise UnsupportedGraph(f"a result that is a {type(value).__name__}")

@@ -1,0 +1,283 @@
+/// A plan: a graph with numbers for its symbols. Layouts, fusion, regions, memory; and its run.
+#include <string.h>
+
+#include "dit/runtime.h"
+#include "graph_internal.h"
+
+#define MAX_NODES 20000  // the closure of who waits for whom takes a bit for each pair
+
+struct plan_memory {
+  struct dit_graph_plan plan;
+  struct graph_piece *list;
+};
+
+int64_t dit_graph_plan_get_dim(const struct dit_graph_plan *plan, struct dit_graph_dim dim) {
+  return dim.kind == DIT_DIM_CONST    ? dim.value
+         : dim.kind == DIT_DIM_SYMBOL ? plan->symbols[dim.value]
+                                      : plan->dims[dim.value];
+}
+
+static bool evaluate(int op, int64_t a, int64_t b, int64_t *out) {
+  switch (op) {
+    case DIT_EXPR_ADD:
+      return !__builtin_add_overflow(a, b, out);
+    case DIT_EXPR_SUB:
+      return !__builtin_sub_overflow(a, b, out);
+    case DIT_EXPR_MUL:
+      return !__builtin_mul_overflow(a, b, out);
+    case DIT_EXPR_MIN:
+      *out = a < b ? a : b;
+      return true;
+    case DIT_EXPR_MAX:
+      *out = a > b ? a : b;
+      return true;
+    default: {
+      if (b == 0 || (b == -1 && a == INT64_MIN)) {
+        return false;
+      }
+      const int64_t quotient = a / b - (a % b != 0 && (a < 0) != (b < 0));
+      *out = op == DIT_EXPR_FLOORDIV ? quotient : a - quotient * b;
+      return true;
+    }
+  }
+}
+
+int64_t graph_get_span(const struct dit_graph_layout *layout, int ndim, int dtype) {
+  int64_t last = 0;
+  for (int d = 0; d < ndim; d++) {
+    int64_t reach;
+    if (layout->sizes[d] == 0) {
+      return 0;
+    }
+    if (__builtin_mul_overflow(layout->sizes[d] - 1, layout->strides[d], &reach) ||
+        __builtin_add_overflow(last, reach, &last)) {
+      return -1;
+    }
+  }
+  int64_t bytes;
+  return last >= INT64_MAX - 1 || __builtin_mul_overflow(last + 1, (int64_t)dit_dtype_get_size(dtype), &bytes) ? -1
+                                                                                                               : bytes;
+}
+
+static enum dit_status set_layout(struct dit_graph_plan *plan, int32_t index, struct dit_error *err) {
+  const struct dit_graph_tensor *tensor = &plan->graph->tensors[index];
+  struct dit_graph_layout *layout = &plan->layouts[index];
+  layout->offset = dit_graph_plan_get_dim(plan, tensor->offset);
+  layout->numel = 1;
+  for (int d = 0; d < tensor->ndim; d++) {
+    layout->sizes[d] = dit_graph_plan_get_dim(plan, tensor->sizes[d]);
+    layout->strides[d] = dit_graph_plan_get_dim(plan, tensor->strides[d]);
+    if (layout->sizes[d] < 0 || layout->strides[d] < 0 ||
+        __builtin_mul_overflow(layout->numel, layout->sizes[d], &layout->numel)) {
+      return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d has size %lld and stride %lld in dimension %d",
+                           index, (long long)layout->sizes[d], (long long)layout->strides[d], d);
+    }
+  }
+  if (layout->offset < 0 || graph_get_span(layout, tensor->ndim, tensor->dtype) < 0) {
+    return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d lies outside of any memory", index);
+  }
+  return DIT_OK;
+}
+
+static enum dit_status define(struct dit_graph_plan *plan, int32_t tensor, int place, struct dit_error *err) {
+  struct dit_graph_storage *storage = &plan->storages[plan->graph->tensors[tensor].storage];
+  if (storage->place != DIT_PLACE_NONE) {
+    return DIT_OK;  // a written input
+  }
+  storage->place = (uint8_t)place;
+  storage->tensor = tensor;
+  storage->bytes =
+      graph_get_span(&plan->layouts[tensor], plan->graph->tensors[tensor].ndim, plan->graph->tensors[tensor].dtype);
+  if (plan->layouts[tensor].offset != 0) {
+    return dit_error_set(err, DIT_ERR_CORRUPT, "graph: tensor %d does not begin where its memory begins", tensor);
+  }
+  return DIT_OK;
+}
+
+static void own(struct dit_graph_plan *plan, const struct dit_graph_arg *arg) {
+  if (arg->tag == DIT_ARG_TENSOR) {
+    struct dit_graph_storage *storage = &plan->storages[plan->graph->tensors[arg->dim.value].storage];
+    storage->place = storage->place == DIT_PLACE_ARENA ? DIT_PLACE_OWN : storage->place;
+  }
+  for (int i = 0; arg->tag == DIT_ARG_LIST && i < arg->count; i++) {
+    own(plan, &plan->graph->args[arg->first + i]);
+  }
+}
+
+/// Where each storage comes from, and that every tensor lies inside of its own.
+static enum dit_status set_storages(struct dit_graph_plan *plan, struct dit_error *err) {
+  const struct dit_graph *graph = plan->graph;
+  for (int32_t i = 0; i < graph->ninputs; i++) {
+    if (graph->inputs[i].tensor >= 0) {
+      DIT_RETURN_IF_NOT_OK(define(plan, graph->inputs[i].tensor, DIT_PLACE_INPUT, err));
+    }
+  }
+  for (int32_t i = 0; i < graph->nnodes; i++) {
+    const struct dit_graph_node *node = &graph->nodes[i];
+    const bool fuses = node->kind == DIT_NODE_POINT || node->kind == DIT_NODE_REDUCE;
+    for (int k = 0; k < node->nouts; k++) {
+      if (node->outs[k] >= 0) {
+        DIT_RETURN_IF_NOT_OK(define(plan, node->outs[k], fuses ? DIT_PLACE_ARENA : DIT_PLACE_CALL, err));
+      }
+    }
+    for (int k = 0; node->kind == DIT_NODE_ISLAND && k < node->nargs; k++) {
+      own(plan, &graph->args[node->first_arg + k]);
+    }
+  }
+  for (int32_t i = 0; i < graph->noutputs; i++) {
+    if (graph->outputs[i].tensor >= 0) {
+      const struct dit_graph_arg arg = {.tag = DIT_ARG_TENSOR, .dim.value = graph->outputs[i].tensor};
+      own(plan, &arg);
+    }
+  }
+  for (int32_t i = 0; i < graph->ntensors; i++) {
+    const struct dit_graph_storage *storage = &plan->storages[graph->tensors[i].storage];
+    const int64_t span = graph_get_span(&plan->layouts[i], graph->tensors[i].ndim, graph->tensors[i].dtype);
+    const int64_t width = (int64_t)dit_dtype_get_size(graph->tensors[i].dtype);
+    int64_t begin, end;
+    if (span > 0 && (__builtin_mul_overflow(plan->layouts[i].offset, width, &begin) ||
+                     __builtin_add_overflow(begin, span, &end) || end > storage->bytes)) {
+      return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d reaches beyond its memory of %lld bytes", i,
+                           (long long)storage->bytes);
+    }
+  }
+  return DIT_OK;
+}
+
+static enum dit_status make_steps(struct plan_memory *memory, const struct graph_fusion *fusion,
+                                  struct dit_error *err) {
+  struct dit_graph_plan *plan = &memory->plan;
+  plan->steps = graph_pool_take(&memory->list, (size_t)fusion->ngroups, sizeof *plan->steps);
+  if (!plan->steps) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
+  }
+  for (int32_t i = 0; i < fusion->ngroups; i++) {
+    const struct graph_group *group = &fusion->groups[fusion->order[i]];
+    struct dit_graph_step *step = &plan->steps[i];
+    step->kind = group->kind;
+    step->node = group->first;
+    step->nodes = group->nnodes;
+    plan->nsteps = i + 1;
+    plan->nrows += group->kind == DIT_NODE_ROW;
+    plan->nislands += group->kind == DIT_NODE_ISLAND;
+    plan->nregions += group->kind == DIT_NODE_REGION;
+    if (group->kind == DIT_NODE_REGION) {
+      DIT_RETURN_IF_NOT_OK(graph_build_region(plan, &memory->list, fusion, fusion->order[i], step, err));
+    }
+  }
+  return DIT_OK;
+}
+
+static bool take_tables(struct plan_memory *memory, const struct dit_graph *graph) {
+  struct dit_graph_plan *plan = &memory->plan;
+  plan->layouts = graph_pool_take(&memory->list, (size_t)graph->ntensors, sizeof *plan->layouts);
+  plan->storages = graph_pool_take(&memory->list, (size_t)graph->nstorages, sizeof *plan->storages);
+  plan->dims = graph_pool_take(&memory->list, (size_t)graph->nexprs, sizeof *plan->dims);
+  plan->symbols = graph_pool_take(&memory->list, (size_t)graph->nsymbols, sizeof *plan->symbols);
+  return plan->layouts && plan->storages && plan->dims && plan->symbols;
+}
+
+static enum dit_status fill_plan(struct plan_memory *memory, const int64_t *symbols, struct dit_error *err) {
+  struct dit_graph_plan *plan = &memory->plan;
+  const struct dit_graph *graph = plan->graph;
+  if (!take_tables(memory, graph)) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
+  }
+  if (graph->nsymbols) {
+    memcpy(plan->symbols, symbols, (size_t)graph->nsymbols * sizeof *symbols);
+  }
+  for (int32_t i = 0; i < graph->nexprs; i++) {
+    const struct dit_graph_expr *expr = &graph->exprs[i];
+    const int64_t a = dit_graph_plan_get_dim(plan, expr->a), b = dit_graph_plan_get_dim(plan, expr->b);
+    if (!evaluate(expr->op, a, b, &plan->dims[i])) {
+      return dit_error_set(err, DIT_ERR_INVALID, "graph: expression %d has no value for %lld and %lld", i, (long long)a,
+                           (long long)b);
+    }
+  }
+  for (int32_t i = 0; i < graph->ntensors; i++) {
+    DIT_RETURN_IF_NOT_OK(set_layout(plan, i, err));
+  }
+  DIT_RETURN_IF_NOT_OK(set_storages(plan, err));
+  struct graph_fusion fusion = {0};
+  DIT_RETURN_IF_NOT_OK(graph_fuse(plan, &memory->list, &fusion, err));
+  DIT_RETURN_IF_NOT_OK(make_steps(memory, &fusion, err));
+  return graph_place(plan, &memory->list, err);
+}
+
+enum dit_status dit_graph_plan_create(const struct dit_graph *graph, const int64_t *symbols,
+                                      const struct dit_graph_engine *engine, int device, struct dit_graph_plan **out,
+                                      struct dit_error *err) {
+  if (graph->nnodes > MAX_NODES) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "graph: %d nodes; at most %d", graph->nnodes, MAX_NODES);
+  }
+  for (int32_t i = 0; !engine && i < graph->nnodes; i++) {
+    if (graph->nodes[i].kind == DIT_NODE_POINT || graph->nodes[i].kind == DIT_NODE_REDUCE) {
+      return dit_error_set(err, DIT_ERR_UNSUPPORTED, "graph: the device has no engine for fused operations");
+    }
+  }
+  struct plan_memory *memory = dit_calloc(1, sizeof *memory);
+  if (!memory) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
+  }
+  memory->plan.graph = graph;
+  memory->plan.engine = engine;
+  memory->plan.device = device;
+  const enum dit_status status = fill_plan(memory, symbols, err);
+  if (status != DIT_OK) {
+    dit_graph_plan_destroy(&memory->plan);
+    return status;
+  }
+  *out = &memory->plan;
+  return DIT_OK;
+}
+
+void dit_graph_plan_destroy(struct dit_graph_plan *plan) {
+  if (!plan) {
+    return;
+  }
+  struct plan_memory *memory = (struct plan_memory *)plan;  // its first member
+  for (int32_t i = 0; i < plan->nsteps; i++) {
+    if (plan->steps[i].executable) {
+      plan->engine->release(plan->steps[i].executable);
+    }
+  }
+  graph_pool_free(memory->list);
+  dit_free(memory);
+}
+
+static enum dit_status run_region(const struct dit_graph_plan *plan, const struct dit_graph_step *step, int32_t at,
+                                  void *stream, void **data, const struct dit_graph_host *host, struct dit_error *err) {
+  void *operands[DIT_REGION_MAX_OPERANDS];
+  for (int32_t i = 0; i < step->noperands; i++) {
+    const struct dit_graph_tensor *tensor = &plan->graph->tensors[step->tensors[i]];
+    const struct dit_graph_storage *storage = &plan->storages[tensor->storage];
+    if (storage->place == DIT_PLACE_OWN && storage->first == at && !data[tensor->storage]) {
+      DIT_RETURN_IF_NOT_OK(host->allocate(host->self, tensor->storage, &data[tensor->storage], err));
+    }
+    const int64_t offset = plan->layouts[step->tensors[i]].offset * (int64_t)dit_dtype_get_size(tensor->dtype);
+    operands[i] = data[tensor->storage] ? (char *)data[tensor->storage] + offset : NULL;
+  }
+  return plan->engine->run(step->executable, plan->device, stream, operands, err);
+}
+
+static void release_unused(const struct dit_graph_plan *plan, int32_t step, const struct dit_graph_host *host) {
+  for (int32_t i = plan->releases[step]; i < plan->releases[step + 1]; i++) {
+    host->release(host->self, plan->released[i]);
+  }
+}
+
+enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stream, void *arena, void **data,
+                                   const struct dit_graph_host *host, struct dit_error *err) {
+  for (int32_t i = 0; i < plan->graph->nstorages; i++) {
+    if (plan->storages[i].place == DIT_PLACE_ARENA) {
+      data[i] = (char *)arena + plan->storages[i].at;
+    }
+  }
+  for (int32_t i = 0; i < plan->nsteps; i++) {
+    const struct dit_graph_step *step = &plan->steps[i];
+    DIT_RETURN_IF_NOT_OK(step->kind == DIT_NODE_REGION ? run_region(plan, step, i, stream, data, host, err)
+                                                       : host->call(host->self, step->node, data, err));
+    release_unused(plan, i, host);
+  }
+  return DIT_OK;
+}
