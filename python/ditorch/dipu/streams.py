@@ -145,8 +145,8 @@ def set_sync_debug_mode(debug_mode: Any) -> None:
 
 
 def is_current_stream_capturing() -> bool:
-    """False: there are no graphs to capture."""
-    return False
+    """As torch.cuda's."""
+    return torch.cuda.is_current_stream_capturing()
 
 
 def add_names(patches: Patches) -> None:

@@ -37,7 +37,7 @@ def _add_surface() -> None:
     add("Stream Event StreamContext", "torch.cuda's classes, with `dipu_stream` and `dipu_event`")
     add("current_stream default_stream set_stream stream")
     add("set_sync_debug_mode", "kept; synchronising operators are not reported", NEUTRAL)
-    add("is_current_stream_capturing", "False: there are no graphs", NEUTRAL)
+    add("is_current_stream_capturing", "as torch.cuda's")
     add("get_rng_state get_rng_state_all set_rng_state set_rng_state_all manual_seed manual_seed_all seed seed_all")
     add("initial_seed _is_in_bad_fork Generator")
     add("default_generators", "the generators that the operators draw from")
