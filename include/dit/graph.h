@@ -18,7 +18,7 @@ DIT_EXTERN_C_BEGIN
 #define DIT_GRAPH_MAX_DIMS 8
 #define DIT_REGION_MAX_OPS 96       ///< values of a region, loads and numbers among them
 #define DIT_REGION_MAX_OPERANDS 24  ///< tensors that a region reads and writes
-#define DIT_REGION_MAX_ROW 8192     ///< longest row that a region with reductions keeps close
+#define DIT_REGION_MAX_ROW 8192     ///< longest row after whose folds a region goes on; longer ones are folded alone
 
 /// X(NAME, arguments): what an element of a region can be made of. Results have the dtype that the operation says;
 /// comparisons and tests give bool. LOAD and NUMBER begin values; SUM, MAX and MIN fold rows or columns.
@@ -101,7 +101,7 @@ DIT_API int dit_region_op_get_arity(int op);
 enum dit_region_level { DIT_LEVEL_ELEMENT, DIT_LEVEL_ROW };
 enum dit_region_kind {
   DIT_REGION_POINTWISE,
-  DIT_REGION_ROWS,     ///< reductions over the last dimension; what follows them may be elementwise again
+  DIT_REGION_ROWS,     ///< reductions over the last dimension; what follows them may be elementwise again (see MAX_ROW)
   DIT_REGION_COLUMNS,  ///< reductions over all dimensions but the last; nothing follows them
 };
 

@@ -19,6 +19,8 @@ struct fuser {
   int32_t *reader_next;
   int32_t *reader_node;
   int32_t nreaders, max_readers;
+  int32_t *uses;    ///< per storage: arguments that read it
+  int32_t *inside;  ///< per storage: those of the group that makes it
   int32_t last_ordered;
   int32_t *needs;  ///< groups that a node waits for
   int32_t nneeds;
@@ -82,6 +84,12 @@ bool graph_map(const struct dit_graph_plan *plan, const struct graph_group *grou
   return at == wanted;
 }
 
+bool graph_is_same_begin(const struct dit_graph_plan *plan, int32_t tensor, int32_t other) {
+  const struct dit_graph_tensor *a = &plan->graph->tensors[tensor], *b = &plan->graph->tensors[other];
+  return a->storage == b->storage && a->dtype == b->dtype &&
+         plan->layouts[tensor].offset == plan->layouts[other].offset;
+}
+
 /// Over the group's whole space: where a fold's result lies. Folded dimensions have stride 0.
 static bool map_result(const struct fuser *fuser, const struct graph_group *group, int32_t node, int64_t *strides) {
   const struct dit_graph_node *made = &fuser->graph->nodes[node];
@@ -108,6 +116,19 @@ static bool suits_rows(const struct graph_group *group, const int64_t *strides) 
          is_one_walk(group, strides, group->nouter, group->nouter + group->ninner);
 }
 
+static int64_t get_row(const struct graph_group *group) {
+  int64_t row = 1;
+  for (int d = group->nouter; d < group->nouter + group->ninner; d++) {
+    row *= group->space[d];
+  }
+  return row;
+}
+
+/// Rows that no region keeps close: it folds them, and whatever needs the folds is for the next one.
+static bool is_long(const struct graph_group *group) {
+  return group->region_kind == DIT_REGION_ROWS && get_row(group) > DIT_REGION_MAX_ROW;
+}
+
 static int32_t get_tensor(const struct fuser *fuser, const struct dit_graph_node *node, int k) {
   const struct dit_graph_arg *arg = &fuser->graph->args[node->first_arg + k];
   return arg->tag == DIT_ARG_TENSOR ? (int32_t)arg->dim.value : -1;
@@ -127,6 +148,9 @@ static bool can_read(const struct fuser *fuser, int32_t group_index, int32_t nod
     return true;
   }
   const struct dit_graph_node *made = &fuser->graph->nodes[writer];
+  if (made->kind == DIT_NODE_REDUCE && is_long(group)) {
+    return false;
+  }
   const int made_level = fuser->fusion->level[writer];
   if (fuser->fusion->producer[storage] != writer || (made->kind == DIT_NODE_REDUCE && made->folded < 0) ||
       (made_level == DIT_LEVEL_ELEMENT && level == DIT_LEVEL_ROW)) {
@@ -192,7 +216,9 @@ static int find_level(const struct fuser *fuser, struct graph_group *group, int3
     if (has_space(group, count, space, DIT_LEVEL_ELEMENT)) {
       return DIT_LEVEL_ELEMENT;
     }
-    return group->region_kind == DIT_REGION_ROWS && has_space(group, count, space, DIT_LEVEL_ROW) ? DIT_LEVEL_ROW : -1;
+    return group->region_kind == DIT_REGION_ROWS && !is_long(group) && has_space(group, count, space, DIT_LEVEL_ROW)
+               ? DIT_LEVEL_ROW
+               : -1;
   }
   const int32_t in = get_tensor(fuser, node, 0);
   const int ndim = fuser->graph->tensors[in].ndim;
@@ -211,14 +237,6 @@ static int find_level(const struct fuser *fuser, struct graph_group *group, int3
     group->ninner = count - front;
   }
   return group->region_kind == kind && group->nouter == front ? DIT_LEVEL_ELEMENT : -1;
-}
-
-static int64_t get_row(const struct graph_group *group) {
-  int64_t row = 1;
-  for (int d = group->nouter; d < group->nouter + group->ninner; d++) {
-    row *= group->space[d];
-  }
-  return row;
 }
 
 /// Would all that is in the group already be one walk per row in its new kind?
@@ -246,12 +264,80 @@ static bool suits_members(const struct fuser *fuser, int32_t group_index) {
   return true;
 }
 
+static bool is_made_here(const struct fuser *fuser, int32_t group_index, int32_t storage) {
+  const int32_t producer = fuser->fusion->producer[storage];
+  return producer >= 0 && fuser->fusion->group_of[producer] == group_index;
+}
+
+/// Does somebody outside of the group that makes the storage read it, as far as is known?
+static bool is_pending(const struct fuser *fuser, int32_t storage) {
+  return fuser->plan->storages[storage].place != DIT_PLACE_ARENA || fuser->inside[storage] < fuser->uses[storage];
+}
+
+static void count_out(struct fuser *fuser, int32_t group_index, int32_t node_index) {
+  const struct dit_graph_node *node = &fuser->graph->nodes[node_index];
+  for (int k = 0; k < node->nargs; k++) {
+    const int32_t tensor = get_tensor(fuser, node, k);
+    const int32_t storage = tensor < 0 ? -1 : fuser->graph->tensors[tensor].storage;
+    if (storage >= 0 && is_made_here(fuser, group_index, storage)) {
+      fuser->inside[storage]--;
+    }
+  }
+}
+
+/// Counts what the node adds to the group: values, loads, results for others. False: it does not fit.
+static bool count_in(struct fuser *fuser, int32_t group_index, int32_t node_index, int level) {
+  struct graph_group *group = &fuser->fusion->groups[group_index];
+  const struct dit_graph_node *node = &fuser->graph->nodes[node_index];
+  int32_t npending = group->npending + 1;
+  group->nvalues++;
+  for (int k = 0; k < node->nargs; k++) {
+    const int32_t tensor = get_tensor(fuser, node, k);
+    if (tensor < 0) {
+      group->nvalues++;
+      continue;
+    }
+    const int32_t storage = fuser->graph->tensors[tensor].storage;
+    if (is_made_here(fuser, group_index, storage)) {
+      continue;
+    }
+    struct graph_load load = {.tensor = tensor, .level = (uint8_t)level};
+    (void)graph_map(fuser->plan, group, level, node->kind == DIT_NODE_REDUCE ? tensor : node->outs[0], tensor,
+                    load.strides);
+    bool is_known = false;
+    for (int i = 0; i < group->nloads && !is_known; i++) {
+      is_known = group->loads[i].level == level && graph_is_same_begin(fuser->plan, group->loads[i].tensor, tensor) &&
+                 memcmp(group->loads[i].strides, load.strides, sizeof load.strides) == 0;
+    }
+    if (!is_known && group->nloads == DIT_REGION_MAX_OPERANDS) {
+      return false;
+    }
+    if (!is_known) {
+      group->loads[group->nloads++] = load;
+      group->nvalues++;
+    }
+  }
+  for (int k = 0; k < node->nargs; k++) {  // results that the node is the last one to need
+    const int32_t tensor = get_tensor(fuser, node, k);
+    const int32_t storage = tensor < 0 ? -1 : fuser->graph->tensors[tensor].storage;
+    if (storage >= 0 && is_made_here(fuser, group_index, storage)) {
+      fuser->inside[storage]++;
+      npending -= !is_pending(fuser, storage);
+    }
+  }
+  group->npending = npending;
+  if (group->nvalues > DIT_REGION_MAX_OPS || group->nloads + npending > DIT_REGION_MAX_OPERANDS) {
+    count_out(fuser, group_index, node_index);
+    return false;
+  }
+  return true;
+}
+
 static bool try_join(struct fuser *fuser, int32_t group_index, int32_t node_index) {
   struct graph_group *group = &fuser->fusion->groups[group_index];
   const struct dit_graph_node *node = &fuser->graph->nodes[node_index];
   const struct graph_group before = *group;
-  if (group->kind != DIT_NODE_REGION || group->is_closed || group->nvalues + 2 * node->nargs + 2 > DIT_REGION_MAX_OPS ||
-      group->noperands + node->nargs + 1 > DIT_REGION_MAX_OPERANDS) {
+  if (group->kind != DIT_NODE_REGION) {
     return false;
   }
   for (int i = 0; i < fuser->nneeds; i++) {
@@ -261,34 +347,26 @@ static bool try_join(struct fuser *fuser, int32_t group_index, int32_t node_inde
   }
   const int level = find_level(fuser, group, node_index);
   bool fits = level >= 0 && (group->region_kind == before.region_kind || suits_members(fuser, group_index));
-  if (fits && group->region_kind == DIT_REGION_ROWS && group->nnodes) {
-    fits = get_row(group) <= DIT_REGION_MAX_ROW;
-  }
   for (int k = 0; fits && k < node->nargs; k++) {
     const int32_t tensor = get_tensor(fuser, node, k);
     fits = tensor < 0 || can_read(fuser, group_index, node_index, level, tensor);
   }
   fits = fits && can_write(fuser, group_index, node_index, level);
+  fits = fits && count_in(fuser, group_index, node_index, level);
   if (!fits) {
     *group = before;
     return false;
   }
   fuser->fusion->level[node_index] = node->kind == DIT_NODE_REDUCE ? DIT_LEVEL_ROW : (uint8_t)level;
-  if (group->region_kind == DIT_REGION_ROWS && get_row(group) > DIT_REGION_MAX_ROW) {
-    group->is_closed = true;
-  }
   return true;
 }
 
 static void enter(struct fuser *fuser, int32_t group_index, int32_t node_index) {
   struct graph_group *group = &fuser->fusion->groups[group_index];
-  const struct dit_graph_node *node = &fuser->graph->nodes[node_index];
   fuser->fusion->group_of[node_index] = group_index;
   group->first = group->nnodes ? group->first : node_index;
   group->last = node_index;
   group->nnodes++;
-  group->nvalues += 2 * node->nargs + 1;
-  group->noperands += node->nargs + 1;
   for (int i = 0; i < fuser->nneeds; i++) {
     add_wait(fuser, group_index, fuser->needs[i]);
   }
@@ -427,6 +505,15 @@ static void sort_groups(struct fuser *fuser, uint8_t *done) {
   }
 }
 
+static void count_uses(struct fuser *fuser, const struct dit_graph_arg *arg) {
+  if (arg->tag == DIT_ARG_TENSOR) {
+    fuser->uses[fuser->graph->tensors[arg->dim.value].storage]++;
+  }
+  for (int i = 0; arg->tag == DIT_ARG_LIST && i < arg->count; i++) {
+    count_uses(fuser, &fuser->graph->args[arg->first + i]);
+  }
+}
+
 enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **list, struct graph_fusion *fusion,
                            struct dit_error *err) {
   const struct dit_graph *graph = plan->graph;
@@ -446,19 +533,27 @@ enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **lis
   fusion->producer = graph_pool_take(list, storages, sizeof *fusion->producer);
   fuser.waits = graph_pool_take(list, nodes * (size_t)fuser.words, sizeof *fuser.waits);
   fuser.writer = graph_pool_take(list, storages, sizeof *fuser.writer);
+  fuser.uses = graph_pool_take(list, storages, sizeof *fuser.uses);
+  fuser.inside = graph_pool_take(list, storages, sizeof *fuser.inside);
   fuser.reader_head = graph_pool_take(list, storages, sizeof *fuser.reader_head);
   fuser.reader_next = graph_pool_take(list, uses, sizeof *fuser.reader_next);
   fuser.reader_node = graph_pool_take(list, uses, sizeof *fuser.reader_node);
   fuser.needs = graph_pool_take(list, 2 * uses + nodes + 2, sizeof *fuser.needs);
   uint8_t *done = graph_pool_take(list, nodes + 64, 1);
   if (!fusion->groups || !fusion->group_of || !fusion->level || !fusion->order || !fusion->producer || !fuser.waits ||
-      !fuser.writer || !fuser.reader_head || !fuser.reader_next || !fuser.reader_node || !fuser.needs || !done) {
+      !fuser.writer || !fuser.uses || !fuser.inside || !fuser.reader_head || !fuser.reader_next || !fuser.reader_node ||
+      !fuser.needs || !done) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory to fuse in");
   }
   for (size_t i = 0; i < storages; i++) {
     fuser.writer[i] = fuser.reader_head[i] = fusion->producer[i] = -1;
   }
   memset(fusion->group_of, -1, nodes * sizeof *fusion->group_of);
+  for (int32_t i = 0; i < graph->nnodes; i++) {
+    for (int32_t k = 0; k < graph->nodes[i].nargs; k++) {
+      count_uses(&fuser, &graph->args[graph->nodes[i].first_arg + k]);
+    }
+  }
   for (int32_t i = 0; i < graph->nnodes; i++) {
     DIT_RETURN_IF_NOT_OK(fuse_node(&fuser, i, err));
   }

@@ -14,15 +14,22 @@ static inline bool graph_is_fold(int op) {
   return op == DIT_REGION_SUM || op == DIT_REGION_MAX || op == DIT_REGION_MIN;
 }
 
+/// What a region reads: the same elements in the same order are loaded once.
+struct graph_load {
+  int32_t tensor;
+  uint8_t level;
+  int64_t strides[DIT_GRAPH_MAX_DIMS];
+};
+
 /// A step before it has memory: nodes that run together.
 struct graph_group {
   uint8_t kind;         ///< enum dit_graph_node_kind: ROW, ISLAND or REGION
   uint8_t region_kind;  ///< enum dit_region_kind
-  bool is_closed;       ///< takes no more nodes
   int32_t nouter, ninner;
-  int64_t space[DIT_GRAPH_MAX_DIMS];  ///< sizes without ones: the outer dimensions, then those of a row
-  int32_t first, last;                ///< nodes
-  int32_t nnodes, noperands, nvalues;
+  int64_t space[DIT_GRAPH_MAX_DIMS];          ///< sizes without ones: the outer dimensions, then those of a row
+  int32_t first, last;                        ///< nodes
+  int32_t nnodes, nvalues, nloads, npending;  ///< pending: results that somebody outside may still need
+  struct graph_load loads[DIT_REGION_MAX_OPERANDS];
 };
 
 /// Fusion: which group each node belongs to, and the order of the groups.
@@ -39,6 +46,9 @@ struct graph_fusion {
 /// broadcast to. False: the shape is not of this space.
 bool graph_map(const struct dit_graph_plan *plan, const struct graph_group *group, int level, int32_t shape,
                int32_t tensor, int64_t *strides);
+
+/// Do two tensors begin at the same element of one memory, with the same dtype?
+bool graph_is_same_begin(const struct dit_graph_plan *plan, int32_t tensor, int32_t other);
 
 DIT_NODISCARD enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **list,
                                          struct graph_fusion *fusion, struct dit_error *err);

@@ -51,7 +51,8 @@ static int find_load(struct builder *builder, int32_t shape, int32_t tensor, int
     return 0;
   }
   for (int i = 0; i < builder->region.noperands; i++) {
-    if (builder->operands[i].stored < 0 && builder->tensors[i] == tensor && builder->loaded_level[i] == level &&
+    if (builder->operands[i].stored < 0 && builder->loaded_level[i] == level &&
+        graph_is_same_begin(builder->plan, builder->tensors[i], tensor) &&
         memcmp(builder->operands[i].strides, strides, sizeof strides) == 0) {
       return builder->value_of_operand[i];
     }

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .lower import Lowering, Value
+from .split import split
 from .words import UnsupportedGraph
 
 _kept: list[Any] = []
@@ -75,7 +76,7 @@ def keep(on: bool = True) -> list[Any]:
     return _kept
 
 
-def compile_graph(module: torch.fx.GraphModule, inputs: Any) -> Any:
+def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     """The inner compiler: what AOTAutograd hands its graphs to."""
     from functorch.compile import make_boxed_func
     from torch._subclasses.fake_tensor import unset_fake_temporarily
@@ -87,10 +88,16 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any) -> Any:
     except UnsupportedGraph as reason:
         if _keeps:
             _kept.append(str(reason))
-        return make_boxed_func(module.forward)
+        if reason.node is None or not _can_split(module):
+            return make_boxed_func(module.forward)
+        return split(module, reason.node, compile_graph)
     if _keeps:
         _kept.append(made)
     return made
+
+
+def _can_split(module: torch.fx.GraphModule) -> bool:
+    return sum(node.op == "call_function" for node in module.graph.nodes) > 1
 
 
 @functools.cache

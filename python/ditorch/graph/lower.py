@@ -32,6 +32,12 @@ COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE
 GRADS = {"tanh_backward": "TANH_GRAD", "sigmoid_backward": "SIGMOID_GRAD", "silu_backward": "SILU_GRAD"}
 FOLDS = {"sum": "SUM", "amax": "MAX", "amin": "MIN"}
 
+FILLS = {
+    "full": None, "full_like": None, "new_full": None, "scalar_tensor": None, "zeros": 0, "zeros_like": 0,
+    "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
+}  # fmt: skip
+"""Tensors of one number; None: the last argument is it."""
+
 
 class Unfused(Exception):
     """This operator, as it is called here, is not written as elementwise nodes."""
@@ -336,6 +342,11 @@ class Lowering:
             return self.softmax(args, out, name == "_log_softmax")
         if name in ("_softmax_backward_data", "_log_softmax_backward_data"):
             return self.softmax_backward(args, out, name == "_log_softmax_backward_data")
+        if name in FILLS and FILLS[name] is not None:
+            return self.point("COPY", [FILLS[name]], out.dtype, out.shape, out.stride())
+        if name in FILLS:
+            value = kwargs.get("fill_value", kwargs.get("s", args[-1] if args else None))
+            return self.point("COPY", [value], out.dtype, out.shape, out.stride())
         if name in ("clone", "_to_copy", "copy", "convert_element_type"):
             kwargs = {}
         return self.elementwise(name, args, kwargs, out)
@@ -372,6 +383,10 @@ class Lowering:
                 outs.append(value.tensor_index)
             elif leaf is None:
                 made.append(None)
+                outs.append(-1)
+            elif isinstance(leaf, (int, torch.SymInt)):  # attention's lengths: known while tracing
+                self.words.get_dim(leaf)
+                made.append(leaf)
                 outs.append(-1)
             else:
                 raise UnsupportedGraph(f"{name} gives a {type(leaf).__name__}")
@@ -438,7 +453,11 @@ class Lowering:
                 self.values[node] = self._take_constant(node)
         for node in self.module.graph.nodes:
             if node.op == "call_function":
-                self.values[node] = self._visit(node)
+                try:
+                    self.values[node] = self._visit(node)
+                except UnsupportedGraph as error:
+                    error.node = node
+                    raise
             elif node.op == "output":
                 self._finish(node)
             elif node.op not in ("placeholder", "get_attr"):

@@ -22,7 +22,9 @@ DTYPES = {
 
 
 class UnsupportedGraph(Exception):
-    """The graph has something that the words cannot say; it runs as it is."""
+    """The graph has something that the words cannot say: `node`, or the graph as a whole."""
+
+    node: Any = None
 
 
 def _pack_text(text: str) -> list[int]:

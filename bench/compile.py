@@ -1,0 +1,263 @@
+"""Compiled programs against eager mode: eager on the device, aot_eager, backend "dit", and Inductor on CPU tensors.
+
+All sides of a row run in turns in one process. With one thread the clock is the process's CPU time, so that other work
+on the machine disturbs less; with more it is the wall's. A figure is eager's time divided by the side's: above 1 the
+side is faster. The first calls compile; `settle` waits until code that is made in the background is there.
+
+python bench/compile.py [--only pointwise,gpt] [--sides dit,inductor] [--threads 1] [--rounds 9]
+"""
+
+import argparse
+import os
+import sys
+import time
+
+ROWS, SIDES = {}, ("eager", "aot_eager", "inductor", "dit")
+GOAL = 0.95
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="rows whose name contains one of these words")
+    parser.add_argument("--sides", default=",".join(SIDES[1:]), help="what eager mode is compared with")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--block", type=float, default=0.03, help="seconds per block of calls")
+    options = parser.parse_args()
+    options.only = [word for word in options.only.split(",") if word]
+    options.sides = [side for side in options.sides.split(",") if side]
+    unknown = [side for side in options.sides if side not in SIDES[1:]]
+    if unknown:
+        parser.error(f"no side is called {unknown[0]}; there are {', '.join(SIDES[1:])}")
+    return options
+
+
+options = parse()
+for name in ("DITORCH_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[name] = str(options.threads)
+
+import common  # noqa: E402
+import ditorch  # noqa: E402, F401
+import torch  # noqa: E402
+import torch.nn as nn  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+from llama import Block as LlamaBlock  # noqa: E402
+from llama import make_rotation  # noqa: E402
+
+torch.set_num_threads(options.threads)
+
+
+def row(function):
+    ROWS[function.__name__] = function
+    return function
+
+
+def heavy(x, y, z):
+    a = torch.sigmoid(x) * y + torch.tanh(z)
+    b = torch.exp(-a * a) * x - y * 0.5
+    c = torch.where(b > 0, b, b * 0.01)
+    d = torch.sin(c) * torch.cos(a) + torch.sqrt(torch.abs(b) + 1e-6)
+    return F.silu(d) * (x + z) - torch.log1p(torch.abs(c)) * a
+
+
+def light(x, y, z):
+    a = x * y + z
+    b = a * a - x
+    c = torch.relu(b) * 0.5 + y
+    d = torch.where(c > a, c, z)
+    return (d - x) * (a + 1.0) - c
+
+
+def draw(device, count, *sizes):
+    return [torch.randn(*sizes).to(device) for _ in range(count)]
+
+
+@row
+def launch(device, wrap):
+    return wrap(lambda x: x + 1), draw(device, 1, 4)
+
+
+@row
+def pointwise_heavy_64x128(device, wrap):
+    return wrap(heavy), draw(device, 3, 64, 128)
+
+
+@row
+def pointwise_heavy_1M(device, wrap):
+    return wrap(heavy), draw(device, 3, 1024, 1024)
+
+
+@row
+def pointwise_light_4M(device, wrap):
+    return wrap(light), draw(device, 3, 2048, 2048)
+
+
+@row
+def softmax_4096x1024(device, wrap):
+    return wrap(lambda x: F.softmax(x * 0.125, -1)), draw(device, 1, 4096, 1024)
+
+
+@row
+def layer_norm_4096x1024(device, wrap):
+    weights = [torch.ones(1024, device=device), torch.zeros(1024, device=device)]
+    return wrap(lambda x, w, b: F.layer_norm(x, (1024,), w, b)), draw(device, 1, 4096, 1024) + weights
+
+
+def make_llama(device, wrap, width, heads, hidden, batch, length):
+    model = LlamaBlock(width, heads, heads, hidden).to(device).eval().requires_grad_(False)
+    rotation = [table.to(device) for table in make_rotation(length, width // heads)]
+    return wrap(model), [*draw(device, 1, batch, length, width), *rotation]
+
+
+@row
+def llama_block_d512_T128_B2(device, wrap):
+    return make_llama(device, wrap, 512, 8, 1376, 2, 128)
+
+
+@row
+def llama_one_token_d128(device, wrap):
+    return make_llama(device, wrap, 128, 4, 344, 1, 1)
+
+
+class Layer(nn.Module):
+    """A block of GPT's: attention by one projection, GELU, no dropout."""
+
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.qkv(self.norm1(x)).chunk(3, -1))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = x + self.out(y)
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary=256, width=128, heads=4, layers=2, length=64):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.layers = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+
+    def forward(self, tokens, targets):
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        return F.cross_entropy(self.head(self.norm(self.layers(x))).flatten(0, 1), targets.flatten())
+
+
+@row
+def gpt_step_with_adamw(device, wrap):
+    model = GPT().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    tokens, targets = (torch.randint(0, 256, (4, 64)).to(device) for _ in range(2))
+    compiled, update = wrap(model), wrap(optimizer.step)
+
+    def step():
+        loss = compiled(tokens, targets)
+        loss.backward()
+        update()
+        optimizer.zero_grad()
+        return loss
+
+    return step, []
+
+
+@row
+def adamw_alone(device, wrap):
+    model = GPT().to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    for parameter in model.parameters():
+        parameter.grad = torch.randn(parameter.shape).to(device)
+    update = wrap(optimizer.step)
+
+    def step():
+        update()
+        return next(model.parameters())
+
+    return step, []
+
+
+@row
+def resnet_step(device, wrap):
+    layers = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)]
+    layers += [nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(32, 10)).to(device)
+    images, labels = torch.randn(8, 3, 32, 32).to(device), torch.randint(0, 10, (8,)).to(device)
+    compiled = wrap(model)
+
+    def step():
+        loss = F.cross_entropy(compiled(images), labels)
+        loss.backward()
+        model.zero_grad()
+        return loss
+
+    return step, []
+
+
+def settle():
+    from ditorch import graph
+
+    if hasattr(graph, "settle"):
+        graph.settle()
+
+
+def wrap_for(side):
+    if side == "eager":
+        return lambda function: function
+    return lambda function: torch.compile(function, backend=side)
+
+
+def prepare(build, side):
+    """A function without arguments, warmed up; its first result."""
+    torch.manual_seed(0)
+    function, arguments = build("cpu" if side == "inductor" else "cuda", wrap_for(side))
+    first = function(*arguments).detach().cpu().clone()
+    for _ in range(2):
+        function(*arguments)
+    return (lambda: function(*arguments)), first
+
+
+def measure(name):
+    torch._dynamo.reset()
+    sides, firsts = {}, {}
+    for side in ("eager", *options.sides):
+        sides[side], firsts[side] = prepare(ROWS[name], side)
+    settle()
+    clock = time.process_time if options.threads == 1 else time.perf_counter
+    calls = {side: max(1, int(options.block / max(common.per_call(f, 2), 1e-7))) for side, f in sides.items()}
+    times = {side: [] for side in sides}
+    for index in range(options.rounds + 1):
+        for side in sides if index % 2 == 0 else reversed(sides):
+            seconds = common.per_call(sides[side], calls[side], clock)
+            if index > 0:
+                times[side].append(seconds)
+    return times, {side: float((first - firsts["eager"]).abs().max()) for side, first in firsts.items()}
+
+
+def main():
+    names = [name for name in ROWS if not options.only or any(word in name for word in options.only)]
+    if not names:
+        raise SystemExit(f"no row's name contains {' or '.join(options.only)}; there are {', '.join(ROWS)}")
+    rows = []
+    for name in names:
+        times, differences = measure(name)
+        eager = common.summary(times["eager"])[0]
+        for side in options.sides:
+            middle, low, high = common.ratio(times["eager"], times[side])
+            figure = f"{middle:.2f}x ({low:.2f}-{high:.2f}); eager {eager * 1e6:.1f} us"
+            if side != "inductor":
+                figure += f", differs by {differences[side]:.1g}"
+            is_goal = side == "dit" and name != "launch"
+            goal, met = (f"at least {GOAL}x", common.verdict(middle >= GOAL)) if is_goal else ("", "")
+            rows.append({"what": f"{name} [{side}]", "figure": figure, "goal": goal, "met": met})
+            print(f"{rows[-1]['what']:<36} {figure}", file=sys.stderr, flush=True)
+    command = "python bench/compile.py" + (f" --threads {options.threads}" if options.threads != 1 else "")
+    note = f"{options.rounds} rounds in turns; eager's time divided by the side's, median (quartiles). "
+    common.report("Compiled programs", command, rows, note + f"{options.threads} thread(s).")
+
+
+if __name__ == "__main__":
+    main()
