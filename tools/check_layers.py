@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 # Lower layers first: a folder of src/ may include itself and the ones before it.
-LAYERS = ["core", "numerics", "judge", "record", "store", "device", "helper", "diopirt", "ops", "graph"]
+LAYERS = ["core", "numerics", "judge", "record", "align", "store", "device", "helper", "diopirt", "ops", "graph"]
 VENDOR_HEADERS = ("host.h", "host_", "helper_cuda.h", "driver.h", "helper_kernels.h", "vendors/")
 TORCH = re.compile(r"^(ATen|c10|torch|caffe2)/")
 

@@ -2,6 +2,7 @@
 #ifndef DIT_DIT_H
 #define DIT_DIT_H
 
+#include "dit/align.h"
 #include "dit/alloc.h"
 #include "dit/device.h"
 #include "dit/diopi.h"

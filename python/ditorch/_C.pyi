@@ -88,6 +88,22 @@ class LogReader:
     def header(self, index: int, /) -> dict[str, Any] | None:
         """rank, pid, world_size, time and metadata of one file."""
 
+class RunPair:
+    """The calls of two runs, aligned. Iteration gives tuples (a, b, moved, verdict, error, step, name, module, flags_a,
+    flags_b, dtype_a, dtype_b, host_a, host_b, device_a, device_b); a or b is -1 for a call of one run alone. `limit`:
+    bytes per run."""
+    def __init__(self, a: LogReader, b: LogReader, limit: int = 1 << 30) -> None: ...
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+    def __next__(self) -> dict[str, Any]: ...
+    def call(self, side: int, index: int, /) -> dict[str, Any]:
+        """Everything known of one call: side 0 is run a, 1 is run b."""
+    def judge(self, a: int, b: int, /) -> tuple[int, float]:
+        """Verdict (0 unknown, 1 shapes differ, 2 equal, 3 error is told) and error of any two calls."""
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Calls of a and of b, records read of a and of b."""
+    def text(self, number: int, /) -> str:
+        """The text of a number; empty for 0."""
+
 class Tool:
     """A tool around operator calls: observe, time, overflow, capture, compare, fallback or cast."""
     def __init__(self, kind: str, options: dict[str, Any] = {}, /) -> None: ...

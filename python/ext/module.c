@@ -22,7 +22,7 @@ static int module_exec(PyObject *module) {
     }
   }
   if (engine_tool_add_types(module) < 0 || engine_mode_add_types(module) < 0 || engine_hook_add_types(module) < 0 ||
-      py_log_read_add_types(module) < 0 || py_exempt_add_types(module) < 0) {
+      py_log_read_add_types(module) < 0 || py_align_add_types(module) < 0 || py_exempt_add_types(module) < 0) {
     return -1;
   }
   return PyModule_AddStringConstant(module, "__version__", dit_version_get());

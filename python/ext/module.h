@@ -50,6 +50,8 @@ extern PyMethodDef py_type_attribute_methods[];
 
 /// Adds LogReader. 0 or -1.
 DIT_NODISCARD int py_log_read_add_types(PyObject *module);
+/// Adds RunPair. 0 or -1.
+DIT_NODISCARD int py_align_add_types(PyObject *module);
 /// Adds Gate. 0 or -1.
 DIT_NODISCARD int py_exempt_add_types(PyObject *module);
 

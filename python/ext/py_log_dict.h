@@ -12,4 +12,10 @@ PyObject *py_log_type_get(const struct dit_record *record);
 /// type, seq, time, rank, pid, tid, flags when not 0, then the fields. New reference.
 PyObject *py_log_record_build(const struct dit_record *record);
 
+/// For other users of a LogReader (py_align.c): its reader is theirs between enter and leave. `enter`: -1 with an
+/// exception when it is closed, in use, or no LogReader at all. `leave` says whether a filter left an exception.
+DIT_NODISCARD int py_log_reader_enter(PyObject *module, PyObject *object);
+bool py_log_reader_leave(PyObject *object);
+struct dit_record_reader *py_log_reader_get(PyObject *object);
+
 #endif

@@ -124,6 +124,27 @@ static int reader_enter(struct log_reader *self) {
   return 0;
 }
 
+int py_log_reader_enter(PyObject *module, PyObject *object) {
+  struct log_reader *self = (struct log_reader *)object;
+  PyObject *py_type = PyObject_GetAttrString(module, "LogReader");
+  int is_one = py_type ? PyObject_IsInstance(object, py_type) : -1;
+  Py_XDECREF(py_type);
+  if (is_one == 0) {
+    PyErr_Format(PyExc_TypeError, "expected a LogReader, not %.100s", Py_TYPE(object)->tp_name);
+  }
+  return is_one > 0 ? reader_enter(self) : -1;
+}
+
+bool py_log_reader_leave(PyObject *object) {
+  struct log_reader *self = (struct log_reader *)object;
+  self->busy = false;
+  return self->raised;
+}
+
+struct dit_record_reader *py_log_reader_get(PyObject *object) {
+  return ((struct log_reader *)object)->reader;
+}
+
 static PyObject *reader_next(PyObject *object) {
   struct log_reader *self = (struct log_reader *)object;
   if (reader_enter(self) < 0) {

@@ -85,6 +85,11 @@ class OpObserve(Tool):
     verb = "observed"
     live = frozenset({"view", "view_rows"})
 
+    def engine_options(self, options: Any) -> dict[str, Any]:
+        from .overflow_check import get_stats
+
+        return {**super().engine_options(options), "torch_stats": get_stats if options.get_value("stats") else None}
+
     def check(self, options: Any) -> None:
         if options.get_value("view") != "off" and not options.get_value("log"):
             raise ValueError(f"{options['view'].origin} is {options['view'].text}, which needs the log; remove log=0")

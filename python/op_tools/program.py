@@ -198,6 +198,7 @@ class Program:
             "steps": self.steps,
             "step_seconds": self._times[:100000],
             "device": _describe_device(),
+            "memory": _describe_memory(),
             "torch": torch.__version__,
             "ditorch": _C.version(),
             "python": sys.version.split()[0],
@@ -215,6 +216,21 @@ def _describe_device() -> str:
     import ditorch
 
     return f"{ditorch.adapter!r}" if ditorch.adapter is not None else f"backend {ditorch.backend}"
+
+
+def _describe_memory() -> dict[str, int]:
+    """Largest amounts so far, in bytes: of this process, and of tensors on the device."""
+    import resource
+
+    import torch
+
+    peaks = {"host_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    try:
+        if torch.cuda.is_initialized():
+            peaks["device_peak"] = int(torch.cuda.max_memory_allocated())
+    except Exception:  # a device that does not count
+        pass
+    return peaks
 
 
 def _list_fallbacks() -> list[dict[str, Any]]:

@@ -211,6 +211,8 @@
   X(view, OBSERVE, OWN, NULL, CHOICE, "off", "off|text|table|jsonl", 0, 0,                                             \
     "What stop() prints of the calls it saw, from the log.")                                                           \
   X(view_rows, OBSERVE, OWN, NULL, INT, "200", NULL, 0, INT64_MAX, "Most calls of that view; 0: all.")                 \
+  X(stats, OBSERVE, OWN, NULL, BOOL, "0", NULL, 0, 1,                                                                  \
+    "Statistics and a hash of every result and of every gradient, for ditorch compare.")                               \
   X(sync, TIME_MEASURE, OWN, NULL, BOOL, "0", NULL, 0, 1,                                                              \
     "Wait for the device before and after every call, as the original does.")                                          \
   X(sort, TIME_MEASURE, OWN, NULL, CHOICE, "total", "total|count|mean|median|p90|p99|max|name", 0, 0,                  \

@@ -74,6 +74,10 @@ COMMANDS = {
             *("op_tools.merge:make_parser", "op_tools.merge:main"),
         ),
         Command(
+            *("compare", FILES, "two runs or two checkpoints: the same? where do they part?"),
+            *("op_tools.compare.command:make_parser", "op_tools.compare.command:main"),
+        ),
+        Command(
             *("compare-modules", FILES, "layers of two runs that CompLayerAcc saved"),
             *("module_tools.arguments:make_parser", "module_tools.compare:main"),
         ),
