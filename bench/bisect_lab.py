@@ -2,9 +2,9 @@
 
 Scenarios: a small model, one of its operators, a kind of fault; or two operators, each with a fault. One counts when
 the run is wrong with the fault and right with every operator on the CPU. Of a pair those operators are needed whose
-fault alone makes the run wrong, asked by two runs that are not the bisection's. It is right when the operators named are
-those needed, and in time when it took at most 3 + 2 log2(operators) runs, those for details not counted. Each run is a
-process of its own, forked from one that has imported torch. Results go to a JSON lines file as they come.
+fault alone makes the run wrong, asked by two runs that are not the bisection's. It is right when the operators named
+are those needed, and in time when it took at most 3 + 2 log2(operators) runs, those for details not counted. Each run
+is a process of its own, forked from one that has imported torch. Results go to a JSON lines file as they come.
 
     python bench/bisect_lab.py [--single 64] [--pairs 32] [--share 4] [--jobs 1] [--seed 1] [--json]
 """
