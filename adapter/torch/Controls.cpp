@@ -238,6 +238,10 @@ void run(const Operator &op, const c10::OperatorHandle &handle, Stack *stack, Ru
   }
 }
 
+bool isForced(const Operator &op) {
+  return (active.load(std::memory_order_relaxed) & kFallback) != 0 && (findLists(getThread(), op) & kFallback) != 0;
+}
+
 void runCompared(const Operator &op, const c10::OperatorHandle &handle, Stack *stack, Runner inner) {
   Thread &thread = getThread();
   if (!(findLists(thread, op) & kCompare)) {

@@ -28,6 +28,9 @@ inline bool isComparing() {
   return C10_UNLIKELY((active.load(std::memory_order_relaxed) & kCompare) != 0);
 }
 
+// Is the operator on the list of those that run on the CPU? Injected faults are the device's: they spare it then.
+bool isForced(const Operator &op);
+
 // Run an operator and compare what it did, faults included, with the CPU, if it is on the list.
 void runCompared(const Operator &op, const c10::OperatorHandle &handle, torch::jit::Stack *stack, Runner inner);
 

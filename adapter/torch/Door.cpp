@@ -148,7 +148,7 @@ void runWithFaults(const Operator &op, const c10::OperatorHandle &handle, Stack 
 }
 
 void enterUncompared(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
-  if (C10_UNLIKELY(dit_fault_is_active())) {
+  if (C10_UNLIKELY(dit_fault_is_active()) && !controls::isForced(op)) {
     runWithFaults(op, handle, stack);
   } else {
     runOperator(op, handle, stack);

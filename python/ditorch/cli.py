@@ -12,7 +12,7 @@ from .command.parser import Parser, suggest, wrap
 from .command.tree import COMMANDS, Head
 
 BACKENDS = "auto, cuda, nvidia, npu, mlu, biren, dipu, musa, host or none"
-PROGRAMS = ("run", "nan")
+PROGRAMS = ("run", "nan", "bisect")
 """Commands that are given a program."""
 EXAMPLES = [
     ("ditorch run --tool autocompare train.py", "which operator is wrong?"),
@@ -133,6 +133,12 @@ def main(words: list[str] | None = None) -> int:
         plan = module.parse(*split(COMMANDS[verb].make_parser(), rest))
     except SystemExit as end:  # of a parser
         return int(end.code or 0)
+    if hasattr(module, "drive"):  # it runs the program itself, several times
+        problem = None if plan.is_command else launch.check(plan.program)
+        if problem:
+            print(problem, file=sys.stderr)
+            return 2
+        return guard.run(lambda: module.drive(plan, head))
     if plan.is_command:
         return module.spawn(plan, head) if hasattr(module, "spawn") else run.spawn(plan, head)
     problem = launch.check(plan.program)

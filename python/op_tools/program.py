@@ -15,6 +15,7 @@ import shlex
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -61,8 +62,13 @@ def make_folder(base: str = BASE) -> str:
 def begin(spec: Spec) -> Program | None:
     """Start the tools in this process; once."""
     global current
-    if current is None and spec.tools and not is_launcher():
-        current = Program(spec)
+    if current is None and (spec.tools or spec.probe) and not is_launcher():
+        if spec.probe:
+            from .probe import Probe
+
+            current = Probe(spec)
+        else:
+            current = Program(spec)
         current.start()
     return current
 
@@ -114,11 +120,12 @@ class Program:
             return
         self.step()
 
-    def _mark(self, name: str) -> None:
-        """The function `package.module:Class.method` ends a step."""
+    def _mark(self, name: str, tell: Callable[[Any], None] | None = None) -> None:
+        """The function `package.module:Class.method` ends a step, or `tell` gets what it returns."""
         module, colon, path = name.partition(":")
+        flag = "--result" if tell else "--step-marker"
         if not colon:
-            raise ValueError(f"--step-marker {name!r}: expected module:function, such as torch:Tensor.backward")
+            raise ValueError(f"{flag} {name!r}: expected module:function, such as torch:Tensor.backward")
         owner: Any = import_module(module)
         *parents, last = path.split(".")
         try:
@@ -126,7 +133,7 @@ class Program:
                 owner = getattr(owner, part)
             function = getattr(owner, last)
         except AttributeError as error:
-            raise ValueError(f"--step-marker {name!r}: {error}") from None
+            raise ValueError(f"{flag} {name!r}: {error}") from None
 
         depth = 0
 
@@ -139,7 +146,7 @@ class Program:
             finally:
                 depth -= 1
             if not depth:
-                self.step()
+                tell(result) if tell else self.step()
             return result
 
         setattr(owner, last, marked)

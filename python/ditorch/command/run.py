@@ -158,7 +158,7 @@ def make_environment(spec: Spec, head: Head) -> dict[str, str]:
     values = {names[name]: value for name, value in head.options.items() if name in names}
     if head.config:
         values["DITORCH_CONFIG"] = os.path.abspath(head.config)
-    more = spec.to_environment() if spec.tools else {}
+    more = spec.to_environment() if spec.tools or spec.probe else {}
     return {**os.environ, **values, "PYTHONPATH": os.pathsep.join(paths), "DITORCH_AUTOLOAD": "1", **more}
 
 

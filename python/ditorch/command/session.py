@@ -11,7 +11,7 @@ wanted: Spec | None = None
 def begin(path: str, tools: str) -> None:
     """Start them, by the options `run` and `tools`. ValueError or OSError say what is wrong."""
     spec = wanted or read_wish(path, tools)
-    if spec is not None and spec.tools:
+    if spec is not None and (spec.tools or spec.probe):
         from op_tools import program
 
         program.begin(spec)

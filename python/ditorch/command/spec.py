@@ -55,6 +55,8 @@ class Spec:
     command: str = ""
     quiet: bool = False
     stop: bool = False
+    probe: str = ""
+    """The order of a bisection (op_tools/probe.py)."""
 
     def to_environment(self) -> dict[str, str]:
         """Variables for a child; what they say lies in the folder of the results."""

@@ -61,6 +61,9 @@ COMMANDS = {
         Command("run", TRAIN, "run a program, with tools on it (--tool)", "ditorch.command.run:make_parser", ""),
         Command("nan", TRAIN, "which operator made the first NaN or Inf?", "ditorch.command.nan:make_parser", ""),
         Command(
+            "bisect", TRAIN, "the fewest operators that make a run wrong", "ditorch.command.bisect:make_parser", ""
+        ),
+        Command(
             *("replay", FILES, "captured operators once more: right, fast, small?"),
             *("op_tools.replay.options:make_parser", "op_tools.replay.command:main_with_head"),
             takes_head=True,

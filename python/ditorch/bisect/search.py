@@ -1,0 +1,42 @@
+"""The smallest part of a list without which a run is wrong.
+
+A delta debugging search for questions that are monotone (more operators away from the device never make a run worse):
+the shortest beginning of the list that is enough is found by halving; its last item is needed. It is kept, and the same
+is asked of what stands before it, until what is kept is enough. One culprit of n costs log2(n) + 1 questions, each
+further one as many again; the answer itself has always been asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def find_smallest(items: Sequence[Item], is_enough: Callable[[list[Item]], bool], most: int = 0) -> list[Item] | None:
+    """`is_enough(all of them)` is known to be true and `is_enough([])` to be false. None: more than `most` are needed.
+    The answer has the order of `items`."""
+    kept: list[Item] = []
+    rest = list(items)
+    while rest:
+        low, high = 0, len(rest)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if is_enough([*rest[:middle], *kept]):
+                high = middle
+            else:
+                low = middle
+        kept.insert(0, rest[high - 1])
+        rest = rest[: high - 1]
+        if not rest or is_enough(kept):
+            return kept
+        if most and len(kept) >= most:
+            return None
+    return kept
+
+
+def estimate(count: int) -> int:
+    """Runs that a search over `count` operators may take, the two before it included: 3 + 2 log2(n)."""
+    return 3 + math.ceil(2 * math.log2(max(count, 1)))
