@@ -11,7 +11,7 @@ function pickTicks(low, high, count) {
   return ticks;
 }
 
-/// series: [{ name, points: [[x, y]], colour, dots }]; options: { log, showX, showY, labelX }.
+/// series: [{ name, points: [[x, y]], colour, dots }]; options: { log, binary, showX, showY, labelX }.
 function makeLines(series, options) {
   const box = CHART;
   const state = new Set();
@@ -40,10 +40,11 @@ function makeLines(series, options) {
     let [bottom, top] = [options.log ? Math.floor(Math.min(...ys)) : 0, Math.max(...ys)];
     if (options.log) top = Math.max(Math.ceil(top), bottom + 1);
     if (top === bottom) top = bottom + 1;
+    const unit = options.binary ? 2 ** (10 * Math.floor(Math.log2(Math.max(top, 1)) / 10)) : 1;
     const toX = (x) => box.left + ((x - low) / (high - low || 1)) * (box.width - box.left - box.right);
     const toY = (y) => box.height - box.bottom - ((change(y) - bottom) / (top - bottom)) * (box.height - box.top - box.bottom);
     const back = (tick) => (options.log ? 10 ** tick : tick);
-    const ticks = options.log ? pickTicks(bottom, top, 5).filter(Number.isInteger) : pickTicks(bottom, top, 4);
+    const ticks = options.log ? pickTicks(bottom, top, 5).filter(Number.isInteger) : pickTicks(bottom / unit, top / unit, 4).map((tick) => tick * unit);
     for (const tick of ticks) {
       const y = toY(back(tick));
       frame.append(draw('line', { class: 'grid', x1: box.left, x2: box.width - box.right, y1: y, y2: y }));
@@ -138,12 +139,9 @@ function makeFlame(root) {
   if (!root.t) return make('p', { class: 'none', text: 'no times were recorded: run with --tool time' });
   const place = make('div', { class: 'flame' });
   const height = 24;
-  const hues = new Map();
   const path = [root];
   function pick(node) {
-    if (!node.o) return 'var(--c9)';
-    if (!hues.has(node.n)) hues.set(node.n, hues.size % 9);
-    return colour(hues.get(node.n));
+    return node.o ? colour(getHue(node.n)) : 'var(--c9)';
   }
   function describe(node) {
     const own = node.o ? `\n${showCount(node.c)} calls, ${showTime(node.b)} of it backward` : '';

@@ -14,6 +14,12 @@ function getDetails() {
   return inflated;
 }
 
+/// An operator has one colour on the whole page; those that take least time share the last.
+const hues = new Map(data.timeline.operators.slice(0, 9).map((one, index) => [one.name, index]));
+function getHue(name) {
+  return hues.has(name) ? hues.get(name) : 8;
+}
+
 /// `title` is "in the list of sections: in full", or both at once.
 function section(id, titles, lead, ...parts) {
   const [short, title = short] = titles.split(': ');
@@ -147,7 +153,7 @@ const held = data.memory.slice(0, 4).flatMap((one, index) => [
   { name: `${one.label}, held by its allocator`, points: one.reserved, colour: colour(index * 2), dash: '5 4' },
   { name: `${one.label}, host`, points: one.resident, colour: colour(index * 2 + 1) },
 ]).filter((one) => one.points.some(([, y]) => y));
-section('memory', 'Memory: Memory over the steps', null, held.length ? makeLines(held, { label: 'memory over steps', labelX: 'step', showX: showCount, showY: (y) => showBytes(y) || '0' })
+section('memory', 'Memory: Memory over the steps', null, held.length ? makeLines(held, { binary: true, label: 'memory over steps', labelX: 'step', showX: showCount, showY: (y) => showBytes(y) || '0' })
   : make('p', { class: 'none', text: 'not recorded: `ditorch run` writes it at every step of an optimizer' }));
 section('fallbacks', 'Fallbacks: Fallback ledger', 'Operators that the device does not have and that ran on the CPU instead.', makeTable({
   id: 'fallback-table', label: 'fallbacks', rows: data.fallbacks, empty: 'nothing fell back to the CPU, or the device keeps no ledger',

@@ -10,7 +10,7 @@ from .collected import REST, Collected, Lane, Operator
 from .runs import take_list, take_number, take_text
 from .series import Series, align
 from .unseen import describe_cuts, list_unseen
-from .verdict import describe_run, judge, list_findings
+from .verdict import describe_run, judge, list_findings, shorten_location, shorten_path
 
 MOST_NODES = 4_000
 MOST_SIGNATURES = 2_000
@@ -288,6 +288,7 @@ def _show_findings(collected: Collected) -> list[dict[str, Any]]:
     rows = []
     for finding in list_findings(collected)[:2_000]:
         shown = {key: finding[key] for key in _FINDING if finding.get(key) is not None}
+        shown |= {"location": shorten_location(finding), "folder": shorten_path(take_text(finding, "folder"))}
         rows.append({"name": finding["name"], "run": finding["run"].label, **shown})
     return rows
 

@@ -54,7 +54,7 @@ function makeTimeline(spans, texts) {
       if (x + length < 0 || x > width) continue;
       const y = rows[index] * ROW + 2;
       pen.globalAlpha = step.backward[index] ? 0.72 : 1;
-      pen.fillStyle = colours[step.name[index] % 9];
+      pen.fillStyle = colours[getHue(texts[step.name[index]])];
       pen.fillRect(x, y, length > 3 ? length - 0.6 : length, ROW - 4);
       if (length > 46) {
         pen.globalAlpha = 1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from typing import Any
 
@@ -58,17 +59,25 @@ def list_findings(collected: Collected) -> list[dict[str, Any]]:
                 if isinstance(finding, dict):
                     command = take_text(process, "command")
                     place = {"run": run, "rank": process["rank"], "command": command, "runs": len(collected.runs)}
+                    place["directory"] = _find_directory(collected, run, process)
                     told.append({**finding, **place, "name": take_text(finding, "name")})
     seen = {_make_key(finding) for finding in told}
     for finding in collected.findings:
         lane = collected.lanes[finding["lane"]]
         place = {"run": lane.run, "rank": lane.rank, "command": "", "folder": finding.get("path")}
-        place["runs"] = len(collected.runs)
+        place |= {"runs": len(collected.runs), "directory": lane.metadata.get("directory")}
         tool = "nan" if finding.get("tool") in ("overflow", "nan") else "autocompare"
         row = {"error": finding.get("error_size"), **finding, **place, "tool": tool}
         if _make_key(row) not in seen:
             told.append(row)
     return sorted(told, key=lambda row: (take_number(row, "step"), take_number(row, "id"), row["rank"]))
+
+
+def _find_directory(collected: Collected, run: Run, process: dict[str, Any]) -> str | None:
+    for lane in collected.lanes:
+        if lane.run is run and (lane.rank, lane.pid) == (process["rank"], process["pid"]):
+            return lane.metadata.get("directory")
+    return None
 
 
 def _make_key(finding: dict[str, Any]) -> tuple:
@@ -192,15 +201,26 @@ def _list_places(row: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("run", row["run"].label if row["runs"] > 1 else ""),
         ("first", call),
-        ("place", take_text(row, "location")),
+        ("place", shorten_location(row)),
         ("module", take_text(row, "module")),
     ]
+
+
+def shorten_location(row: dict[str, Any]) -> str:
+    """`train.py:7 main: y = f(x)`, relative to where the program was started."""
+    return take_text(row, "location").removeprefix(f"{row.get('directory') or '.'}{os.sep}")
+
+
+def shorten_path(path: str) -> str:
+    """Relative to the current directory when it is below: commands are typed there."""
+    here = os.getcwd() + os.sep
+    return path.removeprefix(here) if path.startswith(here) else path
 
 
 def _advise(row: dict[str, Any]) -> list[tuple[str, str]]:
     """(what for, what to type)."""
     steps = []
-    folder = take_text(row, "folder") or take_text(row, "path")
+    folder = shorten_path(take_text(row, "folder") or take_text(row, "path"))
     name = row["name"]
     if folder:
         steps.append(("run this call again, alone", f"ditorch replay {shlex.quote(folder)}"))
