@@ -27,7 +27,7 @@ TSAN_STEMS := stream event allocator thread_pool log host_memory record_writer r
 TSAN_TESTS := $(filter-out test_allocator_random,$(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c)))))
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help model-corpus setup configure package build demo test test-c test-sanitize test-sanitize-python test-python test-conform test-conform-quick test-conform-all test-conform-sanitize test-lmdeploy test-doctor mutation test-opinfo test-opinfo-all test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
+.PHONY: help model-corpus setup configure package build demo test test-c test-browser test-sanitize test-sanitize-python test-python test-conform test-conform-quick test-conform-all test-conform-sanitize test-lmdeploy test-doctor mutation test-opinfo test-opinfo-all test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -101,6 +101,10 @@ test-python: build
 	@$(CPU) $(PYTEST) -m "not full" tests/python
 	$(call say,the device's own tests once more with two devices and the Python redirect instead of the binary alias)
 	@$(CPU) DITORCH_HOST_DEVICES=2 DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
+
+test-browser: build ## the report in a real browser (Debian: apt-get install chromium)
+	@command -v chromium chromium-browser google-chrome >/dev/null || { echo 'no chromium here: apt-get install chromium'; exit 1; }
+	@$(CPU) $(PY) -m pytest -q tests/python/test_report_page.py
 
 test-conform: build
 	$(call say,a tenth of the DIOPI conformance suite on the host library)

@@ -251,6 +251,8 @@ DIT_API void dit_record_reader_get_counts(const struct dit_record_reader *reader
 DIT_API void dit_record_reader_get_file_counts(const struct dit_record_reader *reader, size_t index,
                                                struct dit_record_read_counts *counts);
 DIT_API size_t dit_record_reader_get_file_count(const struct dit_record_reader *reader);
+/// Bytes of all files that lie behind the reader, for a progress display; damaged ones count as well.
+DIT_API uint64_t dit_record_reader_get_position(const struct dit_record_reader *reader);
 /// Deliver only what `accept` says yes to; NULL: everything. The counts still tell of all records. Rewind keeps it.
 DIT_API void dit_record_reader_set_filter(struct dit_record_reader *reader,
                                           bool (*accept)(void *context, const struct dit_record *record),

@@ -87,6 +87,8 @@ class LogReader:
         """Write all records to a file descriptor; rewinds first."""
     def header(self, index: int, /) -> dict[str, Any] | None:
         """rank, pid, world_size, time and metadata of one file."""
+    def position(self) -> int:
+        """Bytes of all files that were read so far, for a progress display."""
 
 class RunPair:
     """The calls of two runs, aligned. Iteration gives tuples (a, b, moved, verdict, error, step, name, module, flags_a,

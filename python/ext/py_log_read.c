@@ -339,6 +339,17 @@ static PyObject *reader_header(PyObject *object, PyObject *argument) {
                        (unsigned)header->file_index, "metadata", py_metadata);
 }
 
+PyDoc_STRVAR(position_doc, "position() -> int\n\nBytes of all files that were read so far, for a progress display.");
+static PyObject *reader_position(PyObject *object, PyObject *unused) {
+  struct log_reader *self = (struct log_reader *)object;
+  (void)unused;
+  if (reader_enter(self) < 0) {
+    return NULL;
+  }
+  self->busy = false;
+  return PyLong_FromUnsignedLongLong(dit_record_reader_get_position(self->reader));
+}
+
 static PyObject *reader_close(PyObject *object, PyObject *unused) {
   struct log_reader *self = (struct log_reader *)object;
   (void)unused;
@@ -485,6 +496,7 @@ static PyMethodDef reader_methods[] = {
     {"export", reader_export, METH_VARARGS, export_doc},
     {"counts", reader_counts, METH_VARARGS, counts_doc},
     {"header", reader_header, METH_O, header_doc},
+    {"position", reader_position, METH_NOARGS, position_doc},
     {"close", reader_close, METH_NOARGS, "close() -> None\n\nClose the files; again is allowed."},
     {NULL, NULL, 0, NULL},
 };

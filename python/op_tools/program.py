@@ -29,6 +29,8 @@ FORMAT, VERSION = "ditorch-run", 1
 LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "torchx")
 LAUNCHER_MODULES = ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch")
 BASE = "ditorch_runs"
+MOST_STEPS = 100_000
+"""Steps whose times and memory are kept."""
 
 current: Program | None = None
 
@@ -85,6 +87,7 @@ class Program:
         self._leader: Any = None
         self._step_begin = time.perf_counter()
         self._times: list[float] = []
+        self._memory: list[tuple[int, int, int]] = []
         self.is_over = False
 
     def start(self) -> None:
@@ -155,7 +158,9 @@ class Program:
         if self.is_over:
             return
         now = time.perf_counter()
-        self._times.append(now - self._step_begin)
+        if self.steps < MOST_STEPS:
+            self._times.append(now - self._step_begin)
+            self._memory.append(_read_memory())
         self._step_begin = now
         self.steps += 1
         session.step()
@@ -180,6 +185,14 @@ class Program:
             console.say(f"ditorch run: what was found is not saved: {error}")
         if not self.spec.quiet and any(facts["counts"][name].get("seen") for name in self.tools):
             console.say("\n".join(summarise(facts)))
+        if self.spec.report and not self.spec.quiet:
+            self._write_report()
+
+    def _write_report(self) -> None:
+        from ditorch.command.run import write_report
+
+        results.close_log()
+        write_report(self.spec.out)
 
     def describe(self) -> dict[str, Any]:
         import torch
@@ -203,7 +216,8 @@ class Program:
             "begin": self.begin,
             "seconds": time.time() - self.begin,
             "steps": self.steps,
-            "step_seconds": self._times[:100000],
+            "step_seconds": self._times,
+            "step_memory": self._memory,
             "device": _describe_device(),
             "memory": _describe_memory(),
             "torch": torch.__version__,
@@ -238,6 +252,22 @@ def _describe_memory() -> dict[str, int]:
     except Exception:  # a device that does not count
         pass
     return peaks
+
+
+def _read_memory() -> tuple[int, int, int]:
+    """Bytes at the end of a step: tensors on the device, held by its allocator, resident in the host."""
+    import torch
+
+    try:
+        device = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    except Exception:  # no device, or one that does not count
+        device = 0, 0
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        resident = 0
+    return *device, resident
 
 
 def _list_fallbacks() -> list[dict[str, Any]]:
@@ -289,9 +319,11 @@ def summarise(facts: dict[str, Any]) -> list[str]:
         place = results.format_location(finding.get("location") or "", source=False)
         way = "the backward of " if finding["kind"] == "backward" else ""
         lines.append(f"  found    {way}{finding['name']} {verb}, step {finding['step']}{', ' + place if place else ''}")
-    lines.append(f"  results  {results.shorten(facts['out'])}")
-    lines.append(f"  next     {suggest_next(facts)}")
-    return lines[:10]
+    folder, following = results.shorten(facts["out"]), suggest_next(facts)
+    tail = [f"  results  {folder}", f"  report   ditorch report {folder}", f"  next     {following}"]
+    if following == f"ditorch report {folder}":
+        del tail[1]
+    return [*lines[: 10 - len(tail)], *tail]
 
 
 def _tell_tool(name: str, facts: dict[str, Any]) -> str:
@@ -326,4 +358,4 @@ def suggest_next(facts: dict[str, Any]) -> str:
             return f"ditorch nan -- {facts['command']}"
     if "capture" in facts["tools"]:
         return f"ditorch replay {results.shorten(facts['out'])}"
-    return f"ditorch merge {results.shorten(facts['out'])}"
+    return f"ditorch report {results.shorten(facts['out'])}"

@@ -192,6 +192,33 @@ class Tool:
         """The tool's results so far, from the C side."""
         return self._engine.describe() if self._engine is not None else {}
 
+    def to_pandas(self) -> Any:
+        """What the tool measured or found so far as a pandas DataFrame, one row per entry."""
+        from ditorch.table import make_frame
+
+        return make_frame(self._list_results())
+
+    def _list_results(self) -> list[dict[str, Any]]:
+        """The rows of a tool that has some, else its findings, else its counts."""
+        for name in ("rows", "findings"):
+            if hasattr(self, name):
+                return list(getattr(self, name)())
+        return [self.counts()] if self._engine is not None else []
+
+    def __repr__(self) -> str:
+        counts = self.counts()
+        state = "on" if self.is_active else "off"
+        return (
+            f"<{self._title} {state}: {counts.get('seen', 0):,} calls seen, {counts.get('applied', 0):,} {self.verb}>"
+        )
+
+    def _repr_html_(self) -> str:
+        import html
+
+        shown = next((getattr(self, name) for name in ("table", "ledger") if hasattr(self, name)), None)
+        table = shown()._repr_html_() if shown is not None and self._engine is not None else ""
+        return f"<p>{html.escape(repr(self))}</p>{table}"
+
     def records(self, *types: str) -> Iterator[dict[str, Any]]:
         """What this kind of tool has written to the log since the last start of this one, as dictionaries (see
         ditorch.export.read); `types` chooses among call, backward, time, finding, capture."""

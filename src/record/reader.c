@@ -202,6 +202,14 @@ void dit_record_reader_get_file_counts(const struct dit_record_reader *reader, s
   *counts = index < reader->count ? reader->sources[index].counts : (struct dit_record_read_counts){0};
 }
 
+uint64_t dit_record_reader_get_position(const struct dit_record_reader *reader) {
+  uint64_t position = 0;
+  for (size_t i = 0; i < reader->count; i++) {
+    position += reader->sources[i].position;
+  }
+  return position;
+}
+
 size_t dit_record_reader_get_file_count(const struct dit_record_reader *reader) {
   return reader->count;
 }

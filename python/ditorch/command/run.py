@@ -56,6 +56,7 @@ def add_selection(parser: Parser) -> None:
     add("--include", default="", metavar="GLOBS", help="only these operators: 'torch.nn.*' or re:EXPRESSION")
     add("--exclude", default="", metavar="GLOBS", help="but not these")
     add("--out", default="", metavar="DIR", help="results (default: a new folder below ditorch_runs)")
+    add("--report", action="store_true", help="write report.html into the results at the end")
     add(
         *("--step-marker",),
         default="",
@@ -94,6 +95,7 @@ def make_parser() -> Parser:
 def make_spec(options: argparse.Namespace, tools: list[str]) -> Spec:
     """SpecError says what cannot be meant."""
     spec = Spec(tools=tools, out=os.path.abspath(options.out) if options.out else "", step_marker=options.step_marker)
+    spec.report = options.report
     spec.steps, spec.ranks = check_ranges("--steps", options.steps), check_ranges("--ranks", options.ranks)
     spec.include, spec.exclude = options.include, options.exclude
     for text in options.option:
@@ -128,7 +130,19 @@ def parse(before: list[str], program: list[str]) -> Plan:
     spec.budget, spec.stop = options.budget, options.stop
     unused = [
         f"--{name.replace('_', '-')}"
-        for name in ("steps", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop", "check")
+        for name in (
+            "steps",
+            "ranks",
+            "include",
+            "exclude",
+            "out",
+            "step_marker",
+            "option",
+            "budget",
+            "stop",
+            "check",
+            "report",
+        )
         if getattr(options, name)
     ]
     if unused and not spec.tools and not os.environ.get("DITORCH_TOOLS"):
@@ -180,8 +194,26 @@ def spawn(plan: Plan, head: Head) -> int:
         return status
     runs = read_runs(spec.out)
     tell_runs(runs, spec.out)
+    if spec.report and runs:
+        write_report(spec.out)
     found = any(run["findings"] for run in runs)
     return 1 if found and ((plan.check and not status) or plan.verb == "nan") else status
+
+
+def write_report(folder: str) -> None:
+    """For --report: a page that cannot be written is said, and is not the program's failure."""
+    from ..export import ExportError
+    from . import report
+
+    output = os.path.join(folder, report.NAME)
+    try:
+        problems = report.write([folder], output)
+    except (ExportError, OSError) as error:
+        problems = [f"no report: {error}"]
+    else:
+        print(f"ditorch: report written, open it in a browser: {output}", file=sys.stderr)
+    for problem in problems:
+        say(problem)
 
 
 def _wait(child: subprocess.Popen) -> int:
@@ -246,5 +278,7 @@ def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:
         verb = "is wrong" if finding["tool"] == "autocompare" else "made NaN or Inf"
         lines.append(f"  first     rank {run['rank']}, step {finding['step']}: {finding['name']} {verb}")
     lines.append(f"  results   {folder}")
-    lines.append(f"  next      {program.suggest_next(first[1]) if first else f'ditorch merge {folder}'}")
+    if first:
+        lines.append(f"  report    ditorch report {folder}")
+    lines.append(f"  next      {program.suggest_next(first[1]) if first else f'ditorch report {folder}'}")
     print("\n".join(lines), file=sys.stderr)

@@ -54,6 +54,7 @@ class Spec:
     options: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     command: str = ""
     quiet: bool = False
+    report: bool = False
     stop: bool = False
     probe: str = ""
     """The order of a bisection (op_tools/probe.py)."""

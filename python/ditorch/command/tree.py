@@ -68,6 +68,7 @@ COMMANDS = {
             *("op_tools.replay.options:make_parser", "op_tools.replay.command:main_with_head"),
             takes_head=True,
         ),
+        _own("report", FILES, "one HTML file about a run: verdict, errors, times, ranks", "report"),
         Command(
             *("export", FILES, "logs as JSONL, CSV, trace or text; captures as files"),
             *("ditorch.export:make_parser", "ditorch.export:main"),

@@ -189,10 +189,13 @@ static void record_add_times(struct dit_record_builder *builder, const struct ti
 }
 
 static void record_add(struct dit_record_builder *builder, const struct engine_op *op, uint64_t id, int64_t step,
-                       unsigned flags, const struct time_entry *entry) {
+                       uint32_t module, unsigned flags, const struct time_entry *entry) {
   dit_record_field_u64(builder, engine_key_id, id);
   dit_record_field_interned(builder, engine_key_name, op->key);
   dit_record_field_i64(builder, engine_key_step, step);
+  if (module) {
+    dit_record_field_interned(builder, engine_key_module, module);
+  }
   record_add_times(builder, entry);
   if (flags & ENGINE_CALL_RECOMPUTE) {
     dit_record_field_bool(builder, engine_key_recompute, true);
@@ -212,7 +215,7 @@ void time_record_begin(const struct time_state *state, struct time_entry *entry,
 
 void time_record_forward(const struct time_state *state, struct time_entry *entry, const struct engine_call *call) {
   if (entry->has_record) {
-    record_add(&entry->builder, call->op, call->id, call->step, call->flags, entry);
+    record_add(&entry->builder, call->op, call->id, call->step, call->module, call->flags, entry);
     if (state->leaves) {
       engine_log_leaves(&entry->builder, &call->out);
     }
@@ -223,7 +226,7 @@ void time_record_backward(const struct time_state *state, struct time_entry *ent
                           const struct engine_backward *backward) {
   time_record_begin(state, entry, NULL);
   if (entry->has_record) {
-    record_add(&entry->builder, backward->op, backward->id, backward->step, backward->flags, entry);
+    record_add(&entry->builder, backward->op, backward->id, backward->step, backward->module, backward->flags, entry);
     dit_record_field_i64(&entry->builder, engine_key_round, backward->round);
     if (state->leaves) {
       engine_log_gradients(&entry->builder, backward);
