@@ -167,7 +167,8 @@ OPTIONS = {
 
 
 def fill_options(option, heads):
-    return {k: make(heads) if v is True else v for k, v in OPTIONS[option].items()}
+    # slopes are positive, as alibi's are: others would have their largest scores where float32 is coarse
+    return {k: make(heads).abs() if v is True else v for k, v in OPTIONS[option].items()}
 
 
 def to_device(options):

@@ -1,6 +1,8 @@
 /// silu_and_mul: out = silu(first half of a row) * second half. Rotary positions: the first R elements of each head are
 /// rotated, as pairs (i, i + R/2) or (2i, 2i + 1): out = x * cos + turned(x) * sin, each element with its own column of
 /// cos and sin; the rest is copied. All in float, rounded once.
+#include "activation.h"
+
 #include <stdatomic.h>
 #include <string.h>
 
@@ -9,7 +11,6 @@
 #include "engine/scratch.h"
 #include "engine/simd.h"
 #include "infer.h"
-#include "product.h"
 #include "row.h"
 
 KERNEL_INLINE void infer_gate_row_body(float *out, const float *gate, const float *up, int64_t count) {

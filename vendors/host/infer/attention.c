@@ -40,9 +40,15 @@ static struct attention_rows get_rows(const struct dit_tensor_view *view, const 
                                  .block = paged ? view->strides[0] : 0,
                                  .row = view->strides[paged ? 1 : 0],
                                  .head = view->strides[paged ? 2 : 1],
+                                 .dtype = quantized ? DIT_DTYPE_I8 : view->dtype,
+                                 .size = quantized ? 1 : (int)dit_dtype_get_size(view->dtype),
                                  .scale = quantized ? row_number(scales, which) : 1,
-                                 .zero = quantized && zeros->handle ? row_number(zeros, which) : 0,
-                                 .quantized = quantized};
+                                 .zero = quantized && zeros->handle ? row_number(zeros, which) : 0};
+}
+
+/// A window beyond all positions hides nothing.
+static int64_t get_window(int64_t window) {
+  return window < INT32_MAX / 2 ? window : 0;
 }
 
 enum dit_status infer_prefill_attention(const struct dit_infer_prefill_attention *call, struct dit_error *err) {
@@ -66,7 +72,7 @@ enum dit_status infer_prefill_attention(const struct dit_infer_prefill_attention
                                 .width = call->key.sizes[2],
                                 .value_width = call->value.sizes[2],
                                 .causal = call->causal,
-                                .window = call->window,
+                                .window = get_window(call->window),
                                 .scale = call->softmax_scale,
                                 .softcap = call->softcap,
                                 .slopes = read_numbers(&call->alibi_slopes, heads, rooms),
@@ -129,7 +135,7 @@ static enum dit_status run_paged(const struct dit_infer_paged_prefill_attention 
                                 .width = call->key_cache.sizes[3],
                                 .value_width = call->value_cache.sizes[3],
                                 .causal = true,
-                                .window = call->window,
+                                .window = get_window(call->window),
                                 .scale = call->softmax_scale,
                                 .softcap = call->softcap,
                                 .slopes = read_numbers(&call->alibi_slopes, heads, rooms),

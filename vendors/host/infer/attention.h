@@ -8,8 +8,8 @@
 struct attention_rows {
   const struct dit_tensor_view *view;
   int64_t block, row, head;  ///< strides, in elements; packed: block 0
-  float scale, zero;         ///< of int8: (q + zero) * scale
-  bool quantized;
+  int dtype, size;           ///< of an element; bytes that mean int8 are DIT_DTYPE_I8
+  float scale, zero;         ///< of int8: (q + zero) * scale; else 1, 0
 };
 
 struct attention_call {
