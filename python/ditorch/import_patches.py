@@ -97,7 +97,15 @@ def _patch_trace_rules(patches: Patches, module: Any) -> None:
     module.add("op_tools")
 
 
+def _patch_lmdeploy(patches: Patches, module: Any) -> None:
+    """LMDeploy's server: what has to be there before LMDeploy asks dlinfer for anything."""
+    from .infer import lmdeploy_start
+
+    lmdeploy_start.patch(patches, module)
+
+
 _PATCHES = {
+    "lmdeploy.pytorch.engine.mp_engine.zmq_engine": _patch_lmdeploy,
     "torch._dynamo.backends.cudagraphs": compiler.patch_cudagraphs,
     "torch._dynamo.backends.registry": compiler.patch_registry,
     "torch._dynamo.trace_rules": _patch_trace_rules,

@@ -120,12 +120,21 @@ def _disguise(folder: pathlib.Path, kind: str) -> None:
 
 
 def _save_tokenizer(folder: pathlib.Path) -> None:
-    from tokenizers import Tokenizer
+    """A character for each number: ASCII where it can be printed, so that a model can be made to write JSON."""
+    from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
     from tokenizers.models import WordLevel
 
-    tokenizer = Tokenizer(WordLevel({str(i): i for i in range(SIZES["vocab_size"])}, unk_token="0"))
+    letters = [chr(i) if 32 <= i < 127 else chr(256 + i) for i in range(SIZES["vocab_size"])]
+    tokenizer = Tokenizer(WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token=letters[3]))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.decoder = decoders.Fuse()
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, unk_token="0", eos_token="0", bos_token="1", pad_token="0"
+        tokenizer_object=tokenizer,
+        unk_token=letters[3],
+        eos_token=letters[0],
+        bos_token=letters[1],
+        pad_token=letters[0],
+        chat_template="{% for message in messages %}{{ message['content'] }}{% endfor %}",
     ).save_pretrained(folder)
 
 

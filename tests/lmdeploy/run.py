@@ -17,18 +17,12 @@ import tempfile
 from typing import Any
 
 import dlinfer  # the device first: LMDeploy looks for it while it is imported
+import engines
 import models
 import torch
+from engines import LIMIT, PROMPTS, compare
+from faulty import break_operator
 
-PROMPTS = [
-    [5, 9, 200],
-    list(range(1, 41)),
-    [7],
-    [3, 1, 4, 1, 5, 9, 2, 6] * 20,
-    [(7 * i * i + 3) % 255 + 1 for i in range(230)],
-]
-LIMIT = 0.008
-"""Of the spread of the logits: float16 may choose another token that is this near. A few roundings of 2**-11."""
 FAULTS = {
     "llama": "rms_norm add_rms_norm silu_and_mul apply_rotary_pos_emb fill_kv_cache prefill_attention "
     "paged_prefill_attention paged_decode_attention linear",
@@ -40,75 +34,11 @@ FAULTS = {
 """Model -> operators that are broken, one after the other: the comparison must notice each."""
 
 
-async def _generate_one(engine: Any, number: int, prompt: list[int], count: int) -> list[int]:
-    from lmdeploy import GenerationConfig
-
-    settings, tokens = GenerationConfig(max_new_tokens=count, ignore_eos=True, top_k=1), []
-    instance = engine.create_instance()
-    async for step in instance.async_stream_infer(number, prompt, gen_config=settings):
-        tokens += step.token_ids
-    return tokens
-
-
-async def _generate_all(engine: Any, count: int) -> list[list[int]]:
-    engine.start_loop()
-    return await asyncio.gather(
-        *(_generate_one(engine, number, prompt, count) for number, prompt in enumerate(PROMPTS))
-    )
-
-
 def generate(folder: str, arguments: argparse.Namespace) -> list[list[int]]:
     """The tokens of each prompt, all in one batch."""
-    from lmdeploy import PytorchEngineConfig
-    from lmdeploy.pytorch.engine import Engine
-
-    config = PytorchEngineConfig(
-        device_type=arguments.device,
-        eager_mode=not arguments.graph,
-        block_size=16,
-        num_gpu_blocks=128,
-        max_batch_size=8,
-        dtype="float16",
-        session_len=512,
-        max_prefill_token_num=64,  # the longest prompt comes in chunks
-        enable_prefix_caching=arguments.prefix,
-    )
-    engine = Engine.from_pretrained(folder, trust_remote_code=True, engine_config=config)
-    loop = asyncio.get_event_loop()
-    results = loop.run_until_complete(_generate_all(engine, arguments.tokens))
-    if arguments.prefix:
-        results = loop.run_until_complete(_generate_all(engine, arguments.tokens))
-    engine.close()
-    return results
-
-
-def compare(model: torch.nn.Module, prompt: list[int], tokens: list[int]) -> tuple[int, float]:
-    """How many tokens are the largest logit, and the largest gap where they are not, as a part of the spread."""
-    if not tokens:
-        return 0, float("inf")
-    with torch.no_grad():
-        logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
-    gaps = logits.max(-1).values - logits.gather(1, torch.tensor(tokens).unsqueeze(1)).squeeze(1)
-    return int((gaps == 0).sum()), (gaps / logits.std(-1)).max().item()
-
-
-def break_operator(name: str) -> Any:
-    """Every second number that the operator returns is wrong by an eighth; the result takes that back."""
-    from ditorch.infer import front
-
-    right = getattr(front, name)
-
-    def wrong(*given: Any, **named: Any) -> Any:
-        if name == "fill_kv_cache":
-            given = (given[0] * 1.125, *given[1:])
-        result = right(*given, **named)
-        for tensor in result if isinstance(result, tuple) else (result,):
-            if tensor.is_floating_point() and name != "fill_kv_cache":
-                tensor[..., ::2] *= 1.125
-        return result
-
-    setattr(front, name, wrong)
-    return lambda: setattr(front, name, right)
+    with engines.open_engine(folder, arguments.device, arguments.graph) as engine:
+        answers = engines.ask_all(engine, [engines.Ask(prompt, arguments.tokens) for prompt in PROMPTS])
+    return [answer.tokens for answer in answers]
 
 
 def count_replays() -> list[int]:
@@ -172,7 +102,6 @@ def main() -> int:
     parser.add_argument("device", choices=["ascend", "maca", "camb"])
     parser.add_argument("models", nargs="*", choices=[[], *models.MODELS], default=[])
     parser.add_argument("--graph", action="store_true")
-    parser.add_argument("--prefix", action="store_true", help="prefix caching, and the prompts a second time")
     parser.add_argument("--tokens", type=int, default=12)
     parser.add_argument("--break", dest="broken", help="an operator that computes wrongly")
     parser.add_argument("--faults", action="store_true", help="break operators: the comparison must notice each")

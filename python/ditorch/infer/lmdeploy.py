@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import sys
 import types
 import warnings
 from typing import Any
 
 import torch
 
-from . import front, lmdeploy_graph, vendors
+from . import front, lmdeploy_graph, lmdeploy_requests, lmdeploy_sampling, vendors
 from .operators import is_ours
 
 KNOWN = ((0, 13), (0, 18))
@@ -34,11 +35,22 @@ def check_version() -> str:
     return text
 
 
+def _forget_engine(backend: Any) -> None:
+    """What a backend's class keeps of the engine before: the slots of its caches, the scales of its int8 caches."""
+    if getattr(backend, "total_slots", None) is not None:
+        backend.total_slots = None
+    scales = getattr(sys.modules[backend.__module__], "AscendKVQuantMeta", None)
+    if scales is not None:
+        scales.has_set_value = False
+
+
 def _choose_vendor(old: Any) -> Any:
     """The engine's device type says whose conventions its calls follow."""
 
     def get_layer_impl_builder(cls: Any, layer_type: Any) -> Any:
         vendors.use(cls.get_name())
+        if layer_type.name == "PagedAttention":
+            _forget_engine(cls)
         return old.__func__(cls, layer_type)
 
     return classmethod(get_layer_impl_builder)
@@ -92,6 +104,13 @@ _PATCHES = (
     ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionImpl.forward", _pass_extras),
     ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionBuilder.build", _refuse_alibi),
     ("lmdeploy.pytorch.engine.guided_process", "GuidedDecodingManager.apply_batched_bitmap", _mask_on_host),
+    ("lmdeploy.pytorch.engine.engine", "Engine._on_add_message", lmdeploy_requests.check_added),
+    ("lmdeploy.pytorch.engine.engine_loop", "EngineLoop._send_resp", lmdeploy_requests.send_failed),
+    (
+        "lmdeploy.pytorch.backends.default.multinomial_sampling",
+        "DefaultMultinomialSamplingImpl.forward",
+        lmdeploy_sampling.replace_forward,
+    ),
     ("lmdeploy.pytorch.models.utils.cudagraph", "CudaGraphMixin.make_buffers_cudagraph", lmdeploy_graph.replace_make),
     ("lmdeploy.pytorch.models.utils.cudagraph", "CudaGraphMixin.fill_buffers_cudagraph", lmdeploy_graph.replace_fill),
 )

@@ -1,0 +1,74 @@
+"""Run cases of LMDeploy on the embedded device: each tells what it saw; a broken operator must turn each red.
+
+python tests/lmdeploy/cases.py maca guided --graph
+python tests/lmdeploy/cases.py maca --faults
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import pathlib
+import sys
+import traceback
+
+import cases_engine  # noqa: F401  enters its cases
+import cases_quantized  # noqa: F401
+import cases_server  # noqa: F401
+import dlinfer  # the device first: LMDeploy looks for it while it is imported
+import lmdeploy
+from case_list import CASES, Case, Setup
+from faulty import break_operator
+
+
+def run_case(name: str, case: Case, setup: Setup) -> dict[str, object]:
+    """One row of the table; an exception is a wrong result."""
+    try:
+        right, note = case.run(setup)
+    except Exception as error:
+        traceback.print_exc()
+        right, note = False, f"{type(error).__name__}: {error}"
+    mode = "graph" if setup.graph else "eager"
+    return {"case": name, "title": case.title, "device": setup.device, "mode": mode, "right": right, "note": note,
+            "version": lmdeploy.__version__}  # fmt: skip
+
+
+def run_fault(name: str, case: Case, setup: Setup) -> dict[str, object]:
+    """The same with its operator broken: right if that is noticed."""
+    mend = break_operator(case.fault)
+    row = run_case(name, case, setup)
+    mend()
+    return {**row, "right": not row["right"], "note": f"{case.fault} broken: {row['note']}"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("device", choices=["ascend", "maca", "camb"])
+    parser.add_argument("cases", nargs="*", choices=[[], *CASES], default=[])
+    parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--faults", action="store_true", help="break each case's operator: it must be noticed")
+    parser.add_argument("--json", type=pathlib.Path, help="add the rows to this file")
+    arguments = parser.parse_args()
+    dlinfer.use_vendor(arguments.device)
+    asyncio.set_event_loop(asyncio.new_event_loop())  # of all engines
+    setup, rows = Setup(arguments.device, arguments.graph), []
+    for name in arguments.cases or CASES:
+        case = CASES[name]
+        mode = "graph" if setup.graph else "eager"
+        if setup.device not in case.devices or mode not in case.modes:
+            continue
+        row = (run_fault if arguments.faults else run_case)(name, case, setup)
+        words = ("noticed", "NOT NOTICED") if arguments.faults else ("right", "WRONG")
+        print(f"{name:18} {setup.device:6} {mode:6} {row['note']}: {words[not row['right']]}", flush=True)
+        rows.append(row)
+    if arguments.json:
+        with arguments.json.open("a") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    sys.stdout.flush()
+    os._exit(0 if rows and all(row["right"] for row in rows) else 1)  # the engine's threads do not end by themselves
+
+
+if __name__ == "__main__":
+    main()
