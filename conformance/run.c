@@ -295,7 +295,7 @@ static bool judge_code(const struct dit_diopi_library *library, const struct pac
   if (code == diopiDtypeNotSupported && claims_dtype(library, item)) {
     return outcome_fail(outcome, "code", "returned %s (%d), but says that it takes this dtype", name, outcome->code);
   }
-  if (code == diopiDtypeNotSupported || code == diopiForceFallbackToCPU) {
+  if (dit_diopi_is_refusal(code)) {
     outcome->verdict = VERDICT_UNSUPPORTED;
     snprintf(outcome->reason, sizeof outcome->reason, "%s", name);
     return false;

@@ -126,7 +126,8 @@ const at::Tensor &resizeOutput(const at::Tensor &self, c10::IntArrayRef size, at
 
 // A copy on whose way numbers are conjugated or negated: what a lazy view promised is done now, by the vendor's
 // library.
-dit_status launchFlip(const dit_tensor_view &in, const dit_tensor_view &out, c10::DeviceIndex device, bool conjugates) {
+dit_status launchFlip(const dit_tensor_view &in, const dit_tensor_view &out, c10::DeviceIndex device, bool conjugates,
+                      dit_error &err) {
   const auto *library = dit_diopi_get_active();
   const auto function = library == nullptr ? nullptr
                         : conjugates       ? library->functions.diopiConj
@@ -142,7 +143,7 @@ dit_status launchFlip(const dit_tensor_view &in, const dit_tensor_view &out, c10
   dit_diopi_tensor_init(&to, &out);
   const diopiError_t code = function(&context, &to, &from);
   dit_diopi_context_reset(&context);
-  return code == diopiSuccess ? DIT_OK : DIT_ERR_UNSUPPORTED;
+  return dit_diopi_library_check(library, conjugates ? "diopiConj" : "diopiNeg", code, &err);
 }
 
 void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex device) {
@@ -157,7 +158,7 @@ void launchCopy(const at::Tensor &from, const at::Tensor &to, c10::DeviceIndex d
   const bool negates = from.is_neg() != to.is_neg();
   dit_status status = DIT_ERR_UNSUPPORTED;
   if (conjugates != negates) {
-    status = launchFlip(in, out, device, conjugates);
+    status = launchFlip(in, out, device, conjugates, err);
   } else if (in.ndim <= DIT_MAX_DIMS && !conjugates) {
     status = copyElements(out, in, device, err);
   }

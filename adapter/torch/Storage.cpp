@@ -84,15 +84,7 @@ dit_status copyElements(const dit_tensor_view &out, const dit_tensor_view &in, c
   dit_diopi_tensor_init(&to, &out);
   const diopiError_t code = copy(&context, &from, &to);
   dit_diopi_context_reset(&context);
-  if (code == diopiSuccess) {
-    return DIT_OK;
-  }
-  if (code == diopiNoImplement || code == diopiForceFallbackToCPU || code == diopiDtypeNotSupported) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  const char *text = dit_diopi_library_get_error(dit_diopi_get_active());
-  return dit_error_set(&err, DIT_ERR_DEVICE, "diopiCopyInp failed: %s%s%s", dit_diopi_get_error_name(code),
-                       text[0] != '\0' ? ": " : "", text);
+  return dit_diopi_library_check(dit_diopi_get_active(), "diopiCopyInp", code, &err);
 }
 
 void copyBits(const at::Tensor &from, const at::Tensor &to) {

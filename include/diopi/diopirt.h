@@ -95,7 +95,7 @@ typedef enum {
   diopiNoRegisteredDevice2HostMemoryCopyFunction = 9,
   diopiNoRegisteredHost2DeviceMemoryCopyFunction = 10,
   diopiNoRegisteredGetLastErrorFunction = 11,
-  diopi5DNotSupported = 12,
+  diopi5DNotSupported = 12,      ///< here, but not for so many dimensions: likewise
   diopiNoImplement = 13,         ///< not here: the caller tries another way
   diopiForceFallbackToCPU = 14,  ///< here, but not for these arguments: the caller takes the CPU
   diopiDtypeNotSupported = 1000,

@@ -166,6 +166,16 @@ DIT_API void (*dit_diopi_library_get(const struct dit_diopi_library *library, in
 /// The calling thread's text for the last error: the extension's where there is one, else the library's own; never
 /// NULL.
 DIT_API const char *dit_diopi_library_get_error(const struct dit_diopi_library *library);
+/// Does the code say that nothing was done and another way may be tried?
+static inline bool dit_diopi_is_refusal(diopiError_t code) {
+  return code == diopiNoImplement || code == diopiForceFallbackToCPU || code == diopiDtypeNotSupported ||
+         code == diopi5DNotSupported;
+}
+/// A code of the library's `function` as a status: DIT_ERR_UNSUPPORTED for a refusal (without a text), DIT_ERR_RANGE or
+/// DIT_ERR_INVALID where the library says so, else DIT_ERR_DEVICE with the library's text.
+DIT_API DIT_NODISCARD enum dit_status dit_diopi_library_check(const struct dit_diopi_library *library,
+                                                              const char *function, diopiError_t code,
+                                                              struct dit_error *err);
 
 /// The library that the process's device uses, opened by the first call that names one; NULL when none is. Opening
 /// another one replaces it for later calls (the old one stays loaded).

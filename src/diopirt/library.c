@@ -159,6 +159,24 @@ diopiExtFailure_t dit_diopi_library_get_failure(const struct dit_diopi_library *
   return get ? get() : diopiExtFailureOther;
 }
 
+enum dit_status dit_diopi_library_check(const struct dit_diopi_library *library, const char *function,
+                                        diopiError_t code, struct dit_error *err) {
+  if (code == diopiSuccess) {
+    return DIT_OK;
+  }
+  if (dit_diopi_is_refusal(code)) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  const char *text = dit_diopi_library_get_error(library);
+  const diopiExtFailure_t failure =
+      code == diopiErrorOccurred ? dit_diopi_library_get_failure(library) : diopiExtFailureOther;
+  if (failure != diopiExtFailureOther) {
+    return dit_error_set(err, failure == diopiExtFailureRange ? DIT_ERR_RANGE : DIT_ERR_INVALID, "%s", text);
+  }
+  return dit_error_set(err, DIT_ERR_DEVICE, "%s failed: %s%s%s", function, dit_diopi_get_error_name(code),
+                       text[0] ? ": " : "", text);
+}
+
 // The active library
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

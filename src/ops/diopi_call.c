@@ -3,8 +3,6 @@
 
 #include <stddef.h>
 
-#include "dit/gate.h"
-
 static enum dit_status allocate_scratch(struct diopiContext *context, int ndim, const int64_t *sizes,
                                         const int64_t *strides, int dtype, struct dit_tensor_view *out,
                                         struct dit_error *err) {
@@ -83,15 +81,5 @@ enum dit_status op_finish(struct dit_call *call, struct diopiContext *context, i
   if (DIT_LIKELY(code == diopiSuccess)) {
     return DIT_OK;
   }
-  if (code == diopiNoImplement || code == diopiForceFallbackToCPU || code == diopiDtypeNotSupported) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  const char *text = dit_diopi_library_get_error(call->diopi);
-  const diopiExtFailure_t failure =
-      code == diopiErrorOccurred ? dit_diopi_library_get_failure(call->diopi) : diopiExtFailureOther;
-  if (failure != diopiExtFailureOther) {
-    return dit_error_set(call->err, failure == diopiExtFailureRange ? DIT_ERR_RANGE : DIT_ERR_INVALID, "%s", text);
-  }
-  return dit_error_set(call->err, DIT_ERR_DEVICE, "%s failed: %s%s%s", dit_diopi_get_functions(NULL)[function].name,
-                       dit_diopi_get_error_name(code), text[0] ? ": " : "", text);
+  return dit_diopi_library_check(call->diopi, dit_diopi_get_functions(NULL)[function].name, code, call->err);
 }

@@ -33,6 +33,19 @@ static void test_dtypes(void) {
   CHECK(dit_diopi_find_dtype((diopiDtype_t)77) == -1);
 }
 
+static void test_error_statuses(void) {
+  struct dit_error err = {.message = ""};
+  const diopiError_t refusals[] = {diopiNoImplement, diopiForceFallbackToCPU, diopiDtypeNotSupported,
+                                   diopi5DNotSupported};
+  for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+    CHECK(dit_diopi_library_check(NULL, "diopiAbs", refusals[i], &err) == DIT_ERR_UNSUPPORTED);
+    CHECK(err.message[0] == '\0');
+  }
+  CHECK(dit_diopi_library_check(NULL, "diopiAbs", diopiSuccess, &err) == DIT_OK);
+  CHECK(dit_diopi_library_check(NULL, "diopiAbs", diopiNotInited, &err) == DIT_ERR_DEVICE);
+  CHECK(strcmp(err.message, "diopiAbs failed: diopiNotInited") == 0);
+}
+
 static void test_error_names(void) {
   CHECK(strcmp(dit_diopi_get_error_name(diopiSuccess), "diopiSuccess") == 0);
   CHECK(strcmp(dit_diopi_get_error_name(diopiDtypeNotSupported), "diopiDtypeNotSupported") == 0);
@@ -429,6 +442,7 @@ static void test_ranges_and_version(void) {
 int main(void) {
   RUN(test_dtypes);
   RUN(test_error_names);
+  RUN(test_error_statuses);
   RUN(test_getters);
   RUN(test_storage);
   RUN(test_edge_tensors);

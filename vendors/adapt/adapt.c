@@ -288,11 +288,6 @@ diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t
 
 // One call
 
-bool adapt_is_refusal(diopiError_t code) {
-  return code == diopiDtypeNotSupported || code == diopiForceFallbackToCPU || code == diopiNoImplement ||
-         code == diopi5DNotSupported;
-}
-
 diopiError_t adapt_call_behind(struct adapt_state *state, int function, const union dit_diopi_value *values) {
   diopiError_t code = dit_diopi_invoke(&state->library->functions, function, values);
   if (__builtin_expect(code != diopiSuccess, 0)) {
@@ -307,14 +302,14 @@ static diopiError_t call_other_ways(struct adapt_state *state, int function, con
   struct adapt_function *own = &state->functions[function];
   if (own->behind && !converted) {
     const diopiError_t code = adapt_call_converted(state, function, values);
-    if (!adapt_is_refusal(code)) {
+    if (!dit_diopi_is_refusal(code)) {
       return code;
     }
     refusal = code == diopiNoImplement ? refusal : code;
   }
   if (own->behind && converted && own->plain) {  // a lesson about other calls with the same hash led here
     const diopiError_t code = adapt_call_behind(state, function, values);
-    if (!adapt_is_refusal(code)) {
+    if (!dit_diopi_is_refusal(code)) {
       return code;
     }
   }
@@ -339,7 +334,7 @@ diopiError_t adapt_call(int function, const union dit_diopi_value *values) {
     converted = adapt_needs_conversion(state, function, values);
     code = converted ? adapt_call_converted(state, function, values) : adapt_call_behind(state, function, values);
   }
-  return adapt_is_refusal(code) ? call_other_ways(state, function, values, converted, code) : code;
+  return dit_diopi_is_refusal(code) ? call_other_ways(state, function, values, converted, code) : code;
 }
 
 diopiError_t adapt_enter(int function, const union dit_diopi_value *values) {
@@ -350,17 +345,17 @@ diopiError_t adapt_enter(int function, const union dit_diopi_value *values) {
   const struct adapt_function *own = &state->functions[function];
   if (own->behind && !adapt_needs_conversion(state, function, values)) {
     const diopiError_t code = adapt_call_behind(state, function, values);
-    if (!adapt_is_refusal(code)) {
+    if (!dit_diopi_is_refusal(code)) {
       adapt_count(COUNT_DIRECT, 1);
       return code;
     }
     adapt_count(COUNT_CALLS, 1);
     const diopiError_t other = call_other_ways(state, function, values, false, code);
-    adapt_count(COUNT_REFUSED, adapt_is_refusal(other));
+    adapt_count(COUNT_REFUSED, dit_diopi_is_refusal(other));
     return other;
   }
   adapt_count(COUNT_CALLS, 1);
   const diopiError_t code = adapt_call(function, values);
-  adapt_count(COUNT_REFUSED, adapt_is_refusal(code));
+  adapt_count(COUNT_REFUSED, dit_diopi_is_refusal(code));
   return code;
 }

@@ -129,7 +129,6 @@ diopiError_t adapt_call_converted(struct adapt_state *state, int function, const
 /// Is any rule or lesson about these tensors?
 bool adapt_needs_conversion(const struct adapt_state *state, int function, const union dit_diopi_value *values);
 diopiError_t adapt_call_behind(struct adapt_state *state, int function, const union dit_diopi_value *values);
-bool adapt_is_refusal(diopiError_t code);
 /// Context, device and overlap of all tensors: what a function that gets copies cannot see any more.
 diopiError_t adapt_check_tensors(int function, const union dit_diopi_value *values);
 /// Number of tensors in the list at a parameter.

@@ -465,7 +465,7 @@ static diopiError_t climb(struct converted *c, struct adapt_function *own, unsig
     c->step = (enum step)step;
     const diopiError_t code = try_step(c, &changed);
     dit_diopi_context_reset(&c->child);
-    if (!adapt_is_refusal(code)) {
+    if (!dit_diopi_is_refusal(code)) {
       if (code == diopiSuccess && step != STEP_RULES) {
         set_hint(own, hash, step + 1);
       }

@@ -413,7 +413,7 @@ diopiError_t adapt_recipe_run(struct diopiContext *ctx, int function, const unio
   const int dtypes[2] = {integer ? DIT_DTYPE_I64 : DIT_DTYPE_F64, integer ? DIT_DTYPE_I32 : DIT_DTYPE_F32};
   const int tries = (integer ? wide : operands == OPERANDS_DOUBLE) ? 1 : 2;
   diopiError_t code = diopiNoImplement;
-  for (int i = 0; i < tries && adapt_is_refusal(code); i++) {
+  for (int i = 0; i < tries && dit_diopi_is_refusal(code); i++) {
     run.work = dtypes[i];
     run.folded = 0;
     code = run_once(&run);

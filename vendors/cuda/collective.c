@@ -6,7 +6,6 @@
 /// work.
 #include "collective.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,7 +15,6 @@
 #include "dit/alloc.h"
 #include "dit/dtype.h"
 #include "dit/log.h"
-#include "dit/options.h"
 #include "engine/packages.h"
 
 enum { NCCL_SUCCESS = 0, NCCL_IN_PROGRESS = 7 };
@@ -66,51 +64,21 @@ struct communicator {
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static bool is_available;
-static char reason[512] = "no libnccl.so.2 found";
-
-static bool load_library(const char *path) {
-  void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  const char *missing = NULL;
-  if (!handle) {
-    return false;
-  }
-#define X(result, name, parameters)                       \
-  packages_load_symbol(handle, "nccl" #name, &nccl.name); \
-  missing = nccl.name ? missing : "nccl" #name;
-  NCCL_FUNCTIONS(X)
-#undef X
-  if (missing) {
-    snprintf(reason, sizeof(reason), "'%s' lacks %s", path, missing);
-    dlclose(handle);
-  }
-  return !missing;
-}
-
-static bool search_packages(const char *packages) {
-  char path[2048];
-  snprintf(path, sizeof(path), "%s/nvidia/nccl/lib/libnccl.so.2", packages);
-  return load_library(path);
-}
+static char library_text[2048];  ///< its path, or why there is none
 
 static void find_library(void) {
-  const int option = dit_option_find("cuda_nccl");
-  const char *choice = option >= 0 ? dit_option_get_text(option) : "";
-  if (strcmp(choice, "none") == 0) {
-    snprintf(reason, sizeof(reason), "option cuda_nccl is \"none\"");
-  } else if (*choice) {
-    is_available = load_library(choice);
-    if (!is_available) {
-      snprintf(reason, sizeof(reason), "option cuda_nccl names '%s', which is no usable NCCL", choice);
-    }
-  } else {
-    is_available = packages_search(search_packages) || load_library("libnccl.so.2");
-  }
-  dit_log_write(DIT_LOG_INFO, "cuda: %s", is_available ? "collectives by NCCL" : reason);
+  static const char *const places[] = {"nvidia/nccl/lib/libnccl.so.2", NULL}, *const names[] = {"libnccl.so.2", NULL};
+#define NCCL_NAME(result, name, parameters) "nccl" #name,
+  static const char *const functions[] = {NCCL_FUNCTIONS(NCCL_NAME) NULL};
+#undef NCCL_NAME
+  const struct packages_library wanted = {"cuda_nccl", places, names, functions, &nccl};
+  is_available = packages_load_library(&wanted, library_text, sizeof(library_text));
+  dit_log_write(DIT_LOG_INFO, "cuda: %s%s", is_available ? "collectives by " : "no collectives: ", library_text);
 }
 
 static enum dit_status check_library(struct dit_error *err) {
   pthread_once(&once, find_library);
-  return is_available ? DIT_OK : dit_error_set(err, DIT_ERR_UNSUPPORTED, "no collectives: %s", reason);
+  return is_available ? DIT_OK : dit_error_set(err, DIT_ERR_UNSUPPORTED, "no collectives: %s", library_text);
 }
 
 static enum dit_status check(int result, const char *what, struct dit_error *err) {

@@ -1,12 +1,11 @@
-/// Finding cuDNN (see cudnn.h): option cuda_cudnn names a file ("none": do without), else libcudnn.so.9, then .8.
-#include <dlfcn.h>
+/// Finding cuDNN (see cudnn.h): option cuda_cudnn names a file ("none": do without), else libcudnn.so.9, then .8, in
+/// PyTorch's packages, then where the system looks for libraries.
 #include <pthread.h>
-#include <string.h>
 
 #include "cudnn.h"
 #include "dit/log.h"
-#include "dit/options.h"
 #include "driver.h"
+#include "engine/packages.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct cudnn functions;
@@ -16,35 +15,22 @@ static struct {
   void *handle, *stream;
 } devices[DRIVER_MAX_DEVICES];
 
-static bool load(const char *path) {
-  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  bool complete = library != NULL;
-#define CUDNN_LOOK_UP(name, parameters)              \
-  if (complete) {                                    \
-    void *symbol = dlsym(library, #name);            \
-    memcpy(&functions.name, &symbol, sizeof symbol); \
-    complete = symbol != NULL;                       \
-  }
-  CUDNN_FUNCTIONS(CUDNN_LOOK_UP)
-#undef CUDNN_LOOK_UP
-  if (library && !complete) {
-    dlclose(library);
-  }
-  return complete;
-}
-
 static void find(void) {
-  const int option = dit_option_find("cuda_cudnn");
-  const char *choice = option >= 0 ? dit_option_get_text(option) : "";
-  if (strcmp(choice, "none") == 0) {
-    return;
-  }
-  is_found = *choice ? load(choice) : load("libcudnn.so.9") || load("libcudnn.so.8");
-  if (!is_found && *choice) {
+  static const char *const places[] = {"nvidia/cudnn/lib/libcudnn.so.9", "nvidia/cudnn/lib/libcudnn.so.8", NULL};
+  static const char *const names[] = {"libcudnn.so.9", "libcudnn.so.8", NULL};
+#define CUDNN_NAME(name, parameters) #name,
+  static const char *const wanted_functions[] = {CUDNN_FUNCTIONS(CUDNN_NAME) NULL};
+#undef CUDNN_NAME
+  const struct packages_library wanted = {"cuda_cudnn", places, names, wanted_functions, &functions};
+  char text[2048];
+  is_found = packages_load_library(&wanted, text, sizeof(text));
+  if (is_found) {
+    dit_log_write(DIT_LOG_INFO, "cuda: convolutions by %s", text);
+  } else if (packages_is_named(&wanted)) {
     dit_log_write(DIT_LOG_WARNING,
-                  "cuda_cudnn: '%s' is no usable cuDNN; convolutions use the built-in kernels. Give "
-                  "the path of libcudnn.so.9, \"none\", or nothing.",
-                  choice);
+                  "cuda_cudnn: %s; convolutions use the built-in kernels. Give the path of libcudnn.so.9, \"none\", or "
+                  "nothing.",
+                  text);
   }
 }
 

@@ -60,7 +60,8 @@ static bool load_library(const char *path) {
 }
 
 /// Try every libscipy_openblas*.so in <packages>/scipy_openblas32/lib.
-static bool search_packages(const char *packages) {
+static bool search_packages(const char *packages, void *context) {
+  (void)context;
   char folder[2048], path[4096];
   snprintf(folder, sizeof(folder), "%s/scipy_openblas32/lib", packages);
   DIR *entries = opendir(folder);
@@ -79,7 +80,7 @@ static bool search_packages(const char *packages) {
 }
 
 static bool search_all(void) {
-  return packages_search(search_packages) || load_library("libopenblas.so.0") || load_library("libblas.so.3");
+  return packages_search(search_packages, NULL) || load_library("libopenblas.so.0") || load_library("libblas.so.3");
 }
 
 static void find_blas(void) {

@@ -100,7 +100,8 @@ static bool load_library(const char *path, bool named) {
 }
 
 /// pip and conda put it into <prefix>/lib, two folders above site-packages.
-static bool search_prefix(const char *packages) {
+static bool search_prefix(const char *packages, void *context) {
+  (void)context;
   char path[4096];
   snprintf(path, sizeof(path), "%s/../../libdnnl.so.3", packages);
   return load_library(path, false);
@@ -108,7 +109,8 @@ static bool search_prefix(const char *packages) {
 
 static bool search_all(void) {
   // version 2 is asked for its reason alone
-  if (packages_search(search_prefix) || load_library("libdnnl.so.3", false) || load_library("libdnnl.so.2", false)) {
+  if (packages_search(search_prefix, NULL) || load_library("libdnnl.so.3", false) ||
+      load_library("libdnnl.so.2", false)) {
     return true;
   }
   if (!*description) {
