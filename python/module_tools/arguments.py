@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from ditorch.command.parser import Parser
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ditorch.command.parser import Parser
 
 
 def make_parser() -> Parser:
+    from ditorch.command.parser import Parser  # ditorch takes the device when it is imported; the library does not
+
     parser = Parser(
         "ditorch compare-modules",
         "`python -m module_tools.compare EXPECTED REAL`: the metric set of every layer of two runs.",

@@ -77,6 +77,8 @@ NATIVE = {
 NO_LAYOUTS = ("inplace", "error")
 IN_STEPS = ("diopiLinear", "diopiLogSoftmax", "diopiCrossEntropyLoss")
 """PyTorch's CPU rounds what lies between the steps of these to the half type; the rule wants float there."""
+INFINITE_NAN = ("diopiGelu",)
+"""PyTorch's CPU gives NaN for infinity in bfloat16 on some processors: rows of infinities are left out there."""
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +120,8 @@ def test_native_results_pass(cases, function):
     chosen = [case for case in cases if case.function == function and case.layout not in NO_LAYOUTS]
     if function in IN_STEPS:
         chosen = [case for case in chosen if case.dtype not in ("float16", "bfloat16")]
+    if function in INFINITE_NAN:
+        chosen = [case for case in chosen if case.dtype != "bfloat16" or not case.entry.name.startswith("rows-")]
     tried = 0
     for case in chosen[:: max(len(chosen) // 40, 1)]:
         built = expand.build(case)

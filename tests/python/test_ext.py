@@ -422,7 +422,7 @@ def test_operators_ledger_and_faults():
     run("""
     names = _C.operators_c()
     assert "aten::add.Tensor" in names and len(set(names)) == len(names)
-    assert all(name.startswith(("aten::", "torchvision::")) for name in names)
+    assert all(name.startswith(("aten::", "torchvision::", "dlinfer::")) for name in names)
     assert not any(name.endswith(".") for name in names)
     assert _C.ledger() == []
     import ctypes
