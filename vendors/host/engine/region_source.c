@@ -9,6 +9,8 @@
 #include "dit/alloc.h"
 #include "region_code.h"
 
+#define LANES 64
+
 struct writer {
   const struct region_program *program;
   struct region_text *out;
@@ -328,21 +330,18 @@ static const char *get_fold_start(const struct value *value) {
                                       : "INFINITY";
 }
 
-static void put_fold(struct writer *writer, int i) {
+static void put_fold(struct writer *writer, int i, const char *at) {
   const struct value *value = &writer->program->values[i];
-  const char *at = writer->program->kind == DIT_REGION_COLUMNS ? "[c]" : "";
   if (value->op == DIT_REGION_SUM) {
-    put(writer->out, "a%d%s += (%s)v%d;\n", i, at, get_fold_type(value), value->args[0]);
+    put(writer->out, "%s += (%s)v%d;\n", at, get_fold_type(value), value->args[0]);
   } else {
-    put(writer->out, "a%d%s = join_%s_%s(a%d%s, v%d);\n", i, at, value->op == DIT_REGION_MAX ? "max" : "min",
-        tags[value->klass], i, at, value->args[0]);
+    put(writer->out, "%s = join_%s_%s(%s, v%d);\n", at, value->op == DIT_REGION_MAX ? "max" : "min", tags[value->klass],
+        at, value->args[0]);
   }
 }
 
-/// One loop over the elements of a row; `wide`: with libm's trigonometry.
-static void put_loop(struct writer *writer, int phase, bool wide) {
+static void find_needed(struct writer *writer, int phase) {
   const struct region_program *program = writer->program;
-  struct region_text *out = writer->out;
   memset(writer->is_needed, 0, sizeof writer->is_needed);
   for (int i = 0; i < program->nvalues; i++) {
     if (folds_in(writer, i, phase)) {
@@ -357,25 +356,20 @@ static void put_loop(struct writer *writer, int phase, bool wide) {
       need(writer, program->operands[k].layout.stored, phase);
     }
   }
-  if (!wide) {
-    put(out, "#pragma omp simd");
-    if (writer->has_trig) {
-      put(out, " reduction(| : far)");
-    }
-    for (int i = 0; i < program->nvalues && program->kind == DIT_REGION_ROWS; i++) {
-      if (folds_in(writer, i, phase)) {
-        put(out, " reduction(%s : a%d)", get_reduction(&program->values[i]), i);
-      }
-    }
-    put(out, "\n");
-  }
-  put(out, "for (int64_t c = 0; c < n; c++) {\n");
+}
+
+/// What happens to element c; `fold` says where accumulator i is, by its format.
+static void put_body(struct writer *writer, int phase, bool wide, const char *fold) {
+  const struct region_program *program = writer->program;
+  struct region_text *out = writer->out;
   for (int i = 0; i < program->nvalues; i++) {
     if (writer->is_needed[i]) {
       put_element(writer, i, phase, wide);
     }
     if (folds_in(writer, i, phase)) {
-      put_fold(writer, i);
+      char at[32];
+      snprintf(at, sizeof at, "a%d%s", i, fold);
+      put_fold(writer, i, at);
     }
     if (writer->scratch[i] >= 0 && writer->phase[i] == phase) {
       put(out, "r%d[c] = v%d;\n", i, i);
@@ -388,7 +382,72 @@ static void put_loop(struct writer *writer, int phase, bool wide) {
           get_store(program->operands[k].layout.dtype), program->operands[k].layout.stored);
     }
   }
+}
+
+/// A row's folds in LANES side by side, so that they need not wait for each other; they are joined pair by pair.
+static void put_lanes(struct writer *writer, int phase) {
+  const struct region_program *program = writer->program;
+  struct region_text *out = writer->out;
+  put(out, "if (n >= %d) {\n", 4 * LANES);
+  for (int i = 0; i < program->nvalues; i++) {
+    if (folds_in(writer, i, phase)) {
+      const struct value *value = &program->values[i];
+      put(out, "%s a%d_lanes[%d];\nfor (int k = 0; k < %d; k++) {\na%d_lanes[k] = %s;\n}\n", get_fold_type(value), i,
+          LANES, LANES, i, get_fold_start(value));
+    }
+  }
+  put(out, "for (; done + %d <= n; done += %d) {\n#pragma omp simd\nfor (int64_t k = 0; k < %d; k++) {\n", LANES, LANES,
+      LANES);
+  put(out, "const int64_t c = done + k;\n");
+  put_body(writer, phase, false, "_lanes[k]");
+  put(out, "}\n}\n");
+  for (int i = 0; i < program->nvalues; i++) {
+    if (!folds_in(writer, i, phase)) {
+      continue;
+    }
+    const struct value *value = &program->values[i];
+    for (int half = LANES / 2; half >= 1; half /= 2) {
+      put(out, "%sfor (int k = 0; k < %d; k++) {\n", half >= 8 ? "#pragma omp simd\n" : "", half);
+      if (value->op == DIT_REGION_SUM) {
+        put(out, "a%d_lanes[k] += a%d_lanes[k + %d];\n}\n", i, i, half);
+      } else {
+        put(out, "a%d_lanes[k] = join_%s_%s(a%d_lanes[k], a%d_lanes[k + %d]);\n}\n", i,
+            value->op == DIT_REGION_MAX ? "max" : "min", tags[value->klass], i, i, half);
+      }
+    }
+    put(out, "a%d = a%d_lanes[0];\n", i, i);
+  }
   put(out, "}\n");
+}
+
+/// One loop over the elements of a row; `wide`: with libm's trigonometry.
+static void put_loop(struct writer *writer, int phase, bool wide) {
+  const struct region_program *program = writer->program;
+  struct region_text *out = writer->out;
+  bool folds = false;
+  find_needed(writer, phase);
+  put(out, "{\nint64_t done = 0;\n");
+  for (int i = 0; i < program->nvalues; i++) {
+    folds |= folds_in(writer, i, phase) && program->kind == DIT_REGION_ROWS;
+  }
+  if (folds) {
+    put_lanes(writer, phase);
+  }
+  if (!wide) {
+    put(out, "#pragma omp simd");
+    if (writer->has_trig) {
+      put(out, " reduction(| : far)");
+    }
+    for (int i = 0; i < program->nvalues && folds; i++) {
+      if (folds_in(writer, i, phase)) {
+        put(out, " reduction(%s : a%d)", get_reduction(&program->values[i]), i);
+      }
+    }
+    put(out, "\n");
+  }
+  put(out, "for (int64_t c = done; c < n; c++) {\n");
+  put_body(writer, phase, wide, program->kind == DIT_REGION_COLUMNS ? "[c]" : "");
+  put(out, "}\n}\n");
 }
 
 static void put_head(struct writer *writer) {
