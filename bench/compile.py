@@ -211,21 +211,20 @@ def wrap_for(side):
 
 
 def prepare(build, side):
-    """A function without arguments, warmed up; its first result."""
+    """A function without arguments that has run some times; its result then."""
     torch.manual_seed(0)
     function, arguments = build("cpu" if side == "inductor" else "cuda", wrap_for(side))
-    first = function(*arguments).detach().cpu().clone()
-    for _ in range(2):
+    for _ in range(3):
         function(*arguments)
-    return (lambda: function(*arguments)), first
+    settle()
+    return (lambda: function(*arguments)), function(*arguments).detach().cpu().clone()
 
 
 def measure(name):
     torch._dynamo.reset()
-    sides, firsts = {}, {}
+    sides, results = {}, {}
     for side in ("eager", *options.sides):
-        sides[side], firsts[side] = prepare(ROWS[name], side)
-    settle()
+        sides[side], results[side] = prepare(ROWS[name], side)
     clock = time.process_time if options.threads == 1 else time.perf_counter
     calls = {side: max(1, int(options.block / max(common.per_call(f, 2), 1e-7))) for side, f in sides.items()}
     times = {side: [] for side in sides}
@@ -234,7 +233,7 @@ def measure(name):
             seconds = common.per_call(sides[side], calls[side], clock)
             if index > 0:
                 times[side].append(seconds)
-    return times, {side: float((first - firsts["eager"]).abs().max()) for side, first in firsts.items()}
+    return times, {side: float((result - results["eager"]).abs().max()) for side, result in results.items()}
 
 
 def main():

@@ -421,6 +421,13 @@ std::string getEngine() {
   return engine != nullptr ? engine->name : "";
 }
 
+void settleEngine() {
+  const dit_graph_engine *engine = dit_runtime_get_graph_engine();
+  if (engine != nullptr && engine->struct_size > offsetof(dit_graph_engine, settle) && engine->settle != nullptr) {
+    engine->settle();
+  }
+}
+
 bool hasRow(const std::string &name, const std::string &overload) {
   int count = 0;
   const dit_op *table = dit_op_get_table(&count);
@@ -481,6 +488,7 @@ std::string describeGraph(int64_t number) {
 
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("graph_engine() -> str", &getEngine);
+  m.def("graph_settle() -> ()", &settleEngine);
   m.def("graph_operations() -> str[]", &listOperations);
   m.def("graph_has_row(str name, str overload) -> bool", &hasRow);
   m.def("graph_load(Tensor words) -> int", &loadGraph);

@@ -148,6 +148,8 @@ struct dit_graph_engine {
   enum dit_status (*run)(void *executable, int device, void *stream, void *const *data, struct dit_error *err);
   /// One line about how it runs ("vm", "c 3f2a..."), into the buffer. (optional)
   void (*describe)(void *executable, char *text, size_t size);
+  /// Until nothing is being made in the background; for measurements and tests. (optional)
+  void (*settle)(void);
 };
 
 /// Of the active vendor; NULL when it has none.

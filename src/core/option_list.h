@@ -54,6 +54,10 @@
     "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                 \
   X(host_onednn, "DITORCH_HOST_ONEDNN", STRING, "", NULL, 0, 0,                                                        \
     "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
+  X(host_compiler, "DITORCH_HOST_COMPILER", STRING, "", NULL, 0, 0,                                                    \
+    "C compiler of the host device's graph engine: a command, \"none\" to do without, empty for CC or cc.")            \
+  X(host_cache, "DITORCH_HOST_CACHE", STRING, "", NULL, 0, 0,                                                          \
+    "Directory of what that compiler made, private to the user; empty for the user's cache directory.")                \
   X(cuda_cudnn, "DITORCH_CUDA_CUDNN", STRING, "", NULL, 0, 0,                                                          \
     "cuDNN library of NVIDIA devices by C: a path, \"none\" for the built-in kernels, empty to look for one.")         \
   X(cuda_blas, "DITORCH_CUDA_BLAS", STRING, "", NULL, 0, 0,                                                            \

@@ -1,5 +1,5 @@
-/// The embedded accelerator's graph engine: regions by the block machine (engine/region.h), counted references because
-/// queued work outlives the plan that queued it.
+/// The embedded accelerator's graph engine: regions by the block machine or generated code (engine/region.h), counted
+/// references because queued work outlives the plan that queued it.
 #include <stdatomic.h>
 #include <stdio.h>
 
@@ -71,8 +71,7 @@ static enum dit_status run(void *executable, int device, void *stream, void *con
 }
 
 static void describe(void *executable, char *text, size_t size) {
-  (void)executable;
-  snprintf(text, size, "vm");
+  snprintf(text, size, "%s", region_describe(((struct executable *)executable)->program));
 }
 
 static const struct dit_graph_engine engine = {
@@ -85,6 +84,7 @@ static const struct dit_graph_engine engine = {
     .release = release,
     .run = run,
     .describe = describe,
+    .settle = region_code_settle,
 };
 
 DIT_API const struct dit_graph_engine *dit_vendor_get_graph_engine(void);

@@ -18,6 +18,11 @@ _kept: list[Any] = []
 _keeps = False
 
 
+def settle() -> None:
+    """Wait until code that is made in the background is there; for measurements and tests."""
+    torch.ops.ditorch.graph_settle()
+
+
 class Compiled:
     """One graph, loaded; called with a list of tensors and integers."""
 
@@ -129,4 +134,4 @@ def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     return compiler(module, inputs)
 
 
-__all__ = ["Compiled", "UnsupportedGraph", "Value", "backend", "compile_graph", "keep"]
+__all__ = ["Compiled", "UnsupportedGraph", "Value", "backend", "compile_graph", "keep", "settle"]

@@ -310,7 +310,8 @@ class Lowering:
         total = self.fold("SUM", powers, [ndim - 1])
         if is_log:
             return self._like("SUB", [shifted, self.point("LOG", [total], work, total.shape)], out, work)
-        return self._like("DIV", [powers, total], out, work)
+        factor = self.point("RECIPROCAL", [total], work, total.shape)  # as the device's own softmax
+        return self._like("MUL", [powers, factor], out, work)
 
     def softmax_backward(self, args: list[Any], out: torch.Tensor, is_log: bool) -> Value:
         gradient, result, dim = args[0], args[1], args[2]

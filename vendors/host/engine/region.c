@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "dit/alloc.h"
-#include "region_internal.h"
+#include "region_code.h"
 
 static bool check_op(const struct dit_region *region, int index) {
   const struct dit_region_op *op = &region->ops[index];
@@ -227,6 +227,40 @@ static void find_direct_stores(struct region_program *program) {
   }
 }
 
+/// Code for the region, if there is to be any; without memory for it the block machine goes on alone.
+static void prepare_code(struct region_program *program, const struct dit_region *region) {
+  struct region_text source = {0};
+  const size_t nstrides = (size_t)program->noperands * DIT_GRAPH_MAX_DIMS + 1;
+  program->strides = dit_calloc(nstrides, sizeof *program->strides);
+  program->numbers = dit_calloc((size_t)program->nvalues + 1, sizeof *program->numbers);
+  if (!program->strides || !program->numbers) {
+    return;
+  }
+  for (int i = 0; i < program->noperands; i++) {
+    memcpy(program->strides + (size_t)i * DIT_GRAPH_MAX_DIMS, program->operands[i].layout.strides,
+           DIT_GRAPH_MAX_DIMS * sizeof *program->strides);
+  }
+  for (int i = 0; i < program->nvalues; i++) {
+    if (program->values[i].klass == CLASS_F32 || program->values[i].klass == CLASS_F64) {
+      program->numbers[i].real = region->ops[i].number;
+    } else {
+      program->numbers[i].integer = region->ops[i].integer;
+      if (program->values[i].klass == CLASS_BOOL) {
+        program->numbers[i].integer = region->ops[i].integer != 0;
+      }
+    }
+  }
+  if (region_write_source(program, &source)) {
+    program->code = region_code_get(&source);
+  } else {
+    dit_free(source.data);
+  }
+}
+
+const char *region_describe(const struct region_program *program) {
+  return program->code && region_code_get_state(program->code) == 1 ? "c" : "vm";
+}
+
 enum dit_status region_create(const struct dit_region *region, struct region_program **out, struct dit_error *err) {
   if (!region_supports(region)) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "a region with an operation, dtype or length that the host lacks");
@@ -263,6 +297,7 @@ enum dit_status region_create(const struct dit_region *region, struct region_pro
   }
   find_direct_stores(program);
   give_slots(program);
+  prepare_code(program, region);
   *out = program;
   return DIT_OK;
 }
@@ -271,6 +306,8 @@ void region_destroy(struct region_program *program) {
   if (program) {
     dit_free(program->values);
     dit_free(program->operands);
+    dit_free(program->strides);
+    dit_free(program->numbers);
     dit_free(program);
   }
 }

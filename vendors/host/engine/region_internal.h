@@ -28,6 +28,12 @@ struct value {
   } number;
 };
 
+/// What a piece of a long row folds to.
+union partial {
+  double real;
+  int64_t integer;
+};
+
 struct operand {
   struct dit_region_operand layout;
   int width;
@@ -46,12 +52,12 @@ struct region_program {
   int nfolds;
   struct value *values;
   struct operand *operands;
-};
-
-/// What a piece of a long row folds to.
-union partial {
-  double real;
-  int64_t integer;
+  // for generated code
+  struct region_code *code;  // NULL: the block machine alone
+  int nscratch, nphases;
+  bool has_trig;
+  int64_t *strides;        // [operand][DIT_GRAPH_MAX_DIMS]
+  union partial *numbers;  // per value
 };
 
 struct work {
@@ -81,5 +87,7 @@ void *region_get_place(const struct block *block, int operand, int64_t row, int6
 // region_long.c
 void region_join_partial(const struct value *value, union partial *partial, const void *reg);
 bool region_run_long(struct work *work);
+/// The chunks of all rows into the results.
+void region_store_rows(struct work *work);
 
 #endif

@@ -64,26 +64,26 @@ KERNEL_INLINE double cdf_f64(double x) {
 #define REGION_COMPARE(X) X(EQ, x == y) X(NE, x != y) X(LT, x < y) X(LE, x <= y) X(GT, x > y) X(GE, x >= y)
 
 /// Integers wrap around; X(NAME, expression).
-#define REGION_INTEGER_1(X)                          \
-  X(COPY, x)                                         \
-  X(NOT, ~x)                                         \
-  X(NEG, (int64_t)(0 - (uint64_t)x))                 \
-  X(ABS, x < 0 ? (int64_t)(0 - (uint64_t)x) : x)     \
-  X(SIGN, (x > 0) - (x < 0))                         \
+#define REGION_INTEGER_1(X)                      \
+  X(COPY, x)                                     \
+  X(NOT, ~x)                                     \
+  X(NEG, (int64_t)(0 - (uint64_t)x))             \
+  X(ABS, x < 0 ? (int64_t)(0 - (uint64_t)x) : x) \
+  X(SIGN, (x > 0) - (x < 0))                     \
   X(RELU, x < 0 ? 0 : x)
-#define REGION_INTEGER_2(X)                          \
-  X(ADD, (int64_t)((uint64_t)x + (uint64_t)y))       \
-  X(SUB, (int64_t)((uint64_t)x - (uint64_t)y))       \
-  X(MUL, (int64_t)((uint64_t)x * (uint64_t)y))       \
-  X(MAXIMUM, x > y ? x : y)                          \
-  X(MINIMUM, x < y ? x : y)                          \
-  X(CLAMP_MIN, x < y ? y : x)                        \
-  X(CLAMP_MAX, x > y ? y : x)                        \
-  X(AND, x & y)                                      \
-  X(OR, x | y)                                       \
+#define REGION_INTEGER_2(X)                    \
+  X(ADD, (int64_t)((uint64_t)x + (uint64_t)y)) \
+  X(SUB, (int64_t)((uint64_t)x - (uint64_t)y)) \
+  X(MUL, (int64_t)((uint64_t)x * (uint64_t)y)) \
+  X(MAXIMUM, x > y ? x : y)                    \
+  X(MINIMUM, x < y ? x : y)                    \
+  X(CLAMP_MIN, x < y ? y : x)                  \
+  X(CLAMP_MAX, x > y ? y : x)                  \
+  X(AND, x &y)                                 \
+  X(OR, x | y)                                 \
   X(XOR, x ^ y)
 #define REGION_BOOL_1(X) X(COPY, x) X(NOT, !x)
 #define REGION_BOOL_2(X) \
-  X(AND, x & y) X(OR, x | y) X(XOR, x ^ y) X(MUL, x & y) X(ADD, x | y) X(MAXIMUM, x | y) X(MINIMUM, x & y)
+  X(AND, x &y) X(OR, x | y) X(XOR, x ^ y) X(MUL, x &y) X(ADD, x | y) X(MAXIMUM, x | y) X(MINIMUM, x &y)
 
 #endif

@@ -4,10 +4,10 @@
 #include <string.h>
 
 #include "dit/parallel.h"
-#include "region_internal.h"
+#include "region_code.h"
 #include "scratch.h"
 
-#define CHUNK (64 * REGION_BLOCK)
+#define CHUNK REGION_CHUNK
 
 static double join_real(int op, double a, double x) {
   return op == DIT_REGION_SUM ? a + x : op == DIT_REGION_MAX ? (x > a || x != x ? x : a) : (x < a || x != x ? x : a);
@@ -104,6 +104,19 @@ static void store_row(const struct work *work, struct block *block, int index, i
   }
 }
 
+void region_store_rows(struct work *work) {
+  const struct region_program *program = work->program;
+  struct block block = {.program = program, .data = work->data};
+  for (block.row = 0; block.row < program->outer; block.row++) {
+    int fold = 0;
+    for (int i = 0; i < program->nvalues; i++) {
+      if (is_fold(program->values[i].op)) {
+        store_row(work, &block, i, fold++);
+      }
+    }
+  }
+}
+
 bool region_run_long(struct work *work) {
   const struct region_program *program = work->program;
   const int64_t chunks = count_chunks(program), units = program->outer * chunks;
@@ -112,14 +125,8 @@ bool region_run_long(struct work *work) {
     return false;
   }
   dit_parallel_for(0, units, 1, run_chunks, work);
-  struct block block = {.program = program, .data = work->data};
-  for (block.row = 0; block.row < program->outer && !work->failed; block.row++) {
-    int fold = 0;
-    for (int i = 0; i < program->nvalues; i++) {
-      if (is_fold(program->values[i].op)) {
-        store_row(work, &block, i, fold++);
-      }
-    }
+  if (!work->failed) {
+    region_store_rows(work);
   }
   scratch_give(work->partials);
   return !work->failed;

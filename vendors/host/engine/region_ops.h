@@ -5,21 +5,21 @@
 
 #include "region_lists.h"
 
-#define OP_1(name, result, type, expression)  \
-  KERNEL_INLINE result name(type x) {         \
-    return (result)(expression);              \
+#define OP_1(name, result, type, expression) \
+  KERNEL_INLINE result name(type x) {        \
+    return (result)(expression);             \
   }
 #define OP_2(name, result, type, expression)  \
   KERNEL_INLINE result name(type x, type y) { \
     return (result)(expression);              \
   }
-#define OP_FLOAT_1(NAME, single, precise)      \
+#define OP_FLOAT_1(NAME, single, precise)     \
   OP_1(op_##NAME##_f32, float, float, single) \
   OP_1(op_##NAME##_f64, double, double, precise)
-#define OP_FLOAT_2(NAME, single, precise)      \
+#define OP_FLOAT_2(NAME, single, precise)     \
   OP_2(op_##NAME##_f32, float, float, single) \
   OP_2(op_##NAME##_f64, double, double, precise)
-#define OP_COMPARE(NAME, expression)                    \
+#define OP_COMPARE(NAME, expression)                  \
   OP_2(op_##NAME##_f32, int32_t, float, expression)   \
   OP_2(op_##NAME##_f64, int32_t, double, expression)  \
   OP_2(op_##NAME##_i64, int32_t, int64_t, expression) \
@@ -40,20 +40,20 @@ OP_1(op_ISNAN_f64, int32_t, double, x != x)
 OP_1(op_SIN_f64, double, double, sin(x))
 OP_1(op_COS_f64, double, double, cos(x))
 
-#define OP_3(tag, type)                                             \
-  KERNEL_INLINE type op_WHERE_##tag(int32_t x, type y, type z) {    \
-    return x ? y : z;                                               \
+#define OP_3(tag, type)                                          \
+  KERNEL_INLINE type op_WHERE_##tag(int32_t x, type y, type z) { \
+    return x ? y : z;                                            \
   }
 OP_3(f32, float)
 OP_3(f64, double)
 OP_3(i64, int64_t)
 OP_3(bool, int32_t)
-#define OP_MIX(tag, type)                                               \
-  KERNEL_INLINE type op_ADD_SCALED_##tag(type x, type y, type z) {      \
-    return x + z * y;                                                   \
-  }                                                                     \
-  KERNEL_INLINE type op_LERP_##tag(type x, type y, type z) {            \
-    return NEAR(x, y, z);                                               \
+#define OP_MIX(tag, type)                                          \
+  KERNEL_INLINE type op_ADD_SCALED_##tag(type x, type y, type z) { \
+    return x + z * y;                                              \
+  }                                                                \
+  KERNEL_INLINE type op_LERP_##tag(type x, type y, type z) {       \
+    return NEAR(x, y, z);                                          \
   }
 OP_MIX(f32, float)
 OP_MIX(f64, double)
@@ -70,21 +70,22 @@ KERNEL_INLINE double keep_f64(double x, uint64_t zero) {
 KERNEL_INLINE double join_sum(double a, double x) {
   return a + x;
 }
-#define JOIN(tag, type)                                    \
-  KERNEL_INLINE type join_max_##tag(type a, type x) {      \
-    return ((x > a) | (x != x)) ? x : a;                   \
-  }                                                        \
-  KERNEL_INLINE type join_min_##tag(type a, type x) {      \
-    return ((x < a) | (x != x)) ? x : a;                   \
+#define JOIN(tag, type)                               \
+  KERNEL_INLINE type join_max_##tag(type a, type x) { \
+    return ((x > a) | (x != x)) ? x : a;              \
+  }                                                   \
+  KERNEL_INLINE type join_min_##tag(type a, type x) { \
+    return ((x < a) | (x != x)) ? x : a;              \
   }
 JOIN(f32, float)
 JOIN(f64, double)
 JOIN(i64, int64_t)
 JOIN(bool, int32_t)
-#pragma omp declare reduction(max_f32 : float : omp_out = join_max_f32(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(min_f32 : float : omp_out = join_min_f32(omp_out, omp_in)) initializer(omp_priv = INFINITY)
-#pragma omp declare reduction(max_f64 : double : omp_out = join_max_f64(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
-#pragma omp declare reduction(min_f64 : double : omp_out = join_min_f64(omp_out, omp_in)) initializer(omp_priv = INFINITY)
+#pragma omp declare reduction(max_f32:float : omp_out = join_max_f32(omp_out, omp_in)) initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(min_f32:float : omp_out = join_min_f32(omp_out, omp_in)) initializer(omp_priv = INFINITY)
+#pragma omp declare reduction(max_f64:double : omp_out = join_max_f64(omp_out, omp_in)) \
+    initializer(omp_priv = -INFINITY)
+#pragma omp declare reduction(min_f64:double : omp_out = join_min_f64(omp_out, omp_in)) initializer(omp_priv = INFINITY)
 
 union number {
   double real;

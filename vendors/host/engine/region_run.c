@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "dit/parallel.h"
-#include "region_internal.h"
+#include "region_code.h"
 #include "scratch.h"
 
 #define WORD 8  // bytes of the widest register element
@@ -320,6 +320,9 @@ bool region_run(const struct region_program *program, void *const *data) {
     for (int k = 0; k < program->noperands; k++) {
       work.direct &= program->operands[i].layout.stored < 0 || i == k || data[i] != data[k];
     }
+  }
+  if (program->code && region_code_run(&work)) {
+    return !work.failed;
   }
   if (program->is_long) {
     return region_run_long(&work);

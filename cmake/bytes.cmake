@@ -1,0 +1,10 @@
+# cmake -DOUTPUT=... -DPARTS=a;b -P bytes.cmake: the files one behind the other, as the elements of a C array.
+set(bytes "")
+foreach(part ${PARTS})
+  file(READ ${part} text HEX)
+  string(APPEND bytes ${text})
+endforeach()
+string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," bytes ${bytes})
+string(REGEX REPLACE ",$" "" bytes ${bytes})
+string(REGEX REPLACE "(................................................................................)" "\\1\n" bytes ${bytes})
+file(WRITE ${OUTPUT} "${bytes}\n")

@@ -1,0 +1,413 @@
+/// See region_code.h. A source's hash names its library in the cache directory. One background thread looks there
+/// first, and otherwise runs the compiler on the source and what stands in front of it (region_prelude.inc: the host's
+/// own expressions). Whatever goes wrong leaves the block machine in charge.
+///
+/// Files: written under a temporary name, closed with a checksum, renamed; a file that is not complete, or whose
+/// directory belongs to somebody else, is not loaded.
+#include "region_code.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dit/alloc.h"
+#include "dit/options.h"
+#include "simd.h"
+
+#define VERSION "1"  // of what generated code is called with
+#define MAX_CODES 4096
+#define BUCKETS 1024
+
+extern char **environ;
+
+static const char prelude[] = {
+#include "region_prelude.inc"
+    , 0};
+
+enum state { NEW, SEEN, QUEUED, READY, FAILED };
+
+struct region_code {
+  struct region_code *next, *next_queued;
+  char *source;
+  uint64_t hash[2];
+  atomic_int state;
+  _Atomic(region_function *) function;
+};
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static struct region_code *buckets[BUCKETS];
+static struct region_code *queue, **queue_end = &queue;
+static int ncodes;
+static bool has_thread, is_busy;
+static pid_t owner;  // of the thread: a forked child has none
+
+static uint64_t hash_bytes(uint64_t hash, const char *data, size_t size) {
+  for (size_t i = 0; i < size; i++) {
+    hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001B3);
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+static const char *get_option(const char *name) {
+  const int option = dit_option_find(name);
+  return option >= 0 ? dit_option_get_text(option) : "";
+}
+
+/// Words of the command that come before the file names.
+static const char *get_target(void) {
+  return kernel_level == 4   ? "-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx2 -mfma -mf16c -mbmi -mbmi2 "
+                               "-mprefer-vector-width=512"
+         : kernel_level == 3 ? "-mavx2 -mfma -mf16c -mbmi -mbmi2"
+                             : "";
+}
+
+static const char *get_compiler(void) {
+  const char *compiler = get_option("host_compiler");
+  if (!compiler[0]) {
+    compiler = getenv("CC");
+  }
+  return compiler && compiler[0] && !strchr(compiler, ' ') ? compiler : "cc";
+}
+
+// The directory
+
+static bool is_private(const char *path) {
+  struct stat status;
+  return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
+         (status.st_mode & 077) == 0;
+}
+
+/// Makes `path` and its parent; false: it is not ours alone.
+static bool make_directory(char *path) {
+  char *slash = strrchr(path, '/');
+  if (slash && slash != path) {
+    *slash = '\0';
+    (void)mkdir(path, 0700);
+    *slash = '/';
+  }
+  (void)mkdir(path, 0700);
+  return is_private(path);
+}
+
+static bool find_directory(char *path, size_t size) {
+  const char *chosen = get_option("host_cache");
+  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+  int length = -1;
+  if (chosen[0]) {
+    length = snprintf(path, size, "%s", chosen);
+  } else if (cache && cache[0] == '/') {
+    length = snprintf(path, size, "%s/ditorch-regions", cache);
+  } else if (home && home[0] == '/') {
+    length = snprintf(path, size, "%s/.cache/ditorch-regions", home);
+  }
+  if (length > 0 && (size_t)length < size && make_directory(path) && access(path, W_OK | X_OK) == 0) {
+    return true;
+  }
+  length = snprintf(path, size, "/tmp/ditorch-regions-%ld", (long)geteuid());
+  return length > 0 && (size_t)length < size && make_directory(path);
+}
+
+// Files: the library, and behind it "DITREGN1", its size and its hash
+
+#define FOOTER 24
+
+static char *read_file(const char *path, size_t *size) {
+  const int file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+  struct stat status;
+  char *data = NULL;
+  if (file < 0) {
+    return NULL;
+  }
+  if (fstat(file, &status) == 0 && status.st_uid == geteuid() && S_ISREG(status.st_mode) && status.st_size > 0 &&
+      status.st_size < (16 << 20)) {
+    data = dit_malloc((size_t)status.st_size);
+  }
+  size_t at = 0;
+  while (data && at < (size_t)status.st_size) {
+    const ssize_t got = read(file, data + at, (size_t)status.st_size - at);
+    if (got <= 0 && errno != EINTR) {
+      dit_free(data);
+      data = NULL;
+    } else if (got > 0) {
+      at += (size_t)got;
+    }
+  }
+  close(file);
+  *size = at;
+  return data;
+}
+
+static bool is_complete(const char *path) {
+  size_t size = 0;
+  char *data = read_file(path, &size);
+  uint64_t words[2] = {0, 0};
+  bool complete = false;
+  if (data && size > FOOTER && memcmp(data + size - FOOTER, "DITREGN1", 8) == 0) {
+    memcpy(words, data + size - 16, sizeof words);
+    complete = words[0] == size - FOOTER && words[1] == hash_bytes(1, data, size - FOOTER);
+  }
+  dit_free(data);
+  return complete;
+}
+
+static bool write_whole(int file, const char *data, size_t size) {
+  while (size > 0) {
+    const ssize_t put = write(file, data, size);
+    if (put < 0 && errno != EINTR) {
+      return false;
+    }
+    data += put > 0 ? put : 0;
+    size -= put > 0 ? (size_t)put : 0;
+  }
+  return true;
+}
+
+static bool add_footer(const char *path) {
+  size_t size = 0;
+  char *data = read_file(path, &size);
+  if (!data) {
+    return false;
+  }
+  char footer[FOOTER];
+  const uint64_t words[2] = {size, hash_bytes(1, data, size)};
+  dit_free(data);
+  memcpy(footer, "DITREGN1", 8);
+  memcpy(footer + 8, words, sizeof words);
+  const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
+  const bool done = file >= 0 && write_whole(file, footer, sizeof footer);
+  if (file >= 0) {
+    close(file);
+  }
+  return done;
+}
+
+// The compiler
+
+/// Everything but includes of our own: the files stand one behind the other.
+static bool write_prelude(int file) {
+  static const char head[] =
+      "#define KERNEL_INLINE static inline __attribute__((always_inline))\n"
+      "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n";
+  const char *line = prelude;
+  bool good = write_whole(file, head, sizeof head - 1);
+  while (good && *line) {
+    const char *end = strchr(line, '\n');
+    const size_t size = end ? (size_t)(end - line) + 1 : strlen(line);
+    good = strncmp(line, "#include \"", 10) == 0 || write_whole(file, line, size);
+    line += size;
+  }
+  return good;
+}
+
+static bool wait_for(pid_t child) {
+  int status = 0;
+  pid_t got;
+  do {
+    got = waitpid(child, &status, 0);
+  } while (got < 0 && errno == EINTR);
+  return got < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0);  // < 0: the program waited for it; the file tells
+}
+
+/// Runs the compiler on `source` (a file) into `library`.
+static bool run_compiler(const char *source, const char *library) {
+  char target[256];
+  char *arguments[32] = {(char *)(uintptr_t)get_compiler(),
+                         "-O2",
+                         "-std=gnu11",
+                         "-shared",
+                         "-fPIC",
+                         "-w",
+                         "-fopenmp-simd",
+                         "-ffp-contract=fast",
+                         "-fno-math-errno",
+                         "-fno-trapping-math",
+                         "-fvisibility=default"};
+  int count = 11;
+  snprintf(target, sizeof target, "%s", get_target());
+  char *rest = NULL;
+  for (char *word = strtok_r(target, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+    arguments[count++] = word;
+  }
+  arguments[count++] = "-o";
+  arguments[count++] = (char *)(uintptr_t)library;
+  arguments[count++] = (char *)(uintptr_t)source;
+  arguments[count++] = "-lm";
+  posix_spawn_file_actions_t actions;
+  if (posix_spawn_file_actions_init(&actions) != 0) {
+    return false;
+  }
+  pid_t child = 0;
+  bool good = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0 &&
+              posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0) == 0 &&
+              posix_spawn_file_actions_adddup2(&actions, 1, 2) == 0 &&
+              posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environ) == 0;
+  posix_spawn_file_actions_destroy(&actions);
+  return good && wait_for(child);
+}
+
+static bool make_library(const struct region_code *code, const char *directory, const char *library) {
+  char source[4200], made[4300];
+  snprintf(source, sizeof source, "%s/%016llx%016llx-%ld.c", directory, (unsigned long long)code->hash[0],
+           (unsigned long long)code->hash[1], (long)getpid());
+  snprintf(made, sizeof made, "%s.tmp", source);
+  const int file = open(source, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (file < 0) {
+    return false;
+  }
+  bool good = write_prelude(file) && write_whole(file, code->source, strlen(code->source));
+  good = close(file) == 0 && good;
+  good = good && run_compiler(source, made) && add_footer(made) && rename(made, library) == 0;
+  if (!good) {
+    (void)unlink(made);
+  }
+  (void)unlink(source);
+  return good;
+}
+
+static region_function *load(const char *library) {
+  region_function *function = NULL;
+  void *handle = is_complete(library) ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
+  void *symbol = handle ? dlsym(handle, "region") : NULL;
+  memcpy(&function, &symbol, sizeof function);
+  return function;  // the library stays
+}
+
+static void make(struct region_code *code) {
+  char directory[4000], library[4100];
+  region_function *function = NULL;
+  if (find_directory(directory, sizeof directory)) {
+    snprintf(library, sizeof library, "%s/%016llx%016llx.so", directory, (unsigned long long)code->hash[0],
+             (unsigned long long)code->hash[1]);
+    function = load(library);
+    if (!function && make_library(code, directory, library)) {
+      function = load(library);
+    }
+  }
+  atomic_store_explicit(&code->function, function, memory_order_release);
+  atomic_store(&code->state, function ? READY : FAILED);
+}
+
+static void *work(void *context) {
+  (void)pthread_mutex_lock(&mutex);
+  for (;;) {
+    while (!queue) {
+      is_busy = false;
+      (void)pthread_cond_broadcast(&changed);
+      (void)pthread_cond_wait(&changed, &mutex);
+    }
+    struct region_code *code = queue;
+    queue = code->next_queued;
+    queue_end = queue ? queue_end : &queue;
+    is_busy = true;
+    (void)pthread_mutex_unlock(&mutex);
+    make(code);
+    (void)pthread_mutex_lock(&mutex);
+  }
+  return context;
+}
+
+static bool start_thread(void) {
+  pthread_t thread;
+  pthread_attr_t attributes;
+  if (has_thread && owner == getpid()) {
+    return true;
+  }
+  if (has_thread || pthread_attr_init(&attributes) != 0) {
+    return false;
+  }
+  (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  has_thread = pthread_create(&thread, &attributes, work, NULL) == 0;
+  owner = getpid();
+  pthread_attr_destroy(&attributes);
+  return has_thread;
+}
+
+static void enqueue(struct region_code *code) {
+  (void)pthread_mutex_lock(&mutex);
+  if (atomic_load(&code->state) == SEEN) {
+    if (start_thread()) {
+      atomic_store(&code->state, QUEUED);
+      code->next_queued = NULL;
+      *queue_end = code;
+      queue_end = &code->next_queued;
+      (void)pthread_cond_broadcast(&changed);
+    } else {
+      atomic_store(&code->state, FAILED);
+    }
+  }
+  (void)pthread_mutex_unlock(&mutex);
+}
+
+static uint64_t prelude_hash;
+
+static void hash_prelude(void) {
+  prelude_hash = hash_bytes(UINT64_C(0xCBF29CE484222325), prelude, sizeof prelude);
+  prelude_hash = hash_bytes(prelude_hash, VERSION, strlen(VERSION));
+}
+
+struct region_code *region_code_get(struct region_text *source) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  (void)pthread_once(&once, hash_prelude);
+  const char *target = get_target(), *compiler = get_compiler();
+  struct region_code *code = NULL;
+  if (strcmp(compiler, "none") == 0) {
+    dit_free(source->data);
+    return NULL;
+  }
+  uint64_t hash[2];
+  for (int i = 0; i < 2; i++) {
+    hash[i] = hash_bytes(prelude_hash + (uint64_t)i, target, strlen(target) + 1);
+    hash[i] = hash_bytes(hash[i], compiler, strlen(compiler) + 1);
+    hash[i] = hash_bytes(hash[i], source->data, source->size);
+  }
+  (void)pthread_mutex_lock(&mutex);
+  struct region_code **bucket = &buckets[hash[0] % BUCKETS];
+  for (code = *bucket; code && strcmp(code->source, source->data) != 0; code = code->next) {
+  }
+  if (!code && ncodes < MAX_CODES && (code = dit_calloc(1, sizeof *code))) {
+    code->source = source->data;
+    source->data = NULL;
+    memcpy(code->hash, hash, sizeof hash);
+    code->next = *bucket;
+    *bucket = code;
+    ncodes++;
+  }
+  (void)pthread_mutex_unlock(&mutex);
+  dit_free(source->data);
+  source->data = NULL;
+  return code;
+}
+
+region_function *region_code_find(struct region_code *code) {
+  const int state = atomic_load_explicit(&code->state, memory_order_acquire);
+  if (state == NEW) {
+    int expected = NEW;
+    (void)atomic_compare_exchange_strong(&code->state, &expected, SEEN);
+  } else if (state == SEEN) {
+    enqueue(code);
+  }
+  return state == READY ? atomic_load_explicit(&code->function, memory_order_acquire) : NULL;
+}
+
+int region_code_get_state(const struct region_code *code) {
+  const int state = atomic_load(&((struct region_code *)(uintptr_t)code)->state);
+  return state == READY ? 1 : state == FAILED ? 2 : 0;
+}
+
+void region_code_settle(void) {
+  (void)pthread_mutex_lock(&mutex);
+  while (has_thread && owner == getpid() && (queue || is_busy)) {
+    (void)pthread_cond_wait(&changed, &mutex);
+  }
+  (void)pthread_mutex_unlock(&mutex);
+}
