@@ -5,6 +5,7 @@
 // fallbacks are the same inside of a graph and outside.
 #include "dit/graph.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -164,9 +165,20 @@ IValue makeList(const dit_graph &ir, const dit_graph_arg &arg, const c10::TypePt
   return list;
 }
 
+// What a Python number becomes where an operator takes a tensor.
+at::Tensor makeNumber(const IValue &number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number.toScalar());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
 IValue makeArgument(const dit_graph &ir, const dit_graph_arg &arg, const c10::TypePtr &type, const Run *run) {
   const auto optional = type->cast<c10::OptionalType>();
   const c10::TypePtr plain = optional ? optional->getElementType() : type;
+  if (plain->cast<c10::TensorType>() &&
+      (arg.tag == DIT_ARG_INT || arg.tag == DIT_ARG_DOUBLE || arg.tag == DIT_ARG_BOOL)) {
+    return makeNumber(makeArgument(ir, arg, c10::NumberType::get(), run));
+  }
   switch (arg.tag) {
     case DIT_ARG_TENSOR:
       return getTensor(*run, static_cast<int32_t>(arg.dim.value));

@@ -101,7 +101,8 @@ def _get_decompositions() -> dict[Any, Any]:
         aten.hardswish, aten.hardsigmoid, aten.softplus, aten.softplus_backward, aten.square, aten.logit,
         aten.binary_cross_entropy_with_logits, aten.addcmul_, aten.addcdiv_, aten.leaky_relu_backward,
         aten.native_dropout_backward, aten.hardtanh_backward, aten.var_mean, aten.std, aten.var, aten.glu,
-        aten.logsumexp, aten.mish, aten.log_sigmoid_forward, aten.hardswish_backward, aten.hardsigmoid_backward,
+        aten.logsumexp, aten.mish, aten.log_sigmoid_forward, aten.log_sigmoid_backward, aten.hardswish_backward,
+        aten.hardsigmoid_backward,
     ]  # fmt: skip
     return torch._decomp.get_decompositions(names)
 
