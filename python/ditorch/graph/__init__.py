@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from . import check
 from .lower import Lowering, Value
 from .words import UnsupportedGraph
 
@@ -24,6 +25,7 @@ class Compiled:
         self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
         ops = torch.ops.ditorch
         lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine())).run()
+        self.lowering = lowering if check.is_on() else None
         self.words = lowering.words.pack()
         self.graph = ops.graph_load(self.words)
         self.constants = lowering.constants
@@ -36,6 +38,10 @@ class Compiled:
         self.device = next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0)
         self.is_plain = all(kind == "tensor" for kind, _ in self.out_places)
         self.finalizer = weakref.finalize(self, ops.graph_free, self.graph)
+
+    def split(self, args: list[Any]) -> tuple[list[torch.Tensor], list[int]]:
+        """The tensors and the integers that C takes."""
+        return [*(args[i] for i in self.tensor_places), *self.constants], [args[i] for i in self.number_places]
 
     def __call__(self, args: list[Any]) -> Any:
         tensors = [args[i] for i in self.tensor_places]
@@ -90,7 +96,7 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any) -> Any:
         return make_boxed_func(module.forward)
     if _keeps:
         _kept.append(made)
-    return made
+    return check.Checked(module, made) if check.is_on() else made
 
 
 @functools.cache

@@ -87,6 +87,7 @@ class Lowering:
         self.constants: list[torch.Tensor] = []
         self.late_copies: list[tuple[int, Any]] = []
         self.islands: dict[str, str] = {}
+        self.origins: list[torch.fx.Node] = []  # of each node of the words: what it came from
         self.out_places: list[tuple[str, Any]] = []
 
     # Tensors
@@ -474,6 +475,7 @@ class Lowering:
         for node in self.module.graph.nodes:
             if node.op == "call_function":
                 self.values[node] = self._visit(node)
+                self.origins += [node] * (len(self.words.nodes) - len(self.origins))
             elif node.op == "output":
                 self._finish(node)
             elif node.op not in ("placeholder", "get_attr"):
