@@ -27,7 +27,7 @@ TSAN_STEMS := stream event allocator thread_pool log host_memory record_writer r
 TSAN_TESTS := $(filter-out test_allocator_random,$(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c)))))
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help model-corpus setup configure package build demo test test-c test-browser test-sanitize test-sanitize-python test-python test-conform test-conform-quick test-conform-all test-conform-sanitize test-lmdeploy test-doctor mutation test-opinfo test-opinfo-all test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
+.PHONY: help model-corpus setup configure package build demo test test-c test-browser test-sanitize test-sanitize-python test-python test-conform test-conform-quick test-conform-all test-conform-sanitize test-lmdeploy test-doctor mutation test-opinfo test-opinfo-all test-compile test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -137,6 +137,10 @@ test-opinfo: build
 	$(call say,PyTorch's operator database on the device against the CPU)
 	@$(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo.json
 	@$(PY) tests/torch/coverage.py build/opinfo.json
+
+test-compile: build ## the operator database through torch.compile, and thousands of random graphs (minutes)
+	@$(RUN) -m ditorch test-device --compiled dit --dtypes float32 --jobs $(JOBS) --json build/opinfo-compiled.json
+	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_graph_random.py
 
 test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sample (minutes); a report in build/opinfo-all.json and .xml
 	@$(RUN) tests/torch/opinfo.py --full --jobs $(JOBS) --json build/opinfo-all.json --junit build/opinfo-all.xml

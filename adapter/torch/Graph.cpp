@@ -5,12 +5,14 @@
 // fallbacks are the same inside of a graph and outside.
 #include "dit/graph.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <cmath>
 #include <deque>
 #include <map>
 #include <memory>
@@ -59,6 +61,8 @@ struct Run {
   std::vector<at::Tensor> bases;
   at::Tensor arena;
   std::exception_ptr error;
+  std::vector<at::Tensor> *seen = nullptr;  // of a traced run: copies, and six numbers for each
+  std::vector<int64_t> *seen_rows = nullptr;
 };
 
 at::Tensor makeAlias(const at::Tensor &base, const dit_graph_tensor &tensor, const dit_graph_layout &layout,
@@ -164,9 +168,20 @@ IValue makeList(const dit_graph &ir, const dit_graph_arg &arg, const c10::TypePt
   return list;
 }
 
+// What a Python number becomes where an operator takes a tensor.
+at::Tensor makeNumber(const IValue &number) {
+  at::Tensor tensor = c10::scalar_to_tensor(number.toScalar());
+  tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
 IValue makeArgument(const dit_graph &ir, const dit_graph_arg &arg, const c10::TypePtr &type, const Run *run) {
   const auto optional = type->cast<c10::OptionalType>();
   const c10::TypePtr plain = optional ? optional->getElementType() : type;
+  if (plain->cast<c10::TensorType>() &&
+      (arg.tag == DIT_ARG_INT || arg.tag == DIT_ARG_DOUBLE || arg.tag == DIT_ARG_BOOL)) {
+    return makeNumber(makeArgument(ir, arg, c10::NumberType::get(), run));
+  }
   switch (arg.tag) {
     case DIT_ARG_TENSOR:
       return getTensor(*run, static_cast<int32_t>(arg.dim.value));
@@ -265,6 +280,9 @@ dit_status guarded(void *self, dit_error *err, Function &&function) {
 dit_status allocate(void *self, int32_t storage, void **data, dit_error *err) {
   return guarded(self, err, [&](Run &run) {
     run.bases[storage] = makeTensor(run, run.plan.storages[storage].tensor, run.device);
+    if (run.seen != nullptr) {  // what nobody writes must not be what an earlier run has left there
+      run.bases[storage].fill_(run.bases[storage].is_floating_point() ? std::nan("") : 113);
+    }
     *data = run.bases[storage].data_ptr();
   });
 }
@@ -275,6 +293,49 @@ dit_status callNode(void *self, int32_t node, void **data, dit_error *err) {
 
 void release(void *self, int32_t storage) {
   static_cast<Run *>(self)->bases[storage].reset();
+}
+
+// Traced runs: what each step reads and writes, copied
+
+void keepTensor(Run &run, int32_t step, bool is_after, int32_t index) {
+  const at::Tensor tensor = getTensor(run, index);
+  if (!tensor.defined()) {
+    return;
+  }
+  const dit_graph_storage &storage = run.plan.storages[run.plan.graph->tensors[index].storage];
+  run.seen->push_back(tensor.clone());
+  const bool in_arena = storage.place == DIT_PLACE_ARENA;
+  run.seen_rows->insert(run.seen_rows->end(),
+                        {step, is_after, index, storage.tensor, in_arena ? storage.at : -1, storage.bytes});
+}
+
+void keepArgument(Run &run, int32_t step, const dit_graph_arg &arg) {
+  if (arg.tag == DIT_ARG_TENSOR) {
+    keepTensor(run, step, false, static_cast<int32_t>(arg.dim.value));
+  }
+  for (int i = 0; arg.tag == DIT_ARG_LIST && i < arg.count; i++) {
+    keepArgument(run, step, run.plan.graph->args[arg.first + i]);
+  }
+}
+
+dit_status observe(void *self, int32_t index, bool is_after, dit_error *err) {
+  return guarded(self, err, [&](Run &run) {
+    const dit_graph_step &step = run.plan.steps[index];
+    const dit_graph_node &node = run.plan.graph->nodes[step.node];
+    for (int i = 0; i < step.noperands; i++) {
+      if ((step.region->operands[i].stored >= 0) == is_after) {
+        keepTensor(run, index, is_after, step.tensors[i]);
+      }
+    }
+    for (int i = 0; step.kind != DIT_NODE_REGION && !is_after && i < node.nargs; i++) {
+      keepArgument(run, index, run.plan.graph->args[node.first_arg + i]);
+    }
+    for (int i = 0; step.kind != DIT_NODE_REGION && is_after && i < node.nouts; i++) {
+      if (node.outs[i] >= 0) {
+        keepTensor(run, index, true, node.outs[i]);
+      }
+    }
+  });
 }
 
 // Graphs by number
@@ -372,9 +433,11 @@ void takeInputs(Run &run, const std::vector<at::Tensor> &tensors, std::vector<vo
   }
 }
 
-std::tuple<std::vector<at::Tensor>, std::vector<int64_t>> runGraph(int64_t number,
-                                                                   const std::vector<at::Tensor> &tensors,
-                                                                   c10::IntArrayRef numbers, int64_t device_index) {
+using Results = std::tuple<std::vector<at::Tensor>, std::vector<int64_t>>;
+
+Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers,
+                    int64_t device_index, std::vector<at::Tensor> *seen, std::vector<int64_t> *rows,
+                    std::vector<int64_t> *step_of) {
   const at::AutoDispatchBelowADInplaceOrView below;
   const auto graph = findGraph(number);
   const c10::Device device(kDevice, resolveIndex(static_cast<c10::DeviceIndex>(device_index)));
@@ -386,8 +449,16 @@ std::tuple<std::vector<at::Tensor>, std::vector<int64_t>> runGraph(int64_t numbe
   takeInputs(run, tensors, data);
   if (plan->arena > 0) {
     run.arena = at::empty({plan->arena}, at::TensorOptions().dtype(at::kByte).device(device));
+    if (seen != nullptr) {
+      run.arena.fill_(0xff);
+    }
   }
-  const dit_graph_host host = {&run, allocate, callNode, release};
+  run.seen = seen;
+  run.seen_rows = rows;
+  const dit_graph_host host = {&run, allocate, callNode, release, seen != nullptr ? observe : nullptr};
+  if (step_of != nullptr) {
+    step_of->assign(plan->step_of, plan->step_of + ir.nnodes);
+  }
   dit_error err;
   err.message[0] = '\0';
   const dit_status status =
@@ -397,7 +468,7 @@ std::tuple<std::vector<at::Tensor>, std::vector<int64_t>> runGraph(int64_t numbe
     std::rethrow_exception(run.error);
   }
   check(status, err);
-  std::tuple<std::vector<at::Tensor>, std::vector<int64_t>> results;
+  Results results;
   for (int32_t i = 0; i < ir.noutputs; i++) {
     if (ir.outputs[i].tensor >= 0) {
       std::get<0>(results).push_back(getTensor(run, ir.outputs[i].tensor));
@@ -406,6 +477,27 @@ std::tuple<std::vector<at::Tensor>, std::vector<int64_t>> runGraph(int64_t numbe
     }
   }
   return results;
+}
+
+Results runGraph(int64_t number, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers, int64_t device) {
+  return runObserved(number, tensors, numbers, device, nullptr, nullptr, nullptr);
+}
+
+// A run that tells what each step read and wrote: copies; step, whether after it, tensor, the tensor that defines its
+// memory, place in the arena or -1, bytes of each; the step of every node.
+std::tuple<std::vector<at::Tensor>, std::vector<int64_t>, std::vector<int64_t>> traceGraph(
+    int64_t number, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers, int64_t device) {
+  std::tuple<std::vector<at::Tensor>, std::vector<int64_t>, std::vector<int64_t>> seen;
+  runObserved(number, tensors, numbers, device, &std::get<0>(seen), &std::get<1>(seen), &std::get<2>(seen));
+  return seen;
+}
+
+void setMistake(int64_t kind, int64_t which) {
+  dit_graph_set_mistake(static_cast<dit_graph_mistake>(kind), static_cast<int32_t>(which));
+}
+
+int64_t getMistake() {
+  return dit_graph_get_mistake();
 }
 
 std::vector<std::string> listOperations() {
@@ -494,6 +586,9 @@ TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("graph_load(Tensor words) -> int", &loadGraph);
   m.def("graph_free(int graph) -> ()", &freeGraph);
   m.def("graph_describe(int graph) -> str", &describeGraph);
+  m.def("graph_trace(int graph, Tensor[] tensors, int[] numbers, int device) -> (Tensor[], int[], int[])", &traceGraph);
+  m.def("graph_set_mistake(int kind, int which) -> ()", &setMistake);
+  m.def("graph_get_mistake() -> int", &getMistake);
   m.def("graph_run(int graph, Tensor[] tensors, int[] numbers, int device) -> (Tensor[], int[])", &runGraph);
 }
 

@@ -294,6 +294,7 @@ struct dit_graph_plan {
   int32_t nsteps, nregions, nrows, nislands;
   int64_t arena, unplanned;  ///< bytes with reuse, and without
   int device;
+  int32_t *step_of;  ///< per node: the step that runs it
 };
 
 /// The value of a dimension in this plan.
@@ -313,12 +314,28 @@ struct dit_graph_host {
   enum dit_status (*call)(void *self, int32_t node, void **data, struct dit_error *err);
   /// The storage is not used any more.
   void (*release)(void *self, int32_t storage);
+  /// Look at what a step reads (before it) or has written (`is_after`). (optional)
+  enum dit_status (*observe)(void *self, int32_t step, bool is_after, struct dit_error *err);
 };
 /// Run the steps on the stream. `data`: a pointer per storage, those of the inputs filled in. `arena`: plan->arena
 /// bytes.
 DIT_API DIT_NODISCARD enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stream, void *arena,
                                                          void **data, const struct dit_graph_host *host,
                                                          struct dit_error *err);
+
+// Mistakes on purpose, for the tests of the tools that find them
+
+enum dit_graph_mistake {
+  DIT_MISTAKE_NONE,
+  DIT_MISTAKE_INDEX,  ///< a region reads one operand as if a dimension were broadcast
+  DIT_MISTAKE_TAIL,   ///< a region leaves out the last part of its first dimension
+  DIT_MISTAKE_REUSE,  ///< a result lies where a value lies that is still needed
+  DIT_MISTAKE_ALIAS,  ///< a view shows other elements of its memory
+};
+/// Plans that are made from now on have the mistake at their place number `which`, where there is one.
+DIT_API void dit_graph_set_mistake(enum dit_graph_mistake mistake, int32_t which);
+/// Where the last plan has it: a step (INDEX, TAIL), a storage (REUSE) or a tensor (ALIAS); -1: nowhere.
+DIT_API int32_t dit_graph_get_mistake(void);
 
 DIT_EXTERN_C_END
 

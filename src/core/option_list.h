@@ -120,6 +120,10 @@
     "Operator tools to start with the program, as of `ditorch run --tool`: autocompare,time.")                         \
   X(run, "DITORCH_RUN", STRING, "", NULL, 0, 0,                                                                        \
     "File that `ditorch run` writes for the processes of a command: tools and what they look at.")                     \
+  X(compile_check, "DITORCH_COMPILE_CHECK", BOOL, "0", NULL, 0, 1,                                                     \
+    "Run every graph of torch.compile(backend=\"dit\") once more operator by operator and judge its results.")         \
+  X(compile_check_dir, "DITORCH_COMPILE_CHECK_DIR", STRING, "ditorch_compile_check", NULL, 0, 0,                       \
+    "Folder for what reproduces a graph that the check found wrong.")                                                  \
   X(config, "DITORCH_CONFIG", STRING, "", NULL, 0, 0, "Path of a TOML file whose [ditorch] table sets options.")
 
 /// Variables of DIPU that set options of ditorch: X(variable, option, unit). The unit is appended to the value. A

@@ -62,4 +62,9 @@ DIT_NODISCARD enum dit_status graph_place(struct dit_graph_plan *plan, struct gr
 /// Bytes from the first to behind the last element; -1 beyond the range of int64.
 int64_t graph_get_span(const struct dit_graph_layout *layout, int ndim, int dtype);
 
+/// Mistakes on purpose (mistake.c); nothing where none is set.
+void graph_mistake_region(struct dit_region *region, int32_t step);
+void graph_mistake_layouts(struct dit_graph_plan *plan);
+void graph_mistake_places(struct dit_graph_plan *plan);
+
 #endif

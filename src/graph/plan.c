@@ -148,8 +148,16 @@ static enum dit_status make_steps(struct plan_memory *memory, const struct graph
                                   struct dit_error *err) {
   struct dit_graph_plan *plan = &memory->plan;
   plan->steps = graph_pool_take(&memory->list, (size_t)fusion->ngroups, sizeof *plan->steps);
-  if (!plan->steps) {
+  plan->step_of = graph_pool_take(&memory->list, (size_t)plan->graph->nnodes, sizeof *plan->step_of);
+  int32_t *places = graph_pool_take(&memory->list, (size_t)fusion->ngroups, sizeof *places);
+  if (!plan->steps || !plan->step_of || !places) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
+  }
+  for (int32_t i = 0; i < fusion->ngroups; i++) {
+    places[fusion->order[i]] = i;
+  }
+  for (int32_t n = 0; n < plan->graph->nnodes; n++) {
+    plan->step_of[n] = places[fusion->group_of[n]];
   }
   for (int32_t i = 0; i < fusion->ngroups; i++) {
     const struct graph_group *group = &fusion->groups[fusion->order[i]];
@@ -198,10 +206,13 @@ static enum dit_status fill_plan(struct plan_memory *memory, const int64_t *symb
     DIT_RETURN_IF_NOT_OK(set_layout(plan, i, err));
   }
   DIT_RETURN_IF_NOT_OK(set_storages(plan, err));
+  graph_mistake_layouts(plan);
   struct graph_fusion fusion = {0};
   DIT_RETURN_IF_NOT_OK(graph_fuse(plan, &memory->list, &fusion, err));
   DIT_RETURN_IF_NOT_OK(make_steps(memory, &fusion, err));
-  return graph_place(plan, &memory->list, err);
+  DIT_RETURN_IF_NOT_OK(graph_place(plan, &memory->list, err));
+  graph_mistake_places(plan);
+  return DIT_OK;
 }
 
 enum dit_status dit_graph_plan_create(const struct dit_graph *graph, const int64_t *symbols,
@@ -275,8 +286,14 @@ enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stre
   }
   for (int32_t i = 0; i < plan->nsteps; i++) {
     const struct dit_graph_step *step = &plan->steps[i];
+    if (host->observe) {
+      DIT_RETURN_IF_NOT_OK(host->observe(host->self, i, false, err));
+    }
     DIT_RETURN_IF_NOT_OK(step->kind == DIT_NODE_REGION ? run_region(plan, step, i, stream, data, host, err)
                                                        : host->call(host->self, step->node, data, err));
+    if (host->observe) {
+      DIT_RETURN_IF_NOT_OK(host->observe(host->self, i, true, err));
+    }
     release_unused(plan, i, host);
   }
   return DIT_OK;

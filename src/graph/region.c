@@ -227,6 +227,7 @@ static enum dit_status finish(struct builder *builder, struct graph_piece **list
   step->noperands = region->noperands;
   step->tensors = tensors;
   step->region = region;
+  graph_mistake_region(region, (int32_t)(step - builder->plan->steps));
   return builder->plan->engine->compile(region, builder->plan->device, &step->executable, err);
 }
 

@@ -42,6 +42,7 @@ def make_key(
         "expect_sha256": digest,
         "device": options.device,
         "load": options.load,
+        "compiled": options.compiled,
         "timeout": timeout,
         "environment": seen,
     }

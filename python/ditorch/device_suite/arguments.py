@@ -74,6 +74,7 @@ def make_parser() -> Parser:
         action="store_true",
         help=f"all entries in the first dtype, and each in one other with {QUICK_SAMPLES} samples",
     )
+    add("--compiled", metavar="BACKEND", help="through torch.compile with this backend, such as dit")
     add("--jobs", type=_number(1, int), default=min(2, os.cpu_count() or 1), help="worker processes (default 2)")
     add("--timeout", type=_number(0.1, float), metavar="S", help="seconds per pair; a pair that takes longer fails")
     add("--run-skipped", action="store_true", help="run the pairs of [[skip]] too, as if they were in [[fail]]")
@@ -121,7 +122,7 @@ def _check_mode(options: argparse.Namespace) -> None:
         raise UsageError("--pytorch and --suite are two runs; give one of them")
     of_cases = {name for name in ("files", "cases", "csv") if getattr(options, name)}
     of_cases |= {"share"} if options.share != 1 else set()
-    of_entries = {name for name in ("ops", "dtypes", "samples", "quick") if getattr(options, name)}
+    of_entries = {name for name in ("ops", "dtypes", "samples", "quick", "compiled") if getattr(options, name)}
     if options.pytorch or options.suite:
         wrong, place = of_entries, "the operator database; choose test cases by --cases, --files, --share"
     else:

@@ -140,6 +140,10 @@ class Entry:
     def _arguments(self, sample: Any, device: str, request: Request | None = None, exact: bool = False) -> Arguments:
         return Arguments(sample, device, self.op.name in KEEP_ARGUMENTS_ON_CPU, request, exact)
 
+    def _prepare(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """What the device runs of it."""
+        return function
+
     def _result_device(self, arguments: Arguments) -> str:
         """Where the result belongs: the device, but for factories that were not told a device."""
         if "device" in arguments.kwargs:
@@ -207,7 +211,7 @@ class Entry:
             return None
         drew = not torch.equal(before, torch.get_rng_state()) or states != cpu.generator_states()
         mine = self._arguments(sample, self.device)
-        got = self._on_device(lambda: mine.call(self.op), what)
+        got = self._on_device(lambda: mine.call(self._prepare(self.op)), what)
         self.counts["samples"] += 1
         values = not (drew or self.empty)
         call = self._call(sample, self.op, "output", take_result) if values else None
@@ -256,7 +260,7 @@ class Entry:
         for generator in arguments.generators():
             generator.manual_seed(seed)
         with torch.no_grad():
-            result = arguments.call(self.op)
+            result = arguments.call(self.op if device == "cpu" else self._prepare(self.op))
         return pytree.tree_map(lambda x: x.detach().clone() if isinstance(x, torch.Tensor) else x, result)
 
     def _check_random(self, sample: Any, what: str) -> None:
@@ -293,7 +297,7 @@ class Entry:
             except Exception:
                 return
             drew = not torch.equal(state, torch.get_rng_state())
-            got = self._on_device(lambda: mine.call(function), what)
+            got = self._on_device(lambda: mine.call(self._prepare(function)), what)
             self.counts["inplace"] += 1
             values = not (drew or self.empty)
             self._compare(got, wanted, what, self._call(sample, function, "output", take_result) if values else None)
@@ -322,7 +326,7 @@ class Entry:
             wanted = cpu.call(self.op, out=cpu_out)
         except Exception:
             return
-        got = self._on_device(lambda: mine.call(self.op, out=mine_out), what)
+        got = self._on_device(lambda: mine.call(self._prepare(self.op), out=mine_out), what)
         self.counts["out"] += 1
         call = self._call(sample, self.op, "output", take_result) if values else None
         self._compare(got, wanted, what, call)

@@ -56,9 +56,11 @@ class ExpectationError(Exception):
     """The file cannot be used; the text says where and why."""
 
 
-def find_shipped(backend: str | None) -> str:
+def find_shipped(backend: str | None, compiled: bool = False) -> str:
     """The file for a backend: its own if there is one, else what holds for any device that answers to "cuda"."""
-    own = os.path.join(SHIPPED, f"{backend}.toml")
+    own = os.path.join(SHIPPED, f"{backend}_compiled.toml" if compiled else f"{backend}.toml")
+    if compiled and not os.path.exists(own):
+        return find_shipped(backend)
     return own if os.path.exists(own) else os.path.join(SHIPPED, "cuda.toml")
 
 

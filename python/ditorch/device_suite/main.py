@@ -109,6 +109,7 @@ class Run:
         with tempfile.NamedTemporaryFile(prefix="ditorch-notes-") as file:
             file.truncate(worker.NOTE_BYTES * worker.MOST_NOTES)
             words = {"device": self.options.device, "load": self.options.load, "notes": file.name}
+            words["compiled"] = self.options.compiled or ""
             command = [sys.executable, "-W", "ignore", "-c", worker.COMMAND]
             jobs = 1 if self.options.list else self.options.jobs
             with Pool(words, jobs, 0.0, command, environment=self.environment) as pool:
@@ -123,7 +124,7 @@ class Run:
     def _prepare(self, facts: dict[str, Any]) -> None:
         self.facts = facts
         if not self.options.expect:
-            self.expectations = Expectations(find_shipped(facts["backend"]))
+            self.expectations = Expectations(find_shipped(facts["backend"], bool(self.options.compiled)))
         for note in self.expectations.check_entries(list(facts["entries"]), facts["torch"]):
             print(f"ditorch test-device: note: {note}", file=sys.stderr)
         self.pairs = choose_pairs(self.options, facts, self.expectations)

@@ -8,6 +8,7 @@ moment stands in the notes, a file with a slot per task, for the report of a cra
 from __future__ import annotations
 
 import faulthandler
+import functools
 import json
 import mmap
 import os
@@ -95,7 +96,12 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
     begin = time.perf_counter()
     answer: dict[str, Any] = {"index": task["index"], "status": "pass", "message": ""}
     dtype = getattr(torch, task["dtype"])
-    entry = Entry(
+    kind: Any = Entry
+    if options["compiled"]:
+        from .compiled import CompiledEntry
+
+        kind = functools.partial(CompiledEntry, backend=options["compiled"])
+    entry = kind(
         op,
         dtype,
         options["device"],
@@ -116,6 +122,8 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
     except Exception as error:
         answer.update(status="fail", message=describe_crash(error))
     seconds = round(time.perf_counter() - begin, 3)
+    if options["compiled"]:
+        answer["compiled"] = entry.made
     return {**answer, **entry.counts, "seconds": seconds, "c": entry.ledger.c, "fallback": entry.ledger.fallback}
 
 

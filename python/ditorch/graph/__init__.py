@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from . import check
 from .lower import Lowering, Value
 from .split import split
 from .words import UnsupportedGraph
@@ -30,6 +31,7 @@ class Compiled:
         self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
         ops = torch.ops.ditorch
         lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine())).run()
+        self.lowering = lowering if check.is_on() else None
         self.words = lowering.words.pack()
         self.graph = ops.graph_load(self.words)
         self.constants = lowering.constants
@@ -42,6 +44,10 @@ class Compiled:
         self.device = next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0)
         self.is_plain = all(kind == "tensor" for kind, _ in self.out_places)
         self.finalizer = weakref.finalize(self, ops.graph_free, self.graph)
+
+    def split(self, args: list[Any]) -> tuple[list[torch.Tensor], list[int]]:
+        """The tensors and the integers that C takes."""
+        return [*(args[i] for i in self.tensor_places), *self.constants], [args[i] for i in self.number_places]
 
     def __call__(self, args: list[Any]) -> Any:
         tensors = [args[i] for i in self.tensor_places]
@@ -98,7 +104,7 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
         return split(module, reason.node, compile_graph)
     if _keeps:
         _kept.append(made)
-    return made
+    return check.Checked(module, made) if check.is_on() else made
 
 
 def _can_split(module: torch.fx.GraphModule) -> bool:
@@ -113,7 +119,8 @@ def _get_decompositions() -> dict[Any, Any]:
         aten.hardswish, aten.hardsigmoid, aten.softplus, aten.softplus_backward, aten.square, aten.logit,
         aten.binary_cross_entropy_with_logits, aten.addcmul_, aten.addcdiv_, aten.leaky_relu_backward,
         aten.native_dropout_backward, aten.hardtanh_backward, aten.var_mean, aten.std, aten.var, aten.glu,
-        aten.logsumexp, aten.mish, aten.log_sigmoid_forward, aten.hardswish_backward, aten.hardsigmoid_backward,
+        aten.logsumexp, aten.mish, aten.log_sigmoid_forward, aten.log_sigmoid_backward, aten.hardswish_backward,
+        aten.hardsigmoid_backward,
     ]  # fmt: skip
     return torch._decomp.get_decompositions(names)
 

@@ -8,6 +8,7 @@ import operator
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from .words import ISLAND, POINT, REDUCE, ROW, UnsupportedGraph, Words
 
@@ -18,6 +19,7 @@ FUSED_DTYPES = {
 HALVES = (torch.bfloat16, torch.float16)
 VIEWS = {"_unsafe_view", "alias", "detach", "lift_fresh"}
 """Views that no schema calls so."""
+UNSURE = {"aten::_embedding_bag", "aten::_embedding_bag_forward_only"}
 UNARY = {
     "neg": "NEG", "abs": "ABS", "sign": "SIGN", "sqrt": "SQRT", "rsqrt": "RSQRT", "reciprocal": "RECIPROCAL",
     "exp": "EXP", "expm1": "EXPM1", "log": "LOG", "log2": "LOG2", "log10": "LOG10", "log1p": "LOG1P", "sin": "SIN",
@@ -31,6 +33,10 @@ BINARY = {
 COMPARE = {"eq": "EQ", "ne": "NE", "lt": "LT", "le": "LE", "gt": "GT", "ge": "GE"}
 GRADS = {"tanh_backward": "TANH_GRAD", "sigmoid_backward": "SIGMOID_GRAD", "silu_backward": "SILU_GRAD"}
 FOLDS = {"sum": "SUM", "amax": "MAX", "amin": "MIN"}
+ANY_DTYPE = {"CAST", "COPY", "ADD", "MUL", "MAXIMUM", "MINIMUM", "WHERE", "EQ", "NE", "LT", "LE", "GT", "GE"}
+BITS = {"NOT", "AND", "OR", "XOR"}
+NUMBERS = {"NEG", "ABS", "SIGN", "RELU", "SUB", "CLAMP_MIN", "CLAMP_MAX"}
+"""Operations of integers too; what is in none of these is of floating dtypes alone."""
 
 FILLS = {
     "full": None, "full_like": None, "new_full": None, "scalar_tensor": None, "zeros": 0, "zeros_like": 0,
@@ -87,6 +93,7 @@ class Lowering:
         self.constants: list[torch.Tensor] = []
         self.late_copies: list[tuple[int, Any]] = []
         self.islands: dict[str, str] = {}
+        self.origins: list[torch.fx.Node] = []  # of each node of the words: what it came from
         self.out_places: list[tuple[str, Any]] = []
 
     # Tensors
@@ -102,10 +109,12 @@ class Lowering:
     def make(self, shape, dtype: torch.dtype, strides=None) -> Value:
         """A tensor for the result of a node."""
         shape = tuple(shape)
-        strides = contiguous_strides(shape) if strides is None else tuple(strides)
+        dense = contiguous_strides(shape)
+        strides = dense if strides is None else tuple(strides)
         storage = self.words.add_storage()
         index = self.words.add_tensor(dtype, shape, strides, storage)
-        return Value(index, storage, 0, shape, strides, dtype, True, True)
+        is_dense = all(statically_known_true(a == b) for a, b in zip(strides, dense, strict=True))
+        return Value(index, storage, 0, shape, strides, dtype, True, is_dense)
 
     # Nodes
 
@@ -118,6 +127,10 @@ class Lowering:
                 raise Unfused(f"an argument that is a {type(arg).__name__}")
         if dtype not in FUSED_DTYPES:
             raise Unfused(f"a result of {dtype}")
+        work = next((arg.dtype for arg in reversed(args) if isinstance(arg, Value)), dtype)
+        is_one = work.is_floating_point if name not in BITS else not work.is_floating_point
+        if not is_one and name not in ANY_DTYPE and (name not in NUMBERS or work is torch.bool):
+            raise Unfused(f"{name.lower()} of {work}")
         out = self.make(shape, dtype, strides)
         self.words.add_node(POINT, self.operations[name], 0, ("", "", ""), args, [out.tensor_index])
         return out
@@ -176,6 +189,8 @@ class Lowering:
     def elementwise(self, name: str, args: list[Any], kwargs: dict[str, Any], out: torch.Tensor) -> Value:
         """One operator by its word; Unfused where it is not one of ours."""
         shape, strides, dtype = out.shape, out.stride(), out.dtype
+        if name in ("floor", "ceil", "trunc", "round") and not dtype.is_floating_point:
+            name, args = "clone", args[:1]
         is_unary = name in UNARY and len(args) == 1 and not kwargs
         if is_unary and (args[0].dtype == dtype or dtype.is_floating_point):
             return self._like(UNARY[name], args, out)
@@ -229,8 +244,10 @@ class Lowering:
             first, second, third = (self.cast(arg, work) for arg in args[:3])
             if scale != 1:
                 second = self.point("MUL", [second, float(scale)], work, second.shape)
-            product = self.point("MUL" if name == "addcmul" else "DIV", [second, third], work, out.shape)
-            return self._like("ADD", [first, product], out, work)
+            if name == "addcmul":  # rounds once, as the operator does
+                return self._like("ADD_SCALED", [first, second, third], out, work)
+            quotient = self.point("DIV", [second, third], work, out.shape)
+            return self._like("ADD", [first, quotient], out, work)
         if name == "lerp" and out.dtype.is_floating_point:
             return self._like("LERP", args[:3], out)
         if name in ("clone", "_to_copy", "copy", "convert_element_type"):
@@ -372,6 +389,8 @@ class Lowering:
         name, overload = schema.name, schema.overload_name
         if schema.is_mutable:
             raise UnsupportedGraph(f"{name} writes to its arguments")
+        if name in UNSURE:
+            raise UnsupportedGraph(f"{name} has other shapes when it runs than when it is traced")
         whole = []
         for i, argument in enumerate(schema.arguments):
             whole.append(args[i] if i < len(args) else kwargs.get(argument.name, argument.default_value))
@@ -410,6 +429,8 @@ class Lowering:
             base = args[0]
             leaves = out if isinstance(out, (list, tuple)) else [out]
             if all(leaf.dtype == base.dtype for leaf in leaves):
+                if name == "as_strided":
+                    self._check_reach(base, leaves[0])
                 made = [self.describe(leaf, base.storage, base.base) for leaf in leaves]
                 return made if isinstance(out, (list, tuple)) else made[0]
         if name == "copy_":
@@ -424,6 +445,20 @@ class Lowering:
                 del self.words.nodes[mark[0] :], self.words.tensors[mark[1] :], self.words.args[mark[2] :]
                 self.words.storages = mark[3]
         return self.call(target, args, kwargs, out, why)
+
+    def _check_reach(self, base: Value, view: torch.Tensor) -> None:
+        """`as_strided` may show what the tensor that the graph was given does not cover."""
+        if base.storage not in self.input_storages:
+            return
+
+        def reach(sizes, strides) -> Any:
+            return sum(((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)), 1)
+
+        given = self.input_reach[base.storage]
+        begin = view.storage_offset() - base.base
+        is_inside = statically_known_true(begin + reach(view.shape, view.stride()) <= given)
+        if not statically_known_true(begin >= 0) or not is_inside:
+            raise UnsupportedGraph("as_strided beyond the elements of a tensor that the graph is given")
 
     def write(self, target: Value, source: Any) -> Value:
         """`copy_` to an input: AOTAutograd's way of saying that a graph changes it."""
@@ -444,6 +479,7 @@ class Lowering:
 
     def run(self) -> Lowering:
         self.input_storages: dict[int, int] = {}
+        self.input_reach: dict[int, Any] = {}
         places = [node for node in self.module.graph.nodes if node.op == "placeholder"]
         for place, node in enumerate(places):
             self._note_symbols(node.meta.get("val"), place)
@@ -459,6 +495,7 @@ class Lowering:
                 except UnsupportedGraph as error:
                     error.node = node
                     raise
+                self.origins += [node] * (len(self.words.nodes) - len(self.origins))
             elif node.op == "output":
                 self._finish(node)
             elif node.op not in ("placeholder", "get_attr"):
@@ -478,6 +515,7 @@ class Lowering:
             storage = self.words.add_storage()
             made = self.describe(value, storage, value.storage_offset(), 1)
             self.input_storages[storage] = made.tensor_index
+            self.input_reach[storage] = sum(((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)), 1)
             self.words.inputs.append((made.tensor_index, -1))
             return made
         if isinstance(value, (int, torch.SymInt)):

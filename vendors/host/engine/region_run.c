@@ -80,7 +80,8 @@ static const void *load_value(const struct block *block, const struct value *val
 static const void *spread(const struct block *block, int spare, const void *from, int klass, bool per_row) {
   char *out = get_slot(block, spare);
   const int width = get_register_width(klass);
-  const int64_t rows = per_row ? block->rows : 1, count = per_row ? block->cols : block->rows * block->cols;
+  const int64_t cols = block->cols > 0 ? block->cols : 1;  // an empty row has values of its own, too
+  const int64_t rows = per_row ? block->rows : 1, count = per_row ? block->cols : block->rows * cols;
   for (int64_t r = 0; r < rows; r++) {
     if (width == 4) {
       uint32_t bits;
