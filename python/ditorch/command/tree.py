@@ -66,7 +66,7 @@ COMMANDS = {
             takes_head=True,
         ),
         Command(
-            *("export", FILES, "logs as JSONL, CSV, trace or text; captures as files"),
+            *("export", FILES, "logs as JSONL, CSV, trace, text or Parquet; captures as files"),
             *("ditorch.export:make_parser", "ditorch.export:main"),
         ),
         Command(
@@ -76,6 +76,10 @@ COMMANDS = {
         Command(
             *("compare", FILES, "two runs or two checkpoints: the same? where do they part?"),
             *("op_tools.compare.command:make_parser", "op_tools.compare.command:main"),
+        ),
+        Command(
+            *("query", FILES, "SQL over the logs of all ranks (DuckDB)"),
+            *("ditorch.query:make_parser", "ditorch.query:main"),
         ),
         Command(
             *("compare-modules", FILES, "layers of two runs that CompLayerAcc saved"),
