@@ -377,6 +377,13 @@ def ledger_set_timing(on: bool, /) -> None:
 def log_close() -> None:
     """Write everything out and close."""
 
+def log_columns(
+    reader: LogReader, columns: tuple[tuple[str, str], ...], rows: int, /
+) -> tuple[int, dict[str, tuple[bytes, bytes]], list[str]]:
+    """The next rows of a log as columns (key, 'int' | 'float' | 'text'): their number, per column the values and a bit
+    per row that has one, and the texts that the values of text columns count. dtype, shape and device are of the first
+    result."""
+
 def log_counts() -> dict[str, Any]: ...
 def log_flush() -> None:
     """Return when everything recorded so far survives the process."""

@@ -13,13 +13,14 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from . import _C
+from . import _C, parquet
 from .command.guard import explain
 from .command.parser import CLOSED_PIPE, Parser
 from .output import open_whole
 
-FORMATS = ("jsonl", "csv", "trace", "text", "legacy-csv", "files")
+FORMATS = ("jsonl", "csv", "trace", "text", "legacy-csv", "parquet", "files")
 EXTENSIONS = {
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
@@ -28,6 +29,7 @@ EXTENSIONS = {
     ".trace": "trace",
     ".txt": "text",
     ".log": "text",
+    ".parquet": "parquet",
 }
 TYPES = ("call", "backward", "time", "finding", "capture", "tool", "note", "compare")
 LOG, PACK = ".dlog", ".dpack"
@@ -203,6 +205,8 @@ def _export_view(options: argparse.Namespace) -> int:
     steps = parse_steps(options.step) if options.step is not None else None
     if options.format == "legacy-csv" and types not in (None, ["compare"]) and "time" not in types:
         raise ExportError(f"--type {options.type}: the legacy CSV shows records of type time only, or compare alone")
+    if options.format == "parquet":
+        _check_parquet(options)
     files = find(options.paths)
     if not files:
         raise ExportError(f"no {LOG} files in {', '.join(map(repr, options.paths))}")
@@ -214,7 +218,9 @@ def _export_view(options: argparse.Namespace) -> int:
         return 1
     reader = _C.LogReader(files, types, steps, matcher)
     with _open_output(options.output) as fd:
-        if options.format == "legacy-csv" and types == ["compare"]:
+        if options.format == "parquet":
+            _write_parquet(reader, fd)
+        elif options.format == "legacy-csv" and types == ["compare"]:
             _write_comparisons(reader, fd)
         else:
             reader.export(options.format, fd)
@@ -224,6 +230,21 @@ def _export_view(options: argparse.Namespace) -> int:
         if os.path.getsize(path) == 0 or reader.header(index) is None:
             _say(f"{path}: the log is empty: the program that opened it wrote nothing, or was killed before it did")
     return 0
+
+
+def _check_parquet(options: argparse.Namespace) -> None:
+    """What is missing is said before anything is read."""
+    if options.output in (None, "-"):
+        raise ExportError("--format parquet needs a file: -o run.parquet")
+    try:
+        parquet.make_schema()
+    except parquet.MissingLibrary as error:
+        raise ExportError(str(error)) from None
+
+
+def _write_parquet(reader: Any, fd: int) -> None:
+    with os.fdopen(os.dup(fd), "wb") as file:
+        parquet.write(reader, file)
 
 
 _COMPARISON = ("cosine", "max_abs_diff", "max_relative_diff", "atol", "rtol")
@@ -297,9 +318,9 @@ def make_parser() -> Parser:
         "--format",
         choices=FORMATS,
         help="jsonl: an object per line; csv: a row per record; trace: for Perfetto or chrome://tracing; text: lines "
-        "for people; legacy-csv: the original's table of times (with --type compare: of comparisons); "
-        "files: unpack captures (default: by the name of "
-        "OUT, text without one)",
+        "for people; parquet: a table for other engines (needs pyarrow); legacy-csv: the original's table of times "
+        "(with --type compare: of comparisons); files: unpack captures (default: by the name of OUT, text without "
+        "one)",
     )
     parser.add_argument("-o", "--output", metavar="OUT", help="file, or directory for --format files")
     parser.add_argument("--type", metavar="TYPES", help=f"only these records: {','.join(TYPES)}")

@@ -15,7 +15,8 @@ static int module_exec(PyObject *module) {
       py_engine_methods,       py_stack_methods,         py_backward_methods,    py_backward_probe_methods,
       py_log_methods,          py_environ_methods,       py_log_read_methods,    py_capture_methods,
       py_helper_methods,       py_helper_device_methods, py_twin_methods,        py_exempt_methods,
-      py_judge_methods,        py_operator_methods,      py_torch_names_methods, py_type_attribute_methods};
+      py_judge_methods,        py_operator_methods,      py_torch_names_methods, py_type_attribute_methods,
+      py_log_columns_methods};
   for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
     if (PyModule_AddFunctions(module, tables[i]) < 0) {
       return -1;

@@ -33,6 +33,7 @@ extern PyMethodDef py_redirect_methods[];
 extern PyMethodDef py_device_show_methods[];
 extern PyMethodDef py_log_methods[];
 extern PyMethodDef py_log_read_methods[];
+extern PyMethodDef py_log_columns_methods[];
 extern PyMethodDef py_environ_methods[];
 extern PyMethodDef py_stack_methods[];
 extern PyMethodDef py_backward_methods[];

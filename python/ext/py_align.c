@@ -79,7 +79,12 @@ static PyObject *pair_new(PyTypeObject *type, PyObject *args, PyObject *kwargs) 
   raised |= py_log_reader_leave(readers[1]);
   if (!self || raised || status != DIT_OK) {
     Py_XDECREF((PyObject *)self);
-    return !self || raised ? NULL : py_status_raise(py_module, status, &err);
+    if (self && !raised && status == DIT_ERR_NOMEM) {  // not the device's memory
+      PyErr_SetString(PyExc_MemoryError, err.message);
+    } else if (self && !raised) {
+      (void)py_status_raise(py_module, status, &err);
+    }
+    return NULL;
   }
   return (PyObject *)self;
 }

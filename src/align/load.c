@@ -133,8 +133,8 @@ static enum dit_status limit_check(const struct loader *loader, size_t more) {
                 loader->table_size * sizeof(*loader->table);
   if (used + more > loader->limit || run->count >= INT32_MAX / 2) {
     return dit_error_set(loader->err, DIT_ERR_NOMEM,
-                         "a run has more than the %zu calls that fit into %zu MiB; choose fewer steps", run->count,
-                         loader->limit >> 20);
+                         "a run of more than %zu calls does not fit into %zu KiB; choose fewer steps", run->count,
+                         loader->limit >> 10);
   }
   return DIT_OK;
 }

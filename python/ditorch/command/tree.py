@@ -70,7 +70,7 @@ COMMANDS = {
         ),
         _own("report", FILES, "one HTML file about a run: verdict, errors, times, ranks", "report"),
         Command(
-            *("export", FILES, "logs as JSONL, CSV, trace or text; captures as files"),
+            *("export", FILES, "logs as JSONL, CSV, trace, text or Parquet; captures as files"),
             *("ditorch.export:make_parser", "ditorch.export:main"),
         ),
         Command(
@@ -80,6 +80,10 @@ COMMANDS = {
         Command(
             *("compare", FILES, "two runs or two checkpoints: the same? where do they part?"),
             *("op_tools.compare.command:make_parser", "op_tools.compare.command:main"),
+        ),
+        Command(
+            *("query", FILES, "SQL over the logs of all ranks (DuckDB)"),
+            *("ditorch.query:make_parser", "ditorch.query:main"),
         ),
         Command(
             *("compare-modules", FILES, "layers of two runs that CompLayerAcc saved"),

@@ -33,7 +33,7 @@ def make_parser() -> Parser:
             0: "the same, within the tolerance",
             1: "they differ",
             2: "wrong use, or there is nothing at a path",
-            3: "nothing could be compared: no values, no common call or tensor, nothing readable",
+            3: "nothing could be compared (no values, nothing in common, nothing readable), or not be written",
         },
     )
     add = parser.add_argument

@@ -40,19 +40,31 @@ def open_run(path: str) -> Run:
     run = Run(path)
     for name in export.find([path]):
         try:
-            reader = _C.LogReader([name])
-            header = reader.header(0)
-            reader.close()
+            header = _read_header(name)
         except (OSError, ValueError, NotImplementedError) as error:
             run.problems.append(f"{error}; left out")
             continue
         if header is None:
-            run.problems.append(f"{name}: the log is empty: its program wrote nothing, or was killed before it did")
+            empty = "the log is empty: its program wrote nothing, or was killed before it did"
+            run.problems.append(
+                f"{name}: {'has no header that can be read; left out' if os.path.getsize(name) else empty}"
+            )
             continue
         run.ranks.setdefault(header["rank"], []).append(name)
     if os.path.isdir(path):
         _read_notes(run)
     return run
+
+
+def _read_header(path: str) -> dict[str, Any] | None:
+    """A damaged header is known once the first copy of it in the file was met."""
+    reader = _C.LogReader([path])
+    try:
+        if reader.header(0) is None:
+            next(reader, None)
+        return reader.header(0)
+    finally:
+        reader.close()
 
 
 def _read_notes(run: Run) -> None:

@@ -315,6 +315,8 @@ def _build(m: Machine) -> None:
     state, target = m.pop(), m.top()
     if m.dry:
         return
+    if type(target) is OrderedDict and type(state) is dict:
+        return  # attributes of a state_dict (_metadata), which nobody needs here
     if not isinstance(target, Buildable):
         raise Refused(f"its pickle has a state for a {type(target).__name__}, which takes none")
     invoke(Constructor(type(target).__name__, target.build), (state,))
