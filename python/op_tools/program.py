@@ -23,7 +23,7 @@ from ditorch import _C
 from ditorch.command.spec import TOOLS, Spec
 from ditorch.output import write_whole
 
-from . import console, results, selection, session
+from . import console, observer, results, selection, session
 
 FORMAT, VERSION = "ditorch-run", 1
 LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "torchx")
@@ -85,6 +85,8 @@ class Program:
         self._leader: Any = None
         self._step_begin = time.perf_counter()
         self._times: list[float] = []
+        self._watched: list[bool] = []
+        self._losses = observer.Losses()
         self.is_over = False
 
     def start(self) -> None:
@@ -100,6 +102,8 @@ class Program:
                 tool.stop()
             raise
         self._find_steps()
+        if self.spec.baseline:
+            self._losses.start()
         atexit.register(self.finish)
 
     # Steps
@@ -156,9 +160,10 @@ class Program:
             return
         now = time.perf_counter()
         self._times.append(now - self._step_begin)
-        self._step_begin = now
+        self._watched.append(any(tool._due for tool in self.tools.values()))
         self.steps += 1
         session.step()
+        self._step_begin = time.perf_counter()
 
     # The end
 
@@ -189,7 +194,7 @@ class Program:
             for finding in tool.findings() if hasattr(tool, "findings") else ():
                 findings.append({"tool": name, **_plain(finding)})
         times = self.tools["time"].rows()[:200] if "time" in self.tools else []
-        return {
+        facts = {
             "format": FORMAT,
             "version": VERSION,
             "command": self.spec.command or " ".join(map(shlex.quote, sys.argv)),
@@ -214,8 +219,11 @@ class Program:
             "saved": self.tools["nan"].saved() if "nan" in self.tools else [],
             "times": [_plain(row) for row in times],
             "fallbacks": _list_fallbacks(),
+            "losses": self._losses.stop(),
+            "memory": observer.get_memory(),
             "out": self.spec.out,
         }
+        return {**facts, "observer": _plain(observer.measure(facts, self._watched))}
 
 
 def _describe_device() -> str:
@@ -264,6 +272,7 @@ def summarise(facts: dict[str, Any]) -> list[str]:
         f"== ditorch run:{rank} {facts['steps']} steps in {facts['seconds']:.1f} s, tools {', '.join(facts['tools'])}"
     )
     lines = [title, *(_tell_tool(name, facts) for name in facts["tools"])]
+    lines.append(f"  effect   {observer.describe(facts['observer'])}")
     if not facts["steps"]:
         lines.append("  steps    no optimizer.step was seen: all of it is step 0")
     wrong = [finding for finding in facts["findings"] if finding["tool"] == "autocompare"]
@@ -273,9 +282,8 @@ def summarise(facts: dict[str, Any]) -> list[str]:
         place = results.format_location(finding.get("location") or "", source=False)
         way = "the backward of " if finding["kind"] == "backward" else ""
         lines.append(f"  found    {way}{finding['name']} {verb}, step {finding['step']}{', ' + place if place else ''}")
-    lines.append(f"  results  {results.shorten(facts['out'])}")
-    lines.append(f"  next     {suggest_next(facts)}")
-    return lines[:10]
+    end = [f"  results  {results.shorten(facts['out'])}", f"  next     {suggest_next(facts)}"]
+    return [*lines[: 10 - len(end)], *end]
 
 
 def _tell_tool(name: str, facts: dict[str, Any]) -> str:
@@ -304,6 +312,9 @@ def suggest_next(facts: dict[str, Any]) -> str:
     for finding in facts["findings"]:
         if finding["tool"] == "autocompare" and finding.get("folder"):
             return f"ditorch replay {results.shorten(finding['folder'])}"
+        if finding["tool"] == "nan" and finding["kind"] == "backward":  # what the forward was given is gone by then
+            name, step = finding["name"], finding["step"]
+            return f"ditorch run --tool capture --include {name} --steps {step} -- {facts['command']}"
         if finding["tool"] == "nan" and facts["saved"]:
             return f"ditorch replay {results.shorten(facts['saved'][0])}"
         if finding["tool"] == "nan":

@@ -55,6 +55,8 @@ class Spec:
     command: str = ""
     quiet: bool = False
     stop: bool = False
+    baseline: bool = False
+    junit: str = ""
     probe: str = ""
     """The order of a bisection (op_tools/probe.py)."""
 
