@@ -23,7 +23,9 @@ _MARKER = "ditorch(tool='', **options): run the test under these ditorch tools (
 def pytest_addoption(parser: Any) -> None:
     group = parser.getgroup("ditorch", "operators of the device")
     group.addoption("--ditorch-compare", action="store_true", help="every operator of a test once more on the CPU")
-    group.addoption("--ditorch-nan", action="store_true", help="a test fails when one of its operators makes NaN or Inf")
+    group.addoption(
+        "--ditorch-nan", action="store_true", help="a test fails when one of its operators makes NaN or Inf"
+    )
     group.addoption(
         "--ditorch-option",
         action="append",

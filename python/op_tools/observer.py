@@ -114,7 +114,9 @@ def _compare(facts: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
     loss = {"count": len(mine), "baseline_count": len(other), "equal": mine == other, "first": first}
     if first is not None:
         loss["values"] = [repr(from_bits(mine[first])), repr(from_bits(other[first]))]
-    memory = {key: [value, baseline["memory"][key]] for key, value in facts["memory"].items() if key in baseline["memory"]}
+    memory = {
+        key: [value, baseline["memory"][key]] for key, value in facts["memory"].items() if key in baseline["memory"]
+    }
     return {"loss": loss, "memory": memory}
 
 

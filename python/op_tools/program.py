@@ -312,9 +312,6 @@ def suggest_next(facts: dict[str, Any]) -> str:
     for finding in facts["findings"]:
         if finding["tool"] == "autocompare" and finding.get("folder"):
             return f"ditorch replay {results.shorten(finding['folder'])}"
-        if finding["tool"] == "nan" and finding["kind"] == "backward":  # what the forward was given is gone by then
-            name, step = finding["name"], finding["step"]
-            return f"ditorch run --tool capture --include {name} --steps {step} -- {facts['command']}"
         if finding["tool"] == "nan" and facts["saved"]:
             return f"ditorch replay {results.shorten(facts['saved'][0])}"
         if finding["tool"] == "nan":

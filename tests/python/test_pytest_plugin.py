@@ -54,7 +54,7 @@ def test_findings_are_failures(folder):
     assert "OpAutoCompare: torch.nn.functional.gelu is wrong" in text
     assert "  place  test_it.py:5 (return torch.nn.functional.gelu" in text
     assert "OpOverflowCheck: torch.Tensor.log made 3 Inf" in text
-    assert "AssertionError: my own" in text and "- ditorch -" in text
+    assert "AssertionError: my own" in text and "- Captured ditorch call -" in text
     assert 'message="Failed: OpAutoCompare: torch.nn.functional.gelu is wrong' in (folder / "j.xml").read_text()
     assert sorted(os.listdir(folder))[-1] != "op_tools_results"
 
