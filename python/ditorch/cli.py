@@ -145,10 +145,40 @@ def main(words: list[str] | None = None) -> int:
     if problem:
         print(problem, file=sys.stderr)
         return 2 if "can't open" in problem else 1
+    if plan.spec.baseline:
+        ended = guard.run(lambda: _run_baseline(plan, head))
+        if ended:
+            return ended
     if plan.spec.tools:
         session.wanted = plan.spec
     _install(head)
-    return _run(plan)
+    return _run_with_junit(plan) if plan.spec.junit else _run(plan)
+
+
+def _run_baseline(plan: run.Plan, head: Head) -> int:
+    from op_tools import program
+
+    plan.spec.out = plan.spec.out or program.make_folder()
+    run.run_baseline(plan, head)
+    return 0
+
+
+def _run_with_junit(plan: run.Plan) -> int:
+    """However the program ends, the file says so."""
+    from .command.junit_run import describe_end, write_junit
+
+    ended: BaseException | None = None
+    status = 1
+    try:
+        status = _run(plan)
+        return status
+    except BaseException as error:
+        ended = error
+        raise
+    finally:
+        _count_findings()
+        runs = run.read_runs(plan.spec.out) if plan.spec.out else []
+        write_junit(plan.spec.junit, runs, plan.spec.command, *describe_end(ended))
 
 
 def _run(plan: run.Plan) -> int:

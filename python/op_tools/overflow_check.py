@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from ditorch.table import Table
+from torch.utils._pytree import tree_map_only
 
 from . import console, results
 from .selection import NameList
@@ -42,6 +43,8 @@ class OpOverflowCheck(Tool):
         extra: dict[str, Any] = {"eager": at_once, "torch_flags": get_flags, "torch_stats": get_stats}
         if at_once:
             extra["read_every"] = 1
+        if options.get_value("save"):
+            extra["hold"] = hold_arguments
         return {**super().engine_options(options), **self._callbacks, **extra}
 
     def check(self, options: Any) -> None:
@@ -130,7 +133,7 @@ class OpOverflowCheck(Tool):
             return "not saved: the call is over"
         from .capture import save_item
 
-        _func, args, kwargs, result = objects
+        held, args, kwargs, result = objects
         cap = self._options.get_value("cap_calls")
         if cap and len(self._saved) >= cap:
             return f"not saved: {cap} calls are saved (cap_calls)"
@@ -139,16 +142,44 @@ class OpOverflowCheck(Tool):
         forward = finding["kind"] == "forward"
         names = ("input", "output") if forward else ("grad_outputs", "grad_inputs")
         identifier = f"{finding['id']}"
+        items = [(names[0], args, kwargs), (names[1], _as_tuple(result), None)]
+        if not forward and held is not None:
+            items.insert(0, ("input", held.args, held.kwargs))
         try:
             os.makedirs(folder, exist_ok=True)
-            for name, values, keywords in ((names[0], args, kwargs), (names[1], _as_tuple(result), None)):
+            for name, values, keywords in items:
                 item = {"name": finding["name"], "args": values, "kwargs": keywords or {}, "identifier": identifier}
                 save_item(os.path.join(folder, f"{name}.pth"), item)
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             return f"not saved: {error}"
         self._saved.append(folder)
+        if not forward and held is None:
+            return f"saved in {results.shorten(folder)} (the gradients alone: the forward's inputs were not kept)"
+        if not forward and (held.is_changed() or finding["name"].endswith("_")):
+            return f"saved in {results.shorten(folder)} (inputs as they are now: they were changed after the forward)"
         changed = any(tensor["when"] == "before" and "min" not in tensor for tensor in finding["in"] if tensor["numel"])
         return f"saved in {results.shorten(folder)}" + (" (inputs as the call left them)" if changed else "")
+
+
+class Held:
+    """What a forward was given, until its backward has run: over the same memory, without the graph."""
+
+    def __init__(self, args: tuple, kwargs: dict[str, Any] | None):
+        self.tensors: list[tuple[torch.Tensor, int]] = []
+        self.args, self.kwargs = tree_map_only(torch.Tensor, self._detach, (args, kwargs or {}))
+
+    def _detach(self, tensor: torch.Tensor) -> torch.Tensor:
+        mine = tensor.detach()
+        self.tensors.append((mine, mine._version))
+        return mine.requires_grad_(tensor.requires_grad)
+
+    def is_changed(self) -> bool:
+        return any(tensor._version != version for tensor, version in self.tensors)
+
+
+def hold_arguments(args: tuple, kwargs: dict[str, Any] | None) -> Held:
+    """For the engine: an object that lives as long as the backward of the call may run."""
+    return Held(args, kwargs)
 
 
 # Text

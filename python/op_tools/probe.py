@@ -21,7 +21,7 @@ from ditorch import _C
 from ditorch.command.spec import Spec
 from ditorch.output import write_whole
 
-from . import console, modules, results, selection
+from . import console, modules, observer, results, selection
 from .dtype_cast import OpDtypeCast
 from .fallback import OpFallback
 from .program import Program
@@ -194,6 +194,8 @@ class Probe(Program):
         if order.get("observe") or order.get("by") == "tool":
             self._start_tools()
         self._find_steps()
+        if order.get("losses"):
+            self._losses.start()
         if order.get("result"):
             self._mark(order["result"], self._note_result)
         atexit.register(self.finish)
@@ -258,6 +260,8 @@ class Probe(Program):
             "step_seconds": self._times[:10000],
             "embedded": embedded,
             "ran": {name: sorted(set(bases)) for name, bases in forms.items()},
+            "losses": self._losses.stop(),
+            "memory": observer.get_memory(),
             "values": [repr(value) for value in self.values[-10000:]],
             "culprits": {name: culprit.describe() for name, culprit in self.culprits.items()},
             "handled": sum(tool.counts().get("applied", 0) for tool in self.tools.values()),

@@ -23,7 +23,7 @@ from ditorch import _C
 from ditorch.command.spec import TOOLS, Spec
 from ditorch.output import write_whole
 
-from . import console, results, selection, session
+from . import console, observer, results, selection, session
 
 FORMAT, VERSION = "ditorch-run", 1
 LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "torchx")
@@ -88,6 +88,8 @@ class Program:
         self._step_begin = time.perf_counter()
         self._times: list[float] = []
         self._memory: list[tuple[int, int, int]] = []
+        self._watched: list[bool] = []
+        self._losses = observer.Losses()
         self.is_over = False
 
     def start(self) -> None:
@@ -103,6 +105,8 @@ class Program:
                 tool.stop()
             raise
         self._find_steps()
+        if self.spec.baseline:
+            self._losses.start()
         atexit.register(self.finish)
 
     # Steps
@@ -160,10 +164,11 @@ class Program:
         now = time.perf_counter()
         if self.steps < MOST_STEPS:
             self._times.append(now - self._step_begin)
+            self._watched.append(any(tool._due for tool in self.tools.values()))
             self._memory.append(_read_memory())
-        self._step_begin = now
         self.steps += 1
         session.step()
+        self._step_begin = time.perf_counter()
 
     # The end
 
@@ -202,7 +207,7 @@ class Program:
             for finding in tool.findings() if hasattr(tool, "findings") else ():
                 findings.append({"tool": name, **_plain(finding)})
         times = self.tools["time"].rows()[:200] if "time" in self.tools else []
-        return {
+        facts = {
             "format": FORMAT,
             "version": VERSION,
             "command": self.spec.command or " ".join(map(shlex.quote, sys.argv)),
@@ -219,7 +224,6 @@ class Program:
             "step_seconds": self._times,
             "step_memory": self._memory,
             "device": _describe_device(),
-            "memory": _describe_memory(),
             "torch": torch.__version__,
             "ditorch": _C.version(),
             "python": sys.version.split()[0],
@@ -229,29 +233,17 @@ class Program:
             "saved": self.tools["nan"].saved() if "nan" in self.tools else [],
             "times": [_plain(row) for row in times],
             "fallbacks": _list_fallbacks(),
+            "losses": self._losses.stop(),
+            "memory": observer.get_memory(),
             "out": self.spec.out,
         }
+        return {**facts, "observer": _plain(observer.measure(facts, self._watched))}
 
 
 def _describe_device() -> str:
     import ditorch
 
     return f"{ditorch.adapter!r}" if ditorch.adapter is not None else f"backend {ditorch.backend}"
-
-
-def _describe_memory() -> dict[str, int]:
-    """Largest amounts so far, in bytes: of this process, and of tensors on the device."""
-    import resource
-
-    import torch
-
-    peaks = {"host_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
-    try:
-        if torch.cuda.is_initialized():
-            peaks["device_peak"] = int(torch.cuda.max_memory_allocated())
-    except Exception:  # a device that does not count
-        pass
-    return peaks
 
 
 def _read_memory() -> tuple[int, int, int]:
@@ -310,6 +302,7 @@ def summarise(facts: dict[str, Any]) -> list[str]:
         f"== ditorch run:{rank} {facts['steps']} steps in {facts['seconds']:.1f} s, tools {', '.join(facts['tools'])}"
     )
     lines = [title, *(_tell_tool(name, facts) for name in facts["tools"])]
+    lines.append(f"  effect   {observer.describe(facts['observer'])}")
     if not facts["steps"]:
         lines.append("  steps    no optimizer.step was seen: all of it is step 0")
     wrong = [finding for finding in facts["findings"] if finding["tool"] == "autocompare"]

@@ -263,6 +263,30 @@ def test_a_broken_operator_is_found_and_its_signature(tmp_path, monkeypatch):
     assert "train.py:11 <module>: loss = (y - 1)" in culprit.place and answer.by == "control"
 
 
+def test_an_operator_behind_a_crash_is_a_suspect(tmp_path):
+    play = Play("b", "h")
+    run = play.run
+
+    def run_and_crash(choice):
+        outcome = run(choice)
+        if "b" not in choice.names and not choice.all and not choice.limits:
+            outcome.status, outcome.verdict = 1, BAD
+            outcome.facts[0]["ran"] = {name: [name] for name in "abc"}
+        return outcome
+
+    play.run = run_and_crash
+    answer, _ = hunt(play, tmp_path, depth="name")
+    assert [culprit.name for culprit in answer.culprits] == ["b", "h"] and answer.after.is_good
+
+
+def test_a_set_that_is_not_enough_says_so(tmp_path):
+    play = Play("b", names=tuple("ab"))
+    run = play.run
+    play.run = lambda choice: run(choice) if choice.all else Outcome(BAD, "loss 9", facts=run(choice).facts)
+    answer, _ = hunt(play, tmp_path, depth="name")
+    assert not answer.after.is_good and "seen in no run before" in format_answer(answer, "t", "cpu", "f")
+
+
 @pytest.mark.full
 def test_by_the_tools_and_a_backward(tmp_path, monkeypatch):
     fault = "value:aten::gelu_backward,scale=30"

@@ -5,12 +5,15 @@ import os
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import pytest
+import torch
 from conftest import child_environment
 from ditorch import cli
 from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools, read_wish
-from op_tools import program
+from op_tools import observer, program
+from op_tools.overflow_check import hold_arguments
 
 TRAIN = """
 import sys, torch
@@ -71,6 +74,37 @@ def test_nan_names_the_producer_and_stops_there(place):
     assert "place  at train.py:11" in answer.stderr
     saved = answer.stderr.splitlines()[-1].removeprefix("  next     ditorch replay ")
     assert sorted(os.listdir(place / saved))[0].startswith("input")
+
+
+BACKWARD = """
+import torch
+class Root(torch.nn.Module):
+    def forward(self, x):
+        return (x - x.detach()).abs().sqrt()
+layer, root = torch.nn.Linear(4, 4).cuda(), Root()
+root(layer(torch.randn(2, 4).cuda())).sum().backward()
+"""
+
+
+def test_nan_in_a_backward_saves_the_inputs_of_the_forward(place):
+    (place / "backward.py").write_text(BACKWARD)
+    answer = ditorch(place, "nan", "backward.py")
+    assert answer.returncode == 1, answer.stderr
+    assert "OpOverflowCheck: the backward of torch.Tensor.sqrt made 8 Inf" in answer.stderr
+    assert "place  at backward.py:5" in answer.stderr and "\n  module Root\n" in answer.stderr
+    saved = answer.stderr.splitlines()[-1].removeprefix("  next     ditorch replay ")
+    names = {name for name in os.listdir(place / saved) if name.endswith(".pth")}
+    assert names == {"input.pth", "grad_outputs.pth", "grad_inputs.pth"}
+    case = torch.load(place / saved / "input.pth", weights_only=True)
+    assert torch.equal(case["args"][0].cpu(), torch.zeros(2, 4)) and case["args"][0].requires_grad
+
+
+def test_inputs_that_changed_since_are_told():
+    x = torch.ones(3, requires_grad=True)
+    held = hold_arguments((x * 2, [x]), {"out": None})
+    assert not held.is_changed() and held.args[1][0].requires_grad and held.args[0].grad_fn is None
+    x.detach().add_(1)
+    assert held.is_changed()
 
 
 def test_a_clean_program_is_clean_and_the_environment_is_enough(place):
@@ -141,3 +175,46 @@ def test_runs_do_not_share_a_folder(tmp_path, monkeypatch):
     for name in ("RANK", "MASTER_PORT", "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
     assert [os.path.basename(program.make_folder(str(tmp_path))) for _ in range(2)] == ["run-001", "run-002"]
+
+
+# The observer effect
+
+
+def test_a_baseline_and_a_junit_file(place):
+    words = ["--tool", "autocompare", "--baseline", "--junit", "j.xml", "--out", "o", "train.py"]
+    answer = ditorch(place, "--set", "fault=value:gelu,scale=0.1", "run", *words)
+    assert answer.returncode == 0 and answer.stdout == "done\n", answer.stderr
+    effect = read_run(place, "o")["observer"]
+    assert effect["loss"] == {"count": 9, "baseline_count": 9, "equal": True, "first": None}
+    assert effect["time"]["steps_with"] == effect["time"]["steps_without"] == 8 and effect["memory"]["host"][1] > 0
+    (line,) = [line for line in answer.stderr.splitlines() if line.startswith("  effect ")]
+    assert "steps of the baseline); 9 losses equal to the bit; host memory " in line
+    root = ElementTree.parse(place / "j.xml").getroot()
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "1", "0")
+    assert "torch.nn.functional.gelu is wrong" in root.find(".//failure").text
+
+
+def test_a_junit_file_of_a_program_that_fails(place):
+    (place / "fails.py").write_text("import torch\ntorch.ones(2).cuda() + 1\nraise RuntimeError('no more')\n")
+    answer = ditorch(place, "run", "--tool", "nan", "--junit", "j.xml", "fails.py")
+    assert answer.returncode == 1 and "RuntimeError: no more" in answer.stderr
+    root = ElementTree.parse(place / "j.xml").getroot()
+    assert (root.get("tests"), root.get("errors")) == ("2", "1")
+    assert root.find(".//error").text == "RuntimeError: no more"
+
+
+def test_an_effect_is_told_as_far_as_it_was_measured(tmp_path):
+    facts = {"step_seconds": [9.0, 1.0, 2.0, 1.0], "rank": 0, "out": str(tmp_path), "losses": [], "memory": {}}
+    effect = observer.measure(facts, [True, False, True, False])
+    assert effect["time"]["with"] == 2.0 and effect["time"]["without"] == 1.0 and "loss" not in effect
+    text = observer.describe(effect)
+    assert text.startswith("a step takes 2.00x the time") and text.endswith("loss and memory not compared (--baseline)")
+    assert "not measured" in observer.describe(observer.measure(facts, [True] * 4))
+    (tmp_path / "baseline" / "probes" / "001").mkdir(parents=True)
+    bits = [observer.to_bits(1.5), observer.to_bits(float("nan"))]
+    other = {"step_seconds": [9.0, 4.0], "losses": bits, "memory": {"host": 1 << 20}}
+    (tmp_path / "baseline" / "probes" / "001" / "probe-r0-p1.json").write_text(json.dumps(other))
+    mine = {**facts, "losses": [bits[0], observer.to_bits(2.0)], "memory": {"host": 3 << 20}}
+    text = observer.describe(observer.measure(mine, [True] * 4))
+    assert "0.25x" in text and "loss 2 is 2.0, the baseline's nan" in text and text.endswith("host memory +2.0 MiB")
+    assert observer.measure({**mine, "losses": bits}, [True] * 4)["loss"]["equal"]

@@ -94,6 +94,8 @@ def _describe_culprit(culprit: Culprit) -> list[tuple[str, str]]:
 
 def _describe_sureness(answer: Answer, where: str) -> str:
     before, after = answer.before, answer.after
+    if not after.is_good:
+        return f"not: wrong with them alone {where} too ({after.reason}), right with every operator"
     them = "it" if len(answer.culprits) == 1 else "them"
     text = f"right with {them} alone {where} ({after.reason}), wrong as it is ({before.reason})"
     if answer.flaky:

@@ -135,20 +135,32 @@ class Hunt:
         operators = self._list_operators(before)
         if before.is_good and not self.wish.reference_is_cpu:
             return answer
-        if not operators:
+        if not operators and not before.status:
             answer.kind = BLIND
             return answer
         self.expected = estimate(len(operators))
         after = self._ask_all(operators)
+        if before.status and after.is_good:  # what would have come behind its end was not seen before
+            operators = {**self._list_operators(after), **operators}
+            self.answer.operators = list(operators)
+            self.expected = estimate(len(operators))
         if self.wish.reference_is_cpu and not after.status:
             before = self._compare_with(before, after)
         if before.is_good or not after.is_good:
             answer.kind = NOTHING if before.is_good else ELSEWHERE
             return answer
-        names = find_smallest(list(operators), lambda chosen: self._ask_names(chosen, operators))
+        if not operators:
+            answer.kind = BLIND
+            return answer
+        names = find_smallest(list(operators), lambda chosen: self._ask_names(chosen, operators)) or []
         answer.kind = FOUND
-        answer.culprits = [Culprit(name, operators[name]) for name in names or ()]
-        answer.after = self.state.find(self._choose(names or [])) or after
+        answer.culprits = [Culprit(name, operators[name]) for name in names]
+        answer.after = self.state.find(self._choose(names))
+        if answer.after is None:  # no question had this set: all but the first half of the list was needed
+            answer.after = self.ask(self._choose(names), f"{', '.join(names)} {self._where()}")
+        if not answer.after.is_good:
+            answer.notes.append("not enough alone: something is needed that was seen in no run before")
+            return answer
         if self.wish.depth != "name":
             self._find_calls(answer)
         return answer
@@ -191,7 +203,8 @@ class Hunt:
         for kind in kinds:
             answer.by = kind
             names = [] if everything else list(operators)
-            choice = Choice(names=names, all=everything, by=kind, how=self.wish.how)
+            observe = bool(self.answer.before.status)
+            choice = Choice(names=names, all=everything, by=kind, how=self.wish.how, observe=observe)
             outcome = self.ask(choice, f"{'every operator' if everything else 'every suspect'} {self._where()}")
             if outcome.is_good:
                 break

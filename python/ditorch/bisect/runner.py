@@ -37,6 +37,8 @@ class Choice:
     how: str = "cpu"
     observe: bool = False
     notes: bool = False
+    losses: bool = False
+    """Note every loss (for `ditorch run --baseline`)."""
     limits: dict[str, list[list[Any]]] = dataclasses.field(default_factory=dict)
 
     def to_key(self) -> str:

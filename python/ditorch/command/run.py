@@ -38,6 +38,13 @@ USAGE = (
 )
 
 
+NEED_TOOL = (
+    *("steps", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop", "check"),
+    *("baseline", "junit", "report"),
+)
+"""Options that mean nothing without one."""
+
+
 class Plan(NamedTuple):
     """`is_command`: the program is no Python that runs in this process."""
 
@@ -89,6 +96,9 @@ def make_parser() -> Parser:
     add("--budget", default="", metavar="SIZE|%%", help="most bytes to save (2GiB), or share of the time (5%%)")
     add("--stop", action="store_true", help="end the program at the first finding of autocompare or nan")
     add("--check", action="store_true", help="exit status 1 when a tool found something")
+    add("--baseline", action="store_true", help="run the program once more, before and without tools: what did they "
+        "change (time, losses, memory)?")  # fmt: skip
+    add("--junit", default="", metavar="FILE", help="what was found as JUnit XML, a test per tool and rank")
     return parser
 
 
@@ -127,24 +137,9 @@ def parse(before: list[str], program: list[str]) -> Plan:
         parse_budget(options.budget)
     except SpecError as error:
         parser.error(str(error))
-    spec.budget, spec.stop = options.budget, options.stop
-    unused = [
-        f"--{name.replace('_', '-')}"
-        for name in (
-            "steps",
-            "ranks",
-            "include",
-            "exclude",
-            "out",
-            "step_marker",
-            "option",
-            "budget",
-            "stop",
-            "check",
-            "report",
-        )
-        if getattr(options, name)
-    ]
+    spec.budget, spec.stop, spec.baseline = options.budget, options.stop, options.baseline
+    spec.junit = os.path.abspath(options.junit) if options.junit else ""
+    unused = [f"--{name.replace('_', '-')}" for name in NEED_TOOL if getattr(options, name)]
     if unused and not spec.tools and not os.environ.get("DITORCH_TOOLS"):
         parser.error(f"{', '.join(unused)} belongs to --tool, such as --tool autocompare")
     words, is_command = find_program(parser, program)
@@ -183,6 +178,8 @@ def spawn(plan: Plan, head: Head) -> int:
     spec = plan.spec
     spec.out = spec.out or program.make_folder()
     os.makedirs(spec.out, exist_ok=True)
+    if spec.baseline:
+        run_baseline(plan, head)
     spec.quiet = True
     try:
         child = subprocess.Popen(plan.program, env=make_environment(spec, head))
@@ -194,6 +191,10 @@ def spawn(plan: Plan, head: Head) -> int:
         return status
     runs = read_runs(spec.out)
     tell_runs(runs, spec.out)
+    if spec.junit:
+        from .junit_run import write_junit
+
+        write_junit(spec.junit, runs, plan.spec.command, status)
     if spec.report and runs:
         write_report(spec.out)
     found = any(run["findings"] for run in runs)
@@ -214,6 +215,20 @@ def write_report(folder: str) -> None:
         print(f"ditorch: report written, open it in a browser: {output}", file=sys.stderr)
     for problem in problems:
         say(problem)
+
+
+def run_baseline(plan: Plan, head: Head) -> None:
+    """The program once without tools; what it says goes to files."""
+    from ..bisect.runner import Choice, Question, Runner
+
+    spec = plan.spec
+    folder = os.path.join(spec.out, "baseline")
+    runner = Runner(plan.program, plan.is_command, Question(), head, folder)
+    runner.step_marker = spec.step_marker
+    say(f"--baseline: the program runs without tools first, then with them; its output is in {folder}")
+    outcome = runner.run(Choice(losses=True))
+    if not outcome.is_good:
+        say(f"--baseline: without tools the program {outcome.reason}")
 
 
 def _wait(child: subprocess.Popen) -> int:
@@ -277,6 +292,10 @@ def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:
         finding, run = first
         verb = "is wrong" if finding["tool"] == "autocompare" else "made NaN or Inf"
         lines.append(f"  first     rank {run['rank']}, step {finding['step']}: {finding['name']} {verb}")
+    from op_tools import observer
+
+    slowest = max(runs, key=lambda run: (run.get("observer", {}).get("time") or {"with": 0.0})["with"])
+    lines.append(f"  effect    rank {slowest['rank']}: {observer.describe(slowest.get('observer', {}))}")
     lines.append(f"  results   {folder}")
     if first:
         lines.append(f"  report    ditorch report {folder}")

@@ -56,6 +56,8 @@ class Spec:
     quiet: bool = False
     report: bool = False
     stop: bool = False
+    baseline: bool = False
+    junit: str = ""
     probe: str = ""
     """The order of a bisection (op_tools/probe.py)."""
 

@@ -8,8 +8,20 @@
 
 void overflow_kept_release(struct overflow_kept *kept) {
   if (kept && --kept->references == 0) {
+    Py_XDECREF(kept->py_held);
     PyMem_Free(kept);
   }
+}
+
+// The forward's arguments, for whoever saves what a backward was given. Failing is no reason to disturb the program.
+static PyObject *arguments_hold(struct overflow_state *state, const struct engine_call *call) {
+  if (!state->py_hold) {
+    return NULL;
+  }
+  PyObject *py_held =
+      PyObject_CallFunctionObjArgs(state->py_hold, call->args, call->kwargs ? call->kwargs : Py_None, NULL);
+  py_error_drop();
+  return py_held;
 }
 
 void *overflow_keep(struct engine_tool *tool, struct engine_call *call) {
@@ -19,6 +31,7 @@ void *overflow_keep(struct engine_tool *tool, struct engine_call *call) {
     return NULL;
   }
   kept->references = 1;
+  kept->py_held = arguments_hold(state, call);
   if (overflow_call_is_noted(tool, call)) {
     kept->flags = overflow_call_get_flags(tool, call);
   } else if (state->recent && state->recent_id == call->id) {
@@ -97,6 +110,12 @@ static PyObject *gradients_pack(PyObject *const *gradients, int count) {
   return py_tuple;
 }
 
+// In the place of the function: what was held of the forward, or None.
+static PyObject *held_get(const struct engine_backward *backward) {
+  const struct overflow_kept *kept = backward->data;
+  return kept && kept->py_held ? kept->py_held : Py_None;
+}
+
 static void backward_event_set(struct overflow_event *event, const struct engine_backward *backward) {
   *event = (struct overflow_event){.op = backward->op,
                                    .id = backward->id,
@@ -125,7 +144,7 @@ static int backward_check_now(struct engine_tool *tool, const struct engine_back
   PyObject *py_out = gradients_pack(backward->grad_inputs, backward->grad_input_count);
   int status = -1;
   if (py_in && py_out) {
-    event.func = Py_None;
+    event.func = held_get(backward);
     event.args = py_in;
     event.result = py_out;
     status = overflow_judge(tool, &event);
@@ -195,7 +214,7 @@ static int backward_check_later(struct engine_tool *tool, const struct engine_ba
   facts.in_count = event->in_count;
   facts.out_count = event->out_count;
   if (state->every == 1) {  // judged below: the gradients are at hand
-    facts.func = Py_None;
+    facts.func = held_get(backward);
     facts.args = gradients_pack(backward->grad_outputs, backward->grad_output_count);
     facts.result = facts.args ? gradients_pack(backward->grad_inputs, backward->grad_input_count) : NULL;
     facts.func = facts.result ? facts.func : NULL;

@@ -171,6 +171,7 @@ static int overflow_configure(struct engine_tool *tool, PyObject *options) {
   state->py_report = Py_XNewRef(option_get(options, "report"));
   state->py_flags = Py_XNewRef(option_get(options, "torch_flags"));
   state->py_stats = Py_XNewRef(option_get(options, "torch_stats"));
+  state->py_hold = Py_XNewRef(option_get(options, "hold"));
   if (option_read_flag(options, "stats", &state->stats) < 0 ||
       option_read_flag(options, "deferred", &state->deferred) < 0 ||
       option_read_flag(options, "eager", &state->eager_backward) < 0 ||
@@ -201,6 +202,7 @@ static void overflow_destroy(struct engine_tool *tool) {
   Py_XDECREF(state->py_report);
   Py_XDECREF(state->py_flags);
   Py_XDECREF(state->py_stats);
+  Py_XDECREF(state->py_hold);
   PyMem_Free(state);
   tool->state = NULL;
 }

@@ -133,7 +133,8 @@ struct overflow_op {
 /// Shared by the events of a call and of its backward.
 struct overflow_kept {
   int references;
-  uint8_t flags;  ///< of the forward's inputs and outputs, once known
+  uint8_t flags;      ///< of the forward's inputs and outputs, once known
+  PyObject *py_held;  ///< owned; what `hold` made of the forward's arguments, or NULL
 };
 
 struct overflow_finding;
@@ -166,6 +167,7 @@ struct overflow_state {
   PyObject *py_report;  ///< called with each new finding, or NULL
   PyObject *py_flags;   ///< list of tensors -> flags, for devices without a helper, or NULL
   PyObject *py_stats;   ///< tensor -> dict, likewise
+  PyObject *py_hold;    ///< (args, kwargs) of a forward -> what its backward hands to `report`, or NULL
   int64_t every;        ///< read the slots at least so often (calls)
   bool stats;           ///< numbers with every finding
   bool backward;        ///< check the gradients too

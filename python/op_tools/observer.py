@@ -1,0 +1,165 @@
+"""The observer effect: what the tools of `ditorch run` changed about the program, as far as it was measured.
+
+Time: steps that the tools looked at beside those that they did not (`--steps`, `--every`), or beside a run without
+tools (`--baseline`). Losses, bit by bit, and memory: beside a baseline alone. What was not measured is not guessed.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import resource
+import struct
+from typing import Any
+
+MOST_LOSSES = 10_000
+BASELINE = "baseline"
+"""Folder of the run without tools, below the results."""
+
+
+class Losses:
+    """Values that the program calls backward() of, as they are; read at the end, so that nothing waits for them."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._native: Any = None
+
+    def start(self) -> None:
+        import torch
+
+        native = self._native = torch.Tensor.backward
+        depth = 0
+
+        @functools.wraps(native)
+        def backward(loss: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if not depth and len(self.values) < MOST_LOSSES and loss.numel() == 1:
+                self._note(loss)
+            depth += 1  # torch's functions call themselves again under a tool
+            try:
+                return native(loss, *args, **kwargs)
+            finally:
+                depth -= 1
+
+        torch.Tensor.backward = backward
+
+    def _note(self, loss: Any) -> None:
+        import torch
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        with torch._C.DisableTorchFunction(), _disable_current_modes(), torch.no_grad():
+            self.values.append(loss.detach().clone())
+
+    def stop(self) -> list[str]:
+        """The bits of each, as text."""
+        import torch
+
+        if self._native is not None:
+            torch.Tensor.backward = self._native
+            self._native = None
+        return [to_bits(value.double().item()) for value in self.values]
+
+
+def to_bits(value: float) -> str:
+    return struct.pack(">d", value).hex()
+
+
+def from_bits(text: str) -> float:
+    return struct.unpack(">d", bytes.fromhex(text))[0]
+
+
+def get_memory() -> dict[str, int]:
+    """Most bytes so far: of the process, and of the device where it says so."""
+    import torch
+
+    found = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    try:
+        found["device"] = int(torch.cuda.max_memory_allocated())
+    except Exception:  # no device, or one that does not count
+        pass
+    return found
+
+
+def find_middle(numbers: list[float]) -> float:
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def measure(facts: dict[str, Any], watched: list[bool]) -> dict[str, Any]:
+    """What is known, by name; `facts` are those of the run, `watched` says for each step whether a tool was due. The
+    first step is left out: it is slower without any tool."""
+    pairs = list(zip(facts["step_seconds"], watched, strict=False))[1:]
+    found: dict[str, Any] = {}
+    ours = [seconds for seconds, was in pairs if was]
+    baseline = read_baseline(facts["out"], facts["rank"])
+    others, source = [seconds for seconds, was in pairs if not was], "steps not watched"
+    if baseline is not None:
+        others, source = baseline["step_seconds"][1:], "steps of the baseline"
+    if ours and others:
+        found["time"] = {
+            "with": find_middle(ours),
+            "without": find_middle(others),
+            "steps_with": len(ours),
+            "steps_without": len(others),
+            "source": source,
+        }
+    if baseline is not None:
+        found.update(_compare(facts, baseline))
+    return found
+
+
+def _compare(facts: dict[str, Any], baseline: dict[str, Any]) -> dict[str, Any]:
+    mine, other = facts["losses"], baseline["losses"]
+    first = next((i for i, (a, b) in enumerate(zip(mine, other, strict=False)) if a != b), None)
+    loss = {"count": len(mine), "baseline_count": len(other), "equal": mine == other, "first": first}
+    if first is not None:
+        loss["values"] = [repr(from_bits(mine[first])), repr(from_bits(other[first]))]
+    memory = {
+        key: [value, baseline["memory"][key]] for key, value in facts["memory"].items() if key in baseline["memory"]
+    }
+    return {"loss": loss, "memory": memory}
+
+
+def read_baseline(folder: str, rank: int) -> dict[str, Any] | None:
+    """What the run without tools wrote, of this rank."""
+    root = os.path.join(folder, BASELINE)
+    for parent, _, names in os.walk(root):
+        for name in sorted(names):
+            if name.startswith(f"probe-r{rank}-"):
+                try:
+                    with open(os.path.join(parent, name), encoding="utf-8") as file:
+                        return dict(json.load(file))
+                except (OSError, ValueError, TypeError):
+                    continue
+    return None
+
+
+def describe(effect: dict[str, Any]) -> str:
+    """One line for the summary."""
+    parts = []
+    time = effect.get("time")
+    if time:
+        ratio = time["with"] / time["without"] if time["without"] else 0.0
+        parts.append(
+            f"a step takes {ratio:.2f}x the time ({time['with'] * 1e3:.3g} ms of {time['steps_with']}; "
+            f"{time['without'] * 1e3:.3g} ms of {time['steps_without']} {time['source']})"
+        )
+    loss = effect.get("loss")
+    if loss:
+        parts.append(_describe_loss(loss))
+    for key, (mine, other) in effect.get("memory", {}).items():
+        parts.append(f"{key} memory {'+' if mine >= other else '-'}{abs(mine - other) / 2**20:.1f} MiB")
+    if not parts:
+        return "not measured: no step beside the first without tools; --baseline runs the program without them too"
+    return "; ".join(parts if loss else [*parts, "loss and memory not compared (--baseline)"])
+
+
+def _describe_loss(loss: dict[str, Any]) -> str:
+    if not loss["count"] and not loss["baseline_count"]:
+        return "no loss was seen"
+    if loss["equal"]:
+        return f"{loss['count']:,} losses equal to the bit"
+    if loss["first"] is None:
+        return f"{loss['count']} losses, the baseline has {loss['baseline_count']}"
+    mine, other = loss["values"]
+    return f"loss {loss['first'] + 1} is {mine}, the baseline's {other}"
