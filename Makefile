@@ -27,7 +27,8 @@ TSAN_STEMS := stream event allocator thread_pool log host_memory record_writer r
 TSAN_TESTS := $(filter-out test_allocator_random,$(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c)))))
 say = @printf '\n== %s\n' "$(1)"
 
-.PHONY: help model-corpus setup configure package build demo test test-c test-browser test-sanitize test-sanitize-python test-python test-conform test-conform-quick test-conform-all test-conform-sanitize test-lmdeploy test-doctor mutation test-opinfo test-opinfo-all test-compile test-suites test-aarch64 test-tools-opinfo test-full test-matrix test-libraries faultlab fuzz-cases bench lint docs clean distclean
+# Every target with a plain name is a command, not a file.
+.PHONY: $(shell sed -nE 's/^([a-z][a-z-]*):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | while IFS="$$(printf '\t')" read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
@@ -50,7 +51,7 @@ $(VENV)/cpu-environment: $(VENV)/ready-$(TORCH)
 	  if [ $$? -eq 132 ]; then echo 'ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16' > $@; \
 	    echo 'this machine announces AMX and cannot run it: ONEDNN_MAX_CPU_ISA=AVX512_CORE_FP16 is set for all runs'; fi
 
-setup: package ## create .venv, install torch and the tools, build ditorch in place
+setup: package command ## create .venv, install torch and the tools, build ditorch in place; .venv/bin/ditorch
 
 configure: $(VENV)/ready-$(TORCH) $(VENV)/cpu-environment
 	$(call say,building)
@@ -62,13 +63,22 @@ package: configure # what a program needs that imports ditorch
 build: configure # and the programs of the tests and benches
 	@$(CMAKE) --build build/dev -j $(JOBS)
 
-demo: setup ## train a small GPT, written for CUDA, on the embedded device
-	$(call say,training a small GPT written for CUDA on the embedded device)
+command: package # .venv/bin/ditorch, which points at this tree
+	@$(PY) tools/make_command.py $(VENV)/bin/ditorch
+
+demo: setup ## a sound device, one broken kernel: found, gone around, exported, reported (two minutes)
+	$(call say,a small GPT written for CUDA trains on the embedded device)
 	@$(RUN) -m ditorch --set ledger=1 examples/gpt.py
-	$(call say,breaking one operator on purpose and asking OpAutoCompare which)
-	@cd build && $(CPU) PYTHONPATH=$(CURDIR)/python $(CURDIR)/$(PY) ../examples/find_fault.py
-	$(call say,next: your own script)
-	@echo 'source $(VENV)/bin/activate && export PYTHONPATH=$$PWD/python && python -m ditorch your_script.py'
+	$(call say,one kernel breaks: nothing raises and nothing is NaN - which one is it?)
+	@rm -rf build/demo && mkdir -p build/demo
+	@cd build/demo && $(CPU) PYTHONPATH=$(CURDIR)/python $(CURDIR)/$(PY) ../../examples/find_fault.py
+	$(call say,for the maker of the chip: a folder that needs torch alone)
+	@cd build/demo && $(CURDIR)/$(VENV)/bin/ditorch replay op_tools_results --limit 1 --export repro
+	$(call say,for you: a report - open it in a browser)
+	@$(VENV)/bin/ditorch report build/demo/op_tools_results -o build/demo/report.html
+	@echo 'file://$(CURDIR)/build/demo/report.html'
+	$(call say,now your own script:)
+	@echo '$(VENV)/bin/ditorch run --tool autocompare,nan,time --steps 0-2 --report your_script.py'
 
 test: build test-c test-sanitize test-python test-conform test-opinfo ## everything that must pass before a change lands (a few minutes)
 	$(call say,all tests passed)
@@ -92,7 +102,7 @@ test-sanitize-python: $(VENV)/ready-$(TORCH) ## the tools' Python tests over an 
 	@$(CMAKE) -S . -B build/asan-python $(CMAKE_FLAGS) -DDIT_WERROR=ON -DDIT_ADAPTER=ON -DDIT_INPLACE=OFF -DDIT_SANITIZE=address --log-level=WARNING
 	@$(CMAKE) --build build/asan-python -j $(JOBS)
 	@$(CMAKE) --install build/asan-python --prefix build/asan-python/site >/dev/null
-	@cp -r python/ditorch/*.py python/ditorch/cuda python/ditorch/vendors python/ditorch/dipu python/ditorch/device_suite build/asan-python/site/ditorch/ && cp -r python/op_tools python/module_tools build/asan-python/site/
+	@cp -r python/ditorch/*.py python/ditorch/cuda python/ditorch/vendors python/ditorch/dipu python/ditorch/device_suite python/ditorch/command python/ditorch/report build/asan-python/site/ditorch/ && cp -r python/op_tools python/module_tools build/asan-python/site/
 	@$(CPU) LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libstdc++.so)" ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0 \
 	  PYTHONPATH=$(CURDIR)/build/asan-python/site $(PYTEST) -o pythonpath= $(TOOL_TESTS)
 

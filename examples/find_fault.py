@@ -12,7 +12,7 @@ import sys
 import ditorch
 import torch
 from gpt import GPT
-from op_tools import OpAutoCompare, OpFallback
+from op_tools import OpAutoCompare, OpFallback, OpTimeMeasure
 
 FAULT = "precision:aten::native_layer_norm,bits=1"
 
@@ -48,7 +48,7 @@ def main():
     with ditorch.fault(options.fault):
         show("one kernel broken", train(options.steps))
         print("\nwhich operator is it? two steps under OpAutoCompare:", flush=True)
-        with OpAutoCompare(rows="wrong", max_findings=1) as compare:
+        with OpTimeMeasure(console="off"), OpAutoCompare(rows="wrong", max_findings=1, module_paths=True) as compare:
             train(2)
             sys.stdout.flush()
         findings = compare.findings()

@@ -73,9 +73,9 @@ def get_memory() -> dict[str, int]:
     """Most bytes so far: of the process, and of the device where it says so."""
     import torch
 
-    found = {"host": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+    found = {"host_peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
     try:
-        found["device"] = int(torch.cuda.max_memory_allocated())
+        found["device_peak"] = int(torch.cuda.max_memory_allocated())
     except Exception:  # no device, or one that does not count
         pass
     return found
@@ -148,7 +148,9 @@ def describe(effect: dict[str, Any]) -> str:
     if loss:
         parts.append(_describe_loss(loss))
     for key, (mine, other) in effect.get("memory", {}).items():
-        parts.append(f"{key} memory {'+' if mine >= other else '-'}{abs(mine - other) / 2**20:.1f} MiB")
+        parts.append(
+            f"{key.removesuffix('_peak')} memory {'+' if mine >= other else '-'}{abs(mine - other) / 2**20:.1f} MiB"
+        )
     if not parts:
         return "not measured: no step beside the first without tools; --baseline runs the program without them too"
     return "; ".join(parts if loss else [*parts, "loss and memory not compared (--baseline)"])
