@@ -32,9 +32,25 @@ SIMD_MULTI_WIDTHS(kernel_level, static, unpack_rows,
                    uint32_t turn),
                   (tile, words, row_words, zeros, depth, turn))
 
+#define FUSED 8  ///< up to so many rows weights need not go through memory
+
+/// False where this processor has no such loop.
+static bool multiply_fused(float *sums, const float *x, int64_t rows, const uint32_t *words, int64_t row_words,
+                           const float *zeros, int64_t depth, uint32_t turn, bool adds) {
+#if SIMD_X86
+  if (kernel_level == 4 && rows <= FUSED) {
+    (rows == 1   ? multiply_packed_1
+     : rows <= 4 ? multiply_packed_4
+                 : multiply_packed_8)(sums, x, rows, depth, words, row_words, zeros, depth, turn, adds);
+    return true;
+  }
+#endif
+  return false;
+}
+
 struct packed {
   const struct dit_infer_weight_quant_matmul *call;
-  float *x;
+  float *x;  ///< pieces of DEPTH columns (the last of a group may be shorter), each rows x columns
   int64_t rows, depth, outputs, group;
   bool awq;  ///< zeros are packed as the weights are
   atomic_bool failed;
@@ -73,20 +89,40 @@ static void read_group(const struct packed *p, int64_t g, struct packed_tile *ti
   }
 }
 
-/// Rows [k, k + depth) of weights; signed nibbles are those with the highest bit turned, less 8.
-static void unpack(const struct packed *p, int64_t k, int64_t depth, struct packed_tile *tile) {
+/// sums = or += rows [begin, begin + rows) of x by `depth` rows of weights from k on; signed nibbles are those with the
+/// highest bit turned, less 8.
+static void multiply_depth(const struct packed *p, struct packed_tile *tile, int64_t begin, int64_t rows, int64_t k,
+                           int64_t depth, bool adds) {
   const struct dit_tensor_view *given = &p->call->x2;
   const uint32_t *words = (const uint32_t *)given->data + k * given->strides[0] + tile->first / 8;
   const uint32_t turn = p->awq ? 0 : 0x88888888u;
-  if (tile->count == TILE) {
-    unpack_rows(tile->weights, words, given->strides[0], tile->zeros, depth, turn);
+  const float *x = p->x + k * p->rows + begin * depth;
+  int64_t row_words = given->strides[0];
+  uint32_t room[DEPTH * TILE / 8];
+  if (tile->count < TILE) {  // the last words of a row: what stands behind them is not ours
+    memset(room, 0, sizeof room);
+    for (int64_t i = 0; i < depth; i++) {
+      memcpy(room + i * (TILE / 8), words + i * row_words, sizeof(uint32_t) * (size_t)(tile->count / 8));
+    }
+    words = room;
+    row_words = TILE / 8;
+  }
+  if (multiply_fused(tile->sums, x, rows, words, row_words, tile->zeros, depth, turn, adds)) {
     return;
   }
-  for (int64_t i = 0; i < depth; i++) {
-    uint32_t line[TILE / 8] = {0};
-    memcpy(line, words + i * given->strides[0], sizeof(uint32_t) * (size_t)(tile->count / 8));
-    unpack_rows(tile->weights + i * TILE, line, 0, tile->zeros, 1, turn);
-  }
+  unpack_rows(tile->weights, words, row_words, tile->zeros, depth, turn);
+  const struct panel_product product = {.c = tile->sums,
+                                        .a = x,
+                                        .b = tile->weights,
+                                        .c_row = TILE,
+                                        .a_row = depth,
+                                        .a_column = 1,
+                                        .b_row = TILE,
+                                        .m = rows,
+                                        .lanes = TILE,
+                                        .k = depth,
+                                        .adds = adds};
+  panel_multiply(&product);
 }
 
 KERNEL_INLINE void scale_sums_body(float *restrict c, const float *restrict sums, const float *restrict scales,
@@ -108,19 +144,7 @@ static void multiply_rows(const struct packed *p, struct packed_tile *tile, int6
     read_group(p, g, tile);
     for (int64_t k = 0; k < p->group; k += DEPTH) {
       const int64_t depth = p->group - k < DEPTH ? p->group - k : DEPTH;
-      unpack(p, g * p->group + k, depth, tile);
-      const struct panel_product product = {.c = tile->sums,
-                                            .a = p->x + begin * p->depth + g * p->group + k,
-                                            .b = tile->weights,
-                                            .c_row = TILE,
-                                            .a_row = p->depth,
-                                            .a_column = 1,
-                                            .b_row = TILE,
-                                            .m = rows,
-                                            .lanes = TILE,
-                                            .k = depth,
-                                            .adds = k > 0};
-      panel_multiply(&product);
+      multiply_depth(p, tile, begin, rows, g * p->group + k, depth, k > 0);
     }
     scale_sums(tile->c, tile->sums, tile->scales, rows);
   }
@@ -161,6 +185,19 @@ static void multiply_tiles(void *context, int64_t begin, int64_t end) {
   scratch_give(tile);
 }
 
+static void load_rows(const struct packed *p) {
+  const struct dit_tensor_view *given = &p->call->x1;
+  const int64_t size = (int64_t)dit_dtype_get_size(given->dtype);
+  for (int64_t k = 0, depth = 0; k < p->depth; k += depth) {
+    const int64_t left = p->group - k % p->group;
+    depth = left < DEPTH ? left : DEPTH;
+    for (int64_t row = 0; row < p->rows; row++) {
+      cast_block(DIT_DTYPE_F32, p->x + k * p->rows + row * depth, given->dtype,
+                 row_at(given, row_find(given, row)) + k * size, depth);
+    }
+  }
+}
+
 enum dit_status infer_weight_quant_matmul(const struct dit_infer_weight_quant_matmul *call, struct dit_error *err) {
   struct packed p = {.call = call,
                      .depth = call->x2.sizes[0],
@@ -175,10 +212,7 @@ enum dit_status infer_weight_quant_matmul(const struct dit_infer_weight_quant_ma
   if (!p.x) {
     return INFER_NO_MEMORY(err);
   }
-  for (int64_t row = 0; row < p.rows; row++) {
-    cast_block(DIT_DTYPE_F32, p.x + row * p.depth, call->x1.dtype, row_at(&call->x1, row_find(&call->x1, row)),
-               p.depth);
-  }
+  load_rows(&p);
   dit_parallel_for(0, (p.outputs + TILE - 1) / TILE, 1 + 16384 / (p.rows * p.depth), multiply_tiles, &p);
   scratch_give(p.x);
   return atomic_load(&p.failed) ? INFER_NO_MEMORY(err) : DIT_OK;

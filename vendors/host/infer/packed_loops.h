@@ -26,20 +26,72 @@ TARGET static void SIMD_NAME(unpack_rows)(float *tile, const uint32_t *words, in
 #endif
   for (int64_t k = 0; k < depth; k++, words += row_words, tile += TILE) {
 #if SIMD_X86 && SIMD_BYTES == 64
-    const __m512i all = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)(const void *)words));
+    const __m256i eight = _mm256_loadu_si256((const __m256i *)(const void *)words);
+    const __m512i all = _mm512_castsi256_si512(_mm256_xor_si256(eight, _mm256_set1_epi32((int)turn)));
 #endif
     _Pragma("GCC unroll 16") for (int v = 0; v < TILE / WIDTH; v++) {
 #if SIMD_X86 && SIMD_BYTES == 64
       whole x = (whole)_mm512_permutexvar_epi32((__m512i)(pick + 2 * (uint32_t)v), all);
 #else
-      whole x = (whole){0} + (words[v * WIDTH / 8] >> (uint32_t)(4 * (v * WIDTH % 8)));
+      whole x = (whole){0} + ((words[v * WIDTH / 8] ^ turn) >> (uint32_t)(4 * (v * WIDTH % 8)));
 #endif
-      x = ((x ^ turn) >> shift) & 15;
+      x = (x >> shift) & 15;
       *(floats *)(tile + v * WIDTH) = __builtin_convertvector((__typeof__((floats){0} < (floats){0}))x, floats) +
                                       *(const floats *)(zeros + v * WIDTH);
     }
   }
 }
+
+#if SIMD_X86 && SIMD_BYTES == 64
+/// sums[r][j] = or += x row r . column j of the unpacked weights, which stay in registers, for M rows (of fewer the
+/// last one is repeated) and V vectors at a time.
+#define MULTIPLY_PACKED(M, V)                                                                                          \
+  SIMD_V4 static void multiply_packed_##M(float *sums, const float *x, int64_t rows, int64_t x_row,                    \
+                                          const uint32_t *words, int64_t row_words, const float *zeros, int64_t depth, \
+                                          uint32_t turn, bool adds) {                                                  \
+    const __m512i shift = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);                 \
+    const __m512i pick = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);                            \
+    const float *a[M];                                                                                                 \
+    for (int m = 0; m < M; m++) {                                                                                      \
+      a[m] = x + (m < rows ? m : rows - 1) * x_row;                                                                    \
+    }                                                                                                                  \
+    for (int first = 0; first < TILE / 16; first += V) {                                                               \
+      __m512 c[M][V], zero[V];                                                                                         \
+      __m512i place[V];                                                                                                \
+      _Pragma("GCC unroll 8") for (int v = 0; v < V; v++) {                                                            \
+        zero[v] = _mm512_loadu_ps(zeros + 16 * (first + v));                                                           \
+        place[v] = _mm512_add_epi32(pick, _mm512_set1_epi32(2 * (first + v)));                                         \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                          \
+          c[m][v] = adds ? _mm512_loadu_ps(sums + m * TILE + 16 * (first + v)) : _mm512_setzero_ps();                  \
+        }                                                                                                              \
+      }                                                                                                                \
+      for (int64_t k = 0; k < depth; k++) {                                                                            \
+        const __m256i eight = _mm256_loadu_si256((const __m256i *)(const void *)(words + k * row_words));              \
+        const __m512i all = _mm512_castsi256_si512(_mm256_xor_si256(eight, _mm256_set1_epi32((int)turn)));             \
+        __m512 w[V];                                                                                                   \
+        _Pragma("GCC unroll 8") for (int v = 0; v < V; v++) {                                                          \
+          const __m512i q = _mm512_srlv_epi32(_mm512_permutexvar_epi32(place[v], all), shift);                         \
+          w[v] = _mm512_add_ps(_mm512_cvtepi32_ps(_mm512_and_si512(q, _mm512_set1_epi32(15))), zero[v]);               \
+        }                                                                                                              \
+        _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                          \
+          const __m512 factor = _mm512_set1_ps(a[m][k]);                                                               \
+          _Pragma("GCC unroll 8") for (int v = 0; v < V; v++) {                                                        \
+            c[m][v] = _mm512_fmadd_ps(factor, w[v], c[m][v]);                                                          \
+          }                                                                                                            \
+        }                                                                                                              \
+      }                                                                                                                \
+      _Pragma("GCC unroll 8") for (int m = 0; m < M; m++) {                                                            \
+        _Pragma("GCC unroll 8") for (int v = 0; v < V; v++) {                                                          \
+          _mm512_storeu_ps(sums + m * TILE + 16 * (first + v), c[m][v]);                                               \
+        }                                                                                                              \
+      }                                                                                                                \
+    }                                                                                                                  \
+  }
+MULTIPLY_PACKED(1, 4)
+MULTIPLY_PACKED(4, 4)
+MULTIPLY_PACKED(8, 2)
+#undef MULTIPLY_PACKED
+#endif
 
 #undef TARGET
 #undef WIDTH
