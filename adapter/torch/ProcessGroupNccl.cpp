@@ -73,14 +73,20 @@ void ProcessGroupNccl::drain(const std::vector<std::shared_ptr<Lane>> &lanes, Mi
 
 void ProcessGroupNccl::drainAll() {
   std::vector<std::pair<std::vector<std::shared_ptr<Lane>>, Milliseconds>> all;
+  std::vector<std::shared_ptr<GroupState>> states;
   {
     const std::lock_guard<std::mutex> lock(alive().mutex);
     for (ProcessGroupNccl *group : alive().groups) {
       all.emplace_back(group->listLanes(), group->group_->timeout.load());
+      states.push_back(group->group_);
     }
   }
   for (const auto &[lanes, limit] : all) {
     drain(lanes, limit);
+  }
+  for (const auto &state : states) {
+    const std::string text = state->takeLeft();
+    TORCH_CHECK_WITH(DistBackendError, text.empty(), text);
   }
 }
 

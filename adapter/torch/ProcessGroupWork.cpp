@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <thread>
+#include <utility>
 
 #include "Common.h"
 #include "Staging.h"
@@ -52,6 +53,18 @@ void GroupState::fail(const std::string &text) {
   if (failure_.empty()) {
     failure_ = text;
   }
+}
+
+void GroupState::leave(const std::string &text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (left_.empty()) {
+    left_ = text;
+  }
+}
+
+std::string GroupState::takeLeft() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::exchange(left_, std::string());
 }
 
 std::string GroupState::name() const {
@@ -109,6 +122,9 @@ LaneWork::LaneWork(std::shared_ptr<GroupState> group, const Call &call, const Te
       body_(std::move(body)),
       dependencies_(std::make_unique<Dependencies>(inputs, outputs_)) {
   const Tensors &shown = inputs.empty() ? outputs_ : inputs;
+  if (!shown.empty() && shown[0].device().type() == kDevice) {
+    device_ = shown[0].device().index();
+  }
   if (!shown.empty()) {
     shape_ = c10::str(" of ", shown[0].scalar_type(), shown[0].sizes());
   }
@@ -207,7 +223,32 @@ void LaneWork::settle() {
   }
 }
 
+// False: the caller has to wait. A host that waited here could not give another rank what it waits for (a server
+// whose ranks exchange messages over a side channel hung so).
+bool LaneWork::blockStream() {
+  if (device_ < 0 || call_.type == c10d::OpType::BARRIER || !isHostAccessible() ||
+      dit_stream_get_current_raw(device_) == nullptr || isCompleted()) {
+    return false;
+  }
+  auto held = std::make_unique<c10::intrusive_ptr<LaneWork>>(c10::intrusive_ptr<LaneWork>::reclaim_copy(this));
+  const auto block = [](void *argument) {
+    const std::unique_ptr<c10::intrusive_ptr<LaneWork>> work(static_cast<c10::intrusive_ptr<LaneWork> *>(argument));
+    LaneWork &self = **work;
+    std::unique_lock<std::mutex> lock(self.mutex_);
+    self.cv_.wait(lock, [&self] { return self.completed_; });
+    if (self.exception_) {
+      self.group_->leave(getText(self.exception_));
+    }
+  };
+  DIT_CHECK(dit_stream_launch_host(device_, dit_stream_get_current(device_), block, held.get(), &err));
+  held.release();  // NOLINT(bugprone-unused-return-value): the stream's now
+  return true;
+}
+
 bool LaneWork::wait(Milliseconds timeout) {
+  if (timeout == kNoTimeout && blockStream()) {
+    return true;
+  }
   std::unique_lock<std::mutex> lock(mutex_);
   if (timeout == kNoTimeout) {
     cv_.wait(lock, [this] { return completed_; });

@@ -31,6 +31,9 @@ class GroupState {
 
   std::string failure() const;
   void fail(const std::string &text);
+  // A failure that reached a stream and no caller yet: torch.cuda.synchronize() tells it, once.
+  void leave(const std::string &text);
+  std::string takeLeft();
   std::string name() const;
   void setName(const std::string &name);
 
@@ -43,6 +46,7 @@ class GroupState {
  private:
   mutable std::mutex mutex_;
   std::string failure_;
+  std::string left_;
   std::string name_ = "?";
 };
 
@@ -80,6 +84,7 @@ class LaneWork final : public c10d::Work {
   // Without running; does nothing to a work that is complete.
   void cancel(const std::string &why);
 
+  // On a side stream later work of the stream waits, as with NCCL; else, for a barrier, or with a timeout the caller.
   bool wait(Milliseconds timeout = kNoTimeout) override;
   void synchronize() override;
   void blockCurrentStream();
@@ -97,12 +102,14 @@ class LaneWork final : public c10d::Work {
   std::string explain(const std::string &reported) const;
   void complete(std::exception_ptr error);
   void settle();
+  bool blockStream();
 
   std::shared_ptr<GroupState> group_;
   const Call call_;
   Tensors outputs_;
   std::function<void()> body_;
   std::unique_ptr<Dependencies> dependencies_;
+  int device_ = -1;  // of the first device tensor
   std::string shape_;
   std::shared_ptr<int> source_;
   std::chrono::steady_clock::time_point begin_{};

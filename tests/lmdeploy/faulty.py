@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
+
+_broken: list[str] = []
+
+
+def child_environment() -> dict[str, str]:
+    """For a process that is started while an operator is broken: ditorch's fault hook breaks it there too."""
+    return {**os.environ, **({"DITORCH_FAULT": f"value:dlinfer::{_broken[-1]}"} if _broken else {})}
 
 
 def break_operator(name: str) -> Callable[[], None]:
@@ -21,5 +29,10 @@ def break_operator(name: str) -> Callable[[], None]:
                 tensor[..., ::2] *= 1.125
         return result
 
+    def mend() -> None:
+        setattr(front, name, right)
+        _broken.remove(name)
+
     setattr(front, name, wrong)
-    return lambda: setattr(front, name, right)
+    _broken.append(name)
+    return mend

@@ -36,7 +36,8 @@ FAULTS = {
 
 def generate(folder: str, arguments: argparse.Namespace) -> list[list[int]]:
     """The tokens of each prompt, all in one batch."""
-    with engines.open_engine(folder, arguments.device, arguments.graph) as engine:
+    more = {"tp": arguments.tp, "distributed_executor_backend": arguments.executor} if arguments.tp > 1 else {}
+    with engines.open_engine(folder, arguments.device, arguments.graph, **more) as engine:
         answers = engines.ask_all(engine, [engines.Ask(prompt, arguments.tokens) for prompt in PROMPTS])
     return [answer.tokens for answer in answers]
 
@@ -78,7 +79,7 @@ def run_model(kind: str, arguments: argparse.Namespace) -> dict[str, Any]:
         "replays": REPLAYS[0],
         "right": made == arguments.tokens * len(PROMPTS)
         and all(gap < LIMIT for _, gap in rows)
-        and (REPLAYS[0] > 0) == arguments.graph,
+        and (arguments.tp > 1 or (REPLAYS[0] > 0) == arguments.graph),  # of workers, not of this process
         "operators": {name: n for name, n in counts.items() if name.startswith("dlinfer") and n},
     }
 
@@ -102,6 +103,8 @@ def main() -> int:
     parser.add_argument("device", choices=["ascend", "maca", "camb"])
     parser.add_argument("models", nargs="*", choices=[[], *models.MODELS], default=[])
     parser.add_argument("--graph", action="store_true")
+    parser.add_argument("--tp", type=int, default=1, help="devices that share each layer (DITORCH_HOST_DEVICES)")
+    parser.add_argument("--executor", choices=["mp", "ray"], default="mp")
     parser.add_argument("--tokens", type=int, default=12)
     parser.add_argument("--break", dest="broken", help="an operator that computes wrongly")
     parser.add_argument("--faults", action="store_true", help="break operators: the comparison must notice each")

@@ -54,9 +54,9 @@ def _generate(model: torch.nn.Module, device: str, padded: bool, **options) -> l
     return out[:, 11:].tolist()
 
 
-def _count() -> int:
+def _count(operator: str = "paged_prefill_attention") -> int:
     rows = ditorch.ledger.operators()
-    return sum(row["calls"] for row in rows if row["operator"] == "dlinfer::paged_prefill_attention")
+    return sum(row["calls"] for row in rows if row["operator"] == f"dlinfer::{operator}")
 
 
 @pytest.mark.parametrize("kind", ["llama", *(pytest.param(k, marks=pytest.mark.full) for k in list(MODELS)[1:])])
@@ -69,3 +69,29 @@ def test_generate(kind, padded, options):
     assert got == expected
     if not padded and not options and kind != "mistral-window":
         assert _count() > before  # the operator computed it, not a detour
+
+
+def test_experts_run_as_one_operator():
+    model = _make("mixtral")
+    ours, prompt = dlinfer.use(copy.deepcopy(model).cuda()), torch.randint(1, 128, (2, 7))
+    before = _count("fused_moe")
+    with torch.no_grad():
+        expected, got = model(prompt).logits, ours(prompt.cuda()).logits
+    assert _count("fused_moe") == before + model.config.num_hidden_layers
+    torch.testing.assert_close(got.cpu(), expected, rtol=1e-3, atol=1e-3)
+    ours(prompt.cuda()).logits.sum().backward()  # training has its gradients all the same
+    assert all(p.grad is not None for name, p in ours.named_parameters() if "experts" in name)
+
+
+@pytest.mark.full
+def test_continuous_batching():
+    model, prompts = _make("llama"), [[5, 9, 20], list(range(1, 30)), [7]]
+    expected = [
+        model.generate(torch.tensor([p]), max_new_tokens=8, do_sample=False, eos_token_id=None)[0, len(p) :].tolist()
+        for p in prompts
+    ]
+    ours = model.cuda()
+    ours.set_attn_implementation("sdpa")  # transformers takes no name from outside here
+    config = transformers.GenerationConfig(max_new_tokens=8, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    results = ours.generate_batch(prompts, generation_config=config, progress_bar=False)
+    assert [result.generated_tokens for result in results.values()] == expected

@@ -136,6 +136,9 @@ class _Tape(TorchDispatchMode):
         self.made.update(_place(x) for _, x in fresh)
         if not writes and not fresh:
             return  # a view
+        if operator.namespace == "c10d":
+            self.steps.append(lambda: self._communicate(operator, given, named))
+            return
         out = None if writes or len(fresh) != len(_tensors(result)) else _find_out(operator)
         if out is not None and all(x.is_contiguous() for _, x in fresh):
             call, names = out
@@ -145,6 +148,13 @@ class _Tape(TorchDispatchMode):
             return
         else:
             self.steps.append(lambda: self._again(operator, given, named, fresh))
+
+    @staticmethod
+    def _communicate(operator: Any, given: Any, named: Any) -> None:
+        """A collective; the program's own wait for it is no operator, so what follows waits here."""
+        for leaf in tree_leaves(operator(*given, **named)):
+            if isinstance(leaf, torch.ScriptObject):
+                leaf.wait()
 
     @staticmethod
     def _again(operator: Any, given: Any, named: Any, fresh: list[tuple[int, Tensor]]) -> None:

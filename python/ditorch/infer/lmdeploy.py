@@ -99,10 +99,16 @@ def _mask_on_host(old: Any) -> Any:
     return apply_batched_bitmap
 
 
+def _name_collectives(old: Any) -> Any:
+    """Device type ascend asks for its vendor's library; ditorch's device has NCCL's names."""
+    return staticmethod(lambda: "nccl" if is_ours() else old.__func__())
+
+
 _PATCHES = (
     ("lmdeploy.pytorch.backends.dlinfer.op_backend", "DlinferOpsBackend.get_layer_impl_builder", _choose_vendor),
     ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionImpl.forward", _pass_extras),
     ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionBuilder.build", _refuse_alibi),
+    ("lmdeploy.pytorch.backends.dlinfer.ascend.op_backend", "AscendOpsBackend.ccl_backend", _name_collectives),
     ("lmdeploy.pytorch.engine.guided_process", "GuidedDecodingManager.apply_batched_bitmap", _mask_on_host),
     ("lmdeploy.pytorch.engine.engine", "Engine._on_add_message", lmdeploy_requests.check_added),
     ("lmdeploy.pytorch.engine.engine_loop", "EngineLoop._send_resp", lmdeploy_requests.send_failed),

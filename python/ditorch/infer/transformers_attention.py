@@ -1,4 +1,4 @@
-"""transformers: `attn_implementation="dlinfer"`, attention through dlinfer's operators.
+"""transformers: `attn_implementation="dlinfer"` and `experts_implementation="dlinfer"`, through dlinfer's operators.
 
 A dense cache is one block for each sequence, so the paged operator serves it without a copy of keys and values. Batches
 without padding and without a mask of the user's own take it; others go to PyTorch's scaled_dot_product_attention.
@@ -60,17 +60,58 @@ def attention(
     return out.view(batch, count, heads, -1), None
 
 
+def _are_plain(module: Any) -> bool:
+    """Gate and up side by side, rows as torch's linears have them, silu between, and nothing else."""
+    name = getattr(module.config, "hidden_act", None) or getattr(module.config, "hidden_activation", None)
+    own = getattr(type(module), "_apply_gate", None)
+    return (
+        name in ("silu", "swish")
+        and getattr(own, "__name__", "") == "_default_apply_gate"
+        and module.has_gate
+        and getattr(module, "is_concatenated", True)
+        and not module.is_transposed
+        and not module.has_bias
+        and not getattr(module, "has_post_expert_norm", False)
+        and not getattr(module, "_is_expert_parallel", False)
+    )
+
+
+def experts(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """hidden_states (T, N), the experts of each token and their weights (T, K); training goes PyTorch's way."""
+    trained = torch.is_grad_enabled() and (hidden_states.requires_grad or module.down_proj.requires_grad)
+    if trained or not _are_plain(module):
+        from transformers.integrations.moe import batched_mm_experts_forward
+
+        return batched_mm_experts_forward(module, hidden_states, top_k_index, top_k_weights)
+    from . import operators  # noqa: F401  defines them
+
+    return torch.ops.dlinfer.fused_moe(
+        hidden_states, module.gate_up_proj, module.down_proj, top_k_weights, top_k_index, False
+    )
+
+
 def register() -> None:
-    """Let transformers know the name; once is enough."""
+    """Let transformers know the names; once is enough."""
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
+    try:
+        from transformers.integrations.moe import ExpertsInterface
+    except ImportError:
+        return  # an older transformers
+    ExpertsInterface.register(NAME, experts)
+
+
+def _has_experts(model: Any) -> bool:
+    return any(hasattr(module, "is_transposed") and hasattr(module, "has_gate") for module in model.modules())
 
 
 def use(model: Any) -> Any:
-    """Attention of this transformers model through dlinfer, from the next call on; returns the model."""
+    """Attention and experts of this transformers model through dlinfer, from the next call on; returns the model."""
     register()
     model.set_attn_implementation(NAME)
+    if _has_experts(model):
+        model.set_experts_implementation(NAME)
     return model
