@@ -11,7 +11,7 @@ PY := $(VENV)/bin/python
 CMAKE := $(VENV)/bin/cmake
 CTEST := $(VENV)/bin/ctest
 CMAKE_FLAGS := -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/$(VENV)/bin/ninja -DPython_EXECUTABLE=$(CURDIR)/$(PY)
-C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDIT_INPLACE=OFF
+C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDIT_INPLACE=OFF -DDIT_PLAIN_BUILD=$(CURDIR)/build/dev
 CPU := env $$(cat $(CURDIR)/$(VENV)/cpu-environment)
 RUN := $(CPU) PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
 # A worker that crashes ends the run: xdist may wait for ever for one that took its place.
@@ -87,10 +87,10 @@ test-c: build
 	$(call say,C tests)
 	@$(CPU) $(CTEST) --test-dir build/dev --output-on-failure -j $(JOBS)
 
-test-sanitize: $(VENV)/ready-$(TORCH)
+test-sanitize: build # which has the CUDA kernels that it takes over
 	$(call say,C tests under AddressSanitizer and UndefinedBehaviorSanitizer)
 	@$(CMAKE) -S . -B build/asan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=address --log-level=WARNING
-	@$(CMAKE) --build build/asan -j $(JOBS)
+	@$(CMAKE) --build build/asan -j $(JOBS) --target c_tests
 	@$(CPU) $(CTEST) --test-dir build/asan --output-on-failure -j $(JOBS)
 	$(call say,streams and allocator under ThreadSanitizer)
 	@$(CMAKE) -S . -B build/tsan $(CMAKE_FLAGS) $(C_ONLY) -DDIT_SANITIZE=thread --log-level=WARNING

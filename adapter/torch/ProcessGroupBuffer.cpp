@@ -66,7 +66,10 @@ void Buffer::checkContiguous(const at::Tensor &tensor, const char *what) {
 }
 
 Buffer::Buffer(const at::Tensor &tensor)
-    : numel_(tensor.numel()), element_size_(tensor.dtype().itemsize()), dtype_(tensor.scalar_type()) {
+    : numel_(tensor.numel()),
+      element_size_(tensor.dtype().itemsize()),
+      device_(tensor.device().index()),
+      dtype_(tensor.scalar_type()) {
   if (!isHostAccessible()) {
     closed_ = tensor;
     return;
@@ -104,6 +107,14 @@ at::Tensor Buffer::elements() {
 
 at::Tensor Buffer::bytes() {
   return viewFlat(elements(), at::kByte, 0, nbytes());
+}
+
+void *Buffer::deviceData() const {
+  const at::Tensor &tensor = closed_.defined() ? closed_ : flat_;
+  TORCH_INTERNAL_ASSERT(tensor.defined() && isSideBySide(tensor), "ditorch: a tensor with gaps");
+  auto *storage = tensor.storage().unsafeGetStorageImpl();
+  const int64_t offset = tensor.storage_offset() * static_cast<int64_t>(element_size_);
+  return static_cast<char *>(storage->mutable_data()) + offset;
 }
 
 void Buffer::store() {

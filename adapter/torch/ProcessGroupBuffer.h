@@ -32,6 +32,10 @@ class Buffer {
   // The same for a tensor that will be overwritten: its old contents are not copied.
   void discard() { discarded_ = true; }
 
+  // Where the elements of a tensor without gaps lie in the device's memory.
+  void *deviceData() const;
+  c10::DeviceIndex device() const { return device_; }
+
   int64_t numel() const { return numel_; }
   int64_t nbytes() const { return numel_ * static_cast<int64_t>(element_size_); }
   at::ScalarType dtype() const { return dtype_; }
@@ -44,6 +48,7 @@ class Buffer {
   at::Tensor flat_;    // one dimension, no gaps
   int64_t numel_ = 0;
   size_t element_size_ = 0;
+  c10::DeviceIndex device_ = 0;
   at::ScalarType dtype_ = at::kFloat;
   bool copied_ = false;
   bool discarded_ = false;

@@ -90,9 +90,11 @@ WorkPtr ProcessGroupNccl::broadcast(Tensors &tensors, const c10d::BroadcastOptio
   const at::Tensor &tensor = getOnly(tensors, "broadcast");
   Buffer::checkContiguous(tensor, "broadcast");
   return launch(OpType::BROADCAST, "broadcast", "broadcast", tensors, tensors, options.timeout,
-                [buffer = Buffer(tensor), root = options.rootRank](Gloo gloo) mutable {
-                  gloo.broadcast(buffer.bytes(), static_cast<int>(root));
-                  buffer.store();
+                [buffer = Buffer(tensor), root = options.rootRank, vendor = vendor_](Gloo gloo) mutable {
+                  if (!vendor || !vendor->broadcast(gloo, buffer, static_cast<int>(root))) {
+                    gloo.broadcast(buffer.bytes(), static_cast<int>(root));
+                    buffer.store();
+                  }
                 });
 }
 
@@ -110,8 +112,12 @@ WorkPtr ProcessGroupNccl::allreduce_coalesced(Tensors &tensors, const c10d::Allr
     reductions.emplace_back(options.reduceOp, tensor.scalar_type(), getSize(), "all_reduce");
   }
   return launch(OpType::ALLREDUCE, "all_reduce", "all_reduce", tensors, tensors, options.timeout,
-                [buffers = makeBuffers(tensors), reductions = std::move(reductions)](Gloo gloo) mutable {
+                [buffers = makeBuffers(tensors), reductions = std::move(reductions), op = options.reduceOp,
+                 vendor = vendor_](Gloo gloo) mutable {
                   for (size_t i = 0; i < buffers.size(); i++) {
+                    if (vendor && vendor->allReduce(gloo, buffers[i], op)) {
+                      continue;
+                    }
                     const at::Tensor elements = buffers[i].elements();
                     const at::Tensor total = reductions[i].prepare(elements, /*keep=*/false);
                     gloo.allReduce(total, reductions[i].inner());
@@ -127,7 +133,11 @@ WorkPtr ProcessGroupNccl::reduce(Tensors &tensors, const c10d::ReduceOptions &op
   const Reduction reduction(options.reduceOp, tensor.scalar_type(), getSize(), "reduce");
   const bool is_root = options.rootRank == getRank();
   return launch(OpType::REDUCE, "reduce", "reduce", tensors, tensors, options.timeout,
-                [buffer = Buffer(tensor), reduction, is_root, root = options.rootRank](Gloo gloo) mutable {
+                [buffer = Buffer(tensor), reduction, is_root, root = options.rootRank, op = options.reduceOp,
+                 vendor = vendor_](Gloo gloo) mutable {
+                  if (vendor && vendor->reduce(gloo, buffer, op, static_cast<int>(root))) {
+                    return;
+                  }
                   const at::Tensor elements = buffer.elements();
                   const at::Tensor total = reduction.prepare(elements, /*keep=*/!is_root);
                   gloo.reduce(total, reduction.inner(), static_cast<int>(root));
@@ -181,8 +191,12 @@ WorkPtr ProcessGroupNccl::launchAllGather(OpType type, const char *name, const c
                       inputs[i].numel());
   }
   return launch(type, name, title, inputs, outputs, options.timeout,
-                [targets = makeBuffers(outputs), sources = makeBuffers(inputs), size = getSize()](Gloo gloo) mutable {
+                [targets = makeBuffers(outputs), sources = makeBuffers(inputs), size = getSize(),
+                 vendor = vendor_](Gloo gloo) mutable {
                   for (size_t i = 0; i < sources.size(); i++) {
+                    if (vendor && vendor->allGather(gloo, targets[i], sources[i])) {
+                      continue;
+                    }
                     const int64_t part = sources[i].nbytes();
                     Tensors parts;
                     for (int rank = 0; rank < size; rank++) {
@@ -312,8 +326,11 @@ WorkPtr ProcessGroupNccl::launchReduceScatter(OpType type, const char *name, con
   }
   return launch(type, name, title, inputs, outputs, options.timeout,
                 [targets = makeBuffers(outputs), sources = makeBuffers(inputs), reductions = std::move(reductions),
-                 size = getSize()](Gloo gloo) mutable {
+                 size = getSize(), op = options.reduceOp, vendor = vendor_](Gloo gloo) mutable {
                   for (size_t i = 0; i < sources.size(); i++) {
+                    if (vendor && vendor->reduceScatter(gloo, targets[i], sources[i], op)) {
+                      continue;
+                    }
                     reduceParts(gloo, reductions[i], sources[i].elements(), targets[i].elements(), size);
                     targets[i].store();
                   }
@@ -338,13 +355,16 @@ WorkPtr ProcessGroupNccl::alltoall_base(at::Tensor &output, at::Tensor &input, s
   Buffer::checkContiguous(input, kName);
   Buffer::checkContiguous(output, kName);
   checkSame(input, output, kName);
-  return launch(OpType::ALLTOALL_BASE, kName, "all_to_all", {input}, {output}, options.timeout,
-                [target = Buffer(output), source = Buffer(input),
-                 output_counts = countBytes(output, output_splits, getSize(), "output"),
-                 input_counts = countBytes(input, input_splits, getSize(), "input")](Gloo gloo) mutable {
-                  gloo.allToAll(target.bytes(), source.bytes(), output_counts, input_counts);
-                  target.store();
-                });
+  return launch(
+      OpType::ALLTOALL_BASE, kName, "all_to_all", {input}, {output}, options.timeout,
+      [target = Buffer(output), source = Buffer(input),
+       output_counts = countBytes(output, output_splits, getSize(), "output"),
+       input_counts = countBytes(input, input_splits, getSize(), "input"), vendor = vendor_](Gloo gloo) mutable {
+        if (!vendor || !vendor->allToAll(gloo, target, source, output_counts, input_counts)) {
+          gloo.allToAll(target.bytes(), source.bytes(), output_counts, input_counts);
+          target.store();
+        }
+      });
 }
 
 WorkPtr ProcessGroupNccl::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &options) {

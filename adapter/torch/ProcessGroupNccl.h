@@ -1,9 +1,9 @@
 // The backend behind init_process_group("nccl"), and behind "gloo" for device tensors: collectives on device memory,
-// carried by gloo.
+// carried by the vendor's library where it has one (ProcessGroupVendor.h), and by gloo.
 //
-// The device's memory is host memory, so gloo works on it directly. What gloo cannot do is made of what it can: every
-// dtype (data travels as bytes, arithmetic is in ProcessGroupReduce), unequal and non-contiguous outputs, lists. What
-// NCCL refuses is refused. Checks happen in the caller, the rest on a lane (ProcessGroupWork.h).
+// The embedded device's memory is host memory, so gloo works on it directly. What gloo cannot do is made of what it
+// can: every dtype (data travels as bytes, arithmetic is in ProcessGroupReduce), unequal and non-contiguous outputs,
+// lists. What NCCL refuses is refused. Checks happen in the caller, the rest on a lane (ProcessGroupWork.h).
 #pragma once
 
 #include <ATen/ATen.h>
@@ -14,6 +14,7 @@
 
 #include "Common.h"
 #include "ProcessGroupBuffer.h"
+#include "ProcessGroupVendor.h"
 #include "ProcessGroupWork.h"
 
 namespace ditorch {
@@ -88,6 +89,7 @@ class Gloo {
                 std::vector<int64_t> input_counts) {
     inner_.alltoall_base(output, input, output_counts, input_counts, make<c10d::AllToAllOptions>())->wait();
   }
+  Milliseconds timeout() const { return timeout_; }
   void barrier() { inner_.barrier(make<c10d::BarrierOptions>())->wait(); }
 
  private:
@@ -108,6 +110,7 @@ class ProcessGroupNccl final : public c10d::Backend {
       : Backend(rank, size),
         group_(std::make_shared<GroupState>(std::move(name), std::move(gloo), rank, size, timeout)),
         lane_(std::make_shared<Lane>(group_)),
+        vendor_(group_->backend == "nccl" ? std::make_shared<VendorCollectives>(group_) : nullptr),
         mailbox_(std::make_shared<Mailbox>(group_)) {
     init();
     const std::lock_guard<std::mutex> lock(alive().mutex);
@@ -207,6 +210,7 @@ class ProcessGroupNccl final : public c10d::Backend {
 
   const std::shared_ptr<GroupState> group_;
   const std::shared_ptr<Lane> lane_;
+  const std::shared_ptr<VendorCollectives> vendor_;  // nullptr: gloo was asked for
   const std::shared_ptr<Mailbox> mailbox_;
   std::mutex mutex_;
   std::map<std::pair<bool, int>, std::shared_ptr<Lane>> message_lanes_;  // by (is a send, peer)

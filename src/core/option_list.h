@@ -67,6 +67,8 @@
     "Let vendor cuda round the factors of float32 matrix products to TF32: faster, 10 bits of mantissa.")              \
   X(cuda_nccl, "DITORCH_CUDA_NCCL", STRING, "", NULL, 0, 0,                                                            \
     "NCCL library (libnccl.so.2) of vendor cuda: a path, \"none\" to do without, empty to look for one.")              \
+  X(collectives, "DITORCH_COLLECTIVES", CHOICE, "auto", "auto|gloo", 0, 0,                                             \
+    "What carries process groups: auto, the vendor's own library for what it can, gloo for the rest; or gloo alone.")  \
   X(fault, "DITORCH_FAULT", STRING, "", NULL, 0, 0, "Faults to inject into chosen operators, for testing tools.")      \
   X(force_fallback, "DITORCH_FORCE_FALLBACK", STRING, "", NULL, 0, 0,                                                  \
     "Operators that run on the CPU: names or regular expressions such as softmax, add.out or .*_backward, separated "  \

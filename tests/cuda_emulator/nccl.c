@@ -2,7 +2,8 @@
 ///
 /// A call (or a closed group) is a round that all ranks of a communicator take part in. In the order of its stream a
 /// rank publishes a copy of what it sends; its results are computed behind everybody's events, so that a stream that
-/// was forgotten shows. Calls wait for the other ranks on the host, which the real library does not.
+/// was forgotten shows. Calls wait for the other ranks on the host, which the real library does not. EMULATED_NCCL_LOG
+/// in the environment: a line on stderr for each.
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -264,6 +265,9 @@ static struct round *meet(struct comm *comm, const struct part *part) {
 static int run(struct comm *comm, const struct part *part) {
   const int ranks = comm->group->ranks;
   struct round *round = meet(comm, part);
+  if (getenv("EMULATED_NCCL_LOG")) {
+    fprintf(stderr, "emulated NCCL: rank %d\n", comm->rank);
+  }
   for (int rank = 0; rank < ranks; rank++) {
     if (rank != comm->rank) {
       cuStreamWaitEvent(part->stream, round->parts[rank].event, 0);
