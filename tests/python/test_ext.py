@@ -606,7 +606,7 @@ ANYWHERE = {"memory_alloc"}  # raises another class with torch
 names = {name for name in dir(_C) if callable(getattr(_C, name)) and not name.startswith("__")}
 TOOLS = ("engine_", "log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair", "mode_",
     "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_", "compare_",
-    "judge", "EmptyMode", "Hook", "LogReader", "Tool")
+    "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool")
 names = {name for name in names if not name.startswith(TOOLS)}  # test_tools_leaks.py has their rows
 rows = set(CALLS) | ELSEWHERE
 assert names == rows, f"without a row: {names - rows}; without a function: {rows - names}"

@@ -2,7 +2,7 @@
 
 PREFIXES = (
     *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_"),
-    *("compare_", "judge", "EmptyMode", "Hook", "LogReader", "Tool"),
+    *("compare_", "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool"),
     *("log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair"),
 )
 
@@ -65,6 +65,10 @@ def reader():
     for record in _C.LogReader([closed]):
         pass
 
+def pair():
+    both = _C.RunPair(_C.LogReader([closed]), _C.LogReader([closed]))
+    list(both), both.sizes(), both.call(0, 0), both.judge(0, 0), both.text(1)
+
 _C.log_open(folder, {"a": "b"}, {"pressure": "drop"})
 for kind in ("observe", "time"):
     one = _C.Tool(kind, {})
@@ -92,6 +96,7 @@ CALLS = {
     "tools_twin": (500, lambda: _C.tools_twin((x, y, y[1:])), [lambda: _C.tools_twin((torch.ones(1, device="meta"),))]),
     "EmptyMode": (1000, mode, []),
     "LogReader": (200, reader, [lambda: _C.LogReader(["/nothere"])]),
+    "RunPair": (200, pair, [lambda: _C.RunPair(3, 4)]),
     "log_open log_close log_flush log_path log_counts log_tool": (50, log, [lambda: _C.log_open("/nothere", {}, {})]),
     "log_repair": (200, lambda: _C.log_repair(closed), [lambda: _C.log_repair("/nothere")]),
     "engine_facts": (1000, _C.engine_facts, []),
