@@ -13,6 +13,7 @@ def make_parser() -> Parser:
         "`ditorch replay` takes may follow (--op, --jobs, --json, --resume ...).",
         examples=[
             ("ditorch bench op_tools_results/op_capture_results", "every captured call, 100 timed runs"),
+            ("ditorch bench --model resnet50 --scale 0.1", "a model's operators; `bench --model --help`"),
             ("ditorch bench op_tools_results --device cuda --device cpu --run-times 20", "beside the CPU"),
         ],
         exits={0: "measured", 2: "wrong use, or no case found", 3: "cases that could not be run"},
@@ -23,6 +24,10 @@ def make_parser() -> Parser:
 
 
 def main(words: list[str], head: Head) -> int:
+    if any(word == "--model" or word.startswith("--model=") for word in words):
+        from . import bench_model
+
+        return bench_model.main(words, head)
     options, rest = make_parser().parse_known_args(words)
     from op_tools.replay import command
 
