@@ -98,6 +98,9 @@ enum dit_align_verdict {
   DIT_ALIGN_CLOSE,    ///< `error` tells how far apart
 };
 
+/// The error of results whose numbers agree and whose hashes do not: something differs, its size is not known.
+#define DIT_ALIGN_BITS 1e-300
+
 /// How far apart what two calls wrote is: the largest of the relative differences of norm, mean (in units of the root
 /// mean square), minimum and maximum; infinite when the numbers of NaN or infinities differ. A lower bound of the real
 /// difference, by nature.

@@ -233,7 +233,7 @@ def make_parser() -> Parser:
                 "ditorch query 'select rank, sum(device_ns) / 1e6 ms from times group by rank' run --format csv",
                 "device time per rank",
             ),
-            ("ditorch export run -o run.parquet && ditorch query 'select * from ranks' run.parquet", "convert once"),
+            ("ditorch export run -o run.parquet && ditorch query 'select * from findings' run.parquet", "convert once"),
         ],
         exits={0: "told", 1: "nothing could be read, or not be written", 2: "wrong use, wrong SQL, duckdb is missing"},
     )

@@ -32,6 +32,7 @@ enum dit_align_verdict dit_align_judge(const struct dit_align_stats *a, const st
   worst = fmax(worst, distance(a->mean, b->mean, size));
   worst = fmax(worst, distance(a->min, b->min, largest));
   worst = fmax(worst, distance(a->max, b->max, largest));
-  *error = worst;
+  bool hashed = a->hashed && b->hashed && a->dtype == b->dtype;
+  *error = hashed ? fmax(worst, DIT_ALIGN_BITS) : worst;
   return DIT_ALIGN_CLOSE;
 }

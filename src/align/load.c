@@ -297,13 +297,14 @@ static bool is_backward(const struct dit_record *record, const char *type) {
 }
 
 static enum dit_status record_take(struct loader *loader, const struct dit_record *record) {
-  static const char *const wanted[] = {"call", "backward", "time", "compare", "finding"};
+  static const char *const wanted[] = {"call", "backward", "time", "compare", "finding", "capture"};
   const char *type = dit_record_get_type_name(record);
   size_t kind = 0;
-  while (type && kind < 5 && strcmp(type, wanted[kind]) != 0) {
+  while (type && kind < sizeof(wanted) / sizeof(*wanted) && strcmp(type, wanted[kind]) != 0) {
     kind++;
   }
-  if (!type || kind == 5 || !dit_tool_record_find(record, "id") || !dit_tool_record_find(record, "name")) {
+  if (!type || kind == sizeof(wanted) / sizeof(*wanted) || !dit_tool_record_find(record, "id") ||
+      !dit_tool_record_find(record, "name")) {
     return DIT_OK;
   }
   if (record->header != loader->header) {

@@ -138,6 +138,8 @@ static void test_judgement(void) {
   double error = 1;
   CHECK(dit_align_judge(&a, &b, &error) == DIT_ALIGN_EQUAL && error == 0);
   b.hash = 2;
+  CHECK(dit_align_judge(&a, &b, &error) == DIT_ALIGN_CLOSE && error == DIT_ALIGN_BITS);
+  b.hashed = false;
   CHECK(dit_align_judge(&a, &b, &error) == DIT_ALIGN_CLOSE && error == 0);
   b.max = 4.4;
   CHECK(dit_align_judge(&a, &b, &error) == DIT_ALIGN_CLOSE && fabs(error - 0.4 / 4.4) < 1e-12);

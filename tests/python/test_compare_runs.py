@@ -251,6 +251,16 @@ def test_the_tolerance_decides(runs, capsys):
     assert compare(capsys, *runs(a, b))[0] == 0
 
 
+def test_a_difference_that_only_the_hash_shows(runs, capsys):
+    """Integers may not differ at all; of floats nobody knows how far apart they are."""
+    a, b = [make_call("torch.argsort")], [make_call("torch.argsort", **{"stats.hash": record_log.Unsigned(9)})]
+    status, out, _ = compare(capsys, *runs(a, b))
+    assert status == 0 and "first difference in bits, within the tolerance" in out and "error in bits alone" in out
+    assert compare(capsys, *runs(a, b), "--tolerance", "0")[0] == 1
+    a[0]["stats.dtype"] = b[0]["stats.dtype"] = "int64"
+    assert compare(capsys, *runs(a, b))[0] == 1
+
+
 def test_nan_on_one_side_is_a_difference(runs, capsys):
     a, b = [make_call("torch.log")], [make_call("torch.log", **{"stats.nan": 3, "stats.hash": record_log.Unsigned(9)})]
     assert compare(capsys, *runs(a, b))[0] == 1
@@ -311,7 +321,8 @@ def test_ranks_are_paired(tmp_path, capsys):
         for rank in range(ranks):
             write_log(str(tmp_path / run / f"{rank}.dlog"), [make_call("torch.mm", 1)], rank=rank)
     status, facts = compare_json(capsys, tmp_path / "a", tmp_path / "b")
-    assert [(pair["a"], pair["b"]) for pair in facts["ranks"]] == [(0, 0), (1, 1), (0, 2), (1, 3)] and status == 0
+    assert [(pair["a"], pair["b"]) for pair in facts["ranks"]] == [(0, 0), (1, 1), (0, 2), (1, 3)]
+    assert status == 1 and facts["missing_ranks"] == {"a": [2, 3], "b": []}
     assert compare_json(capsys, tmp_path / "a", tmp_path / "b", "--ranks", "1")[1]["ranks"] == [{"a": 1, "b": 1}]
     status, _, err = compare(capsys, tmp_path / "a", tmp_path / "b", "--ranks", "7")
     assert status == 2 and "no run has rank 7; there are 0, 1, 2, 3" in err
@@ -390,3 +401,46 @@ def test_random_bytes_never_break_the_comparison(tmp_path, capsys):
             broken[numbers.randrange(len(broken))] = numbers.randrange(256)
         (tmp_path / "y.dlog").write_bytes(broken)
         assert compare(capsys, path, tmp_path / "y.dlog")[0] in (0, 1, 3)
+
+
+def test_fields_of_other_types_never_break_the_comparison(tmp_path, capsys):
+    numbers = random.Random(2)
+    keys = ["id", "name", "step", "module", "location", "round", "recompute", "error", "kind", "verdict", "what"]
+    keys += ["host_ns", "args.0", "grad_out.0", *STATS, "stats.hash", "stats.norm", "stats.nan", "stats.inf"]
+    values = [0, -1, 1 << 62, record_log.Unsigned((1 << 64) - 1), 0.5, float("nan"), float("inf"), True, "", "x" * 3000]
+    values += ["a.b", ".", "...", b"\xff\xfe", [1, 2, 3], record_log.Tensor("float32", [1] * 64), "backward", "grad"]
+    logs = []
+    for name in "ab":
+        log = record_log.Log(**{"type.23": "compare"})
+        for number in range(300):
+            fields = [("id", record_log.Unsigned(number % 40)), ("name", "torch.mm"), ("step", number % 3)]
+            fields = numbers.sample(fields, numbers.choice([2, 3, 3, 3]))
+            fields += [(numbers.choice(keys), numbers.choice(values)) for _ in range(numbers.randrange(12))]
+            log.add(numbers.choice(["call", "backward", "time", "finding", 23]), number, fields)
+        logs.append(log.write(tmp_path / f"{name}.dlog"))
+    assert compare(capsys, *logs)[0] == 1
+    assert compare_json(capsys, *logs)[0] == 1
+
+
+# Captured tensors
+
+
+CAPTURING = """
+import sys
+import torch, ditorch, op_tools
+torch.manual_seed(0)
+x = torch.randn(8, 8, device="cuda")
+with op_tools.OpCapture(results=sys.argv[1], console="off"):
+    y = x @ x
+    y = torch.relu(y + float(sys.argv[2]))
+"""
+
+
+def test_captured_tensors_of_both_runs_are_compared(tmp_path, capsys):
+    for name, shift in (("a", 0), ("b", 0), ("c", 0.5)):
+        run_python(CAPTURING, tmp_path / name, shift)
+    status, facts = compare_json(capsys, tmp_path / "a", tmp_path / "b")
+    assert status == 0 and facts["counts"]["captures"] == 3 and not facts["captures"]
+    status, out, _ = compare(capsys, tmp_path / "a", tmp_path / "c")
+    assert status == 1 and "captured tensors: 3 calls of both runs, 2 differ" in out
+    assert compare(capsys, tmp_path / "a", tmp_path / "c", "--no-captures")[0] == 3

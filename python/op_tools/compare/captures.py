@@ -37,8 +37,13 @@ def compare(comparison: Any) -> None:
 
 
 def _find(path: str) -> dict[tuple[int, int], Any]:
-    folder = path if os.path.isdir(path) else os.path.dirname(os.path.abspath(path))
-    found = {}
+    """Captured calls by process and number; those of a single log lie beside its folder `log`."""
+    folder, name = os.path.split(os.path.dirname(os.path.abspath(path)))
+    if os.path.isdir(path):
+        folder = path
+    elif name != "log":
+        return {}
+    found: dict[tuple[int, int], Any] = {}
     for ref in reader.find_cases(folder):
         if not ref.error and ref.role == "plain" and ref.pid is not None and ref.id is not None:
             found.setdefault((ref.pid, ref.id), ref)

@@ -10,8 +10,6 @@ from typing import Any
 
 from ditorch import _C, export
 
-TYPES = ["call", "backward", "time", "compare", "finding"]
-"""Records that say something about calls."""
 MOST_NOTES = 64 << 20
 """Bytes of one run-*.json that are read."""
 
@@ -22,6 +20,8 @@ class Run:
 
     path: str
     ranks: dict[int, list[str]] = field(default_factory=dict)
+    world: int = 0
+    """Ranks that the job had."""
     notes: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -50,6 +50,7 @@ def open_run(path: str) -> Run:
                 f"{name}: {'has no header that can be read; left out' if os.path.getsize(name) else empty}"
             )
             continue
+        run.world = max(run.world, header["world_size"])
         run.ranks.setdefault(header["rank"], []).append(name)
     if os.path.isdir(path):
         _read_notes(run)
@@ -97,6 +98,13 @@ def pair_ranks(a: Run, b: Run, wanted: Sequence[int] | None = None) -> list[tupl
         other = rank if rank in small.ranks else order[rank % len(order)]
         pairs.append((other, rank) if small is a else (rank, other))
     return pairs
+
+
+def find_missing(a: Run, b: Run) -> dict[str, list[int]]:
+    """Ranks of jobs of one size that left a log in the other run alone, by the side that lacks them."""
+    if a.world != b.world or not a.ranks or not b.ranks:
+        return {"a": [], "b": []}
+    return {"a": sorted(set(b.ranks) - set(a.ranks)), "b": sorted(set(a.ranks) - set(b.ranks))}
 
 
 def describe_losses(reader: Any, files: Sequence[str]) -> list[str]:

@@ -78,6 +78,7 @@ class Result:
     regions: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
     captures: list[dict[str, Any]] = field(default_factory=list)
     only_steps: dict[str, list[int]] = field(default_factory=lambda: {"a": [], "b": []})
+    missing_ranks: dict[str, list[int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     values: bool = True
     strict: bool = False
@@ -88,7 +89,7 @@ class Result:
         count = self.counts
         if count["differ"] or count["findings"] or count["capture_differ"]:
             return 1
-        if self.only_steps["a"] or self.only_steps["b"] or len(self.a.ranks) > len(self.b.ranks) > 0:
+        if any(self.only_steps.values()) or any(self.missing_ranks.values()):
             return 1
         if self.strict and (count["only_a"] or count["only_b"] or count["shapes"] or count["moved"]):
             return 1
@@ -354,6 +355,8 @@ def compare(a: logs.Run, b: logs.Run, options: Options) -> Result:
     """Every rank of A against its rank of B."""
     result = Result(a, b, values=options.values, strict=options.strict, problems=[*a.problems, *b.problems])
     result.counts = dict.fromkeys(COUNTS, 0)
+    if options.ranks is None:
+        result.missing_ranks = logs.find_missing(a, b)
     result.pairs = logs.pair_ranks(a, b, options.ranks)
     for ranks in result.pairs:
         comparison = Comparison(result, options, ranks)

@@ -12,6 +12,8 @@ from ..results import format_location
 from .measure import as_number
 from .runs import Result, Share
 
+BITS = 1e-300
+"""DIT_ALIGN_BITS: the hashes differ, the numbers do not."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -28,6 +30,8 @@ def _count(number: int, noun: str = "call") -> str:
 
 def _number(value: float | str) -> str:
     value = float(value)
+    if value == BITS:
+        return "in bits alone"
     return "0" if value == 0 else "Inf" if math.isinf(value) else f"{value:.2g}"
 
 
@@ -59,18 +63,21 @@ def _tell_verdict(result: Result) -> str:
         hints.append(f"{_count(counts['shapes'])} of other sizes in A and B, not comparable")
     if counts["findings"]:
         hints.append(f"{_count(counts['findings'])} failed, or had a finding, in one run alone")
-    if len(result.a.ranks) != len(result.b.ranks):
+    for name, ranks in result.missing_ranks.items():
+        if ranks:
+            hints.append(f"ranks {_list_ranges(ranks)} left no log in {name.upper()}")
+    if result.a.world != result.b.world and result.pairs:
         hints.append(
-            f"A has {_count(len(result.a.ranks), 'rank')}, B {len(result.b.ranks)}: ranks see other data; trust the "
+            f"A had {_count(result.a.world, 'rank')}, B {result.b.world}: ranks see other data; trust the "
             "places more than the values"
         )
     hints += [
-        f"only {name.upper()} has the steps {_list_steps(steps)}" for name, steps in result.only_steps.items() if steps
+        f"only {name.upper()} has the steps {_list_ranges(steps)}" for name, steps in result.only_steps.items() if steps
     ]
     return "\n".join([*lines, *(wrap(hint, "  ") for hint in hints)])
 
 
-def _list_steps(steps: list[int]) -> str:
+def _list_ranges(steps: list[int]) -> str:
     steps = sorted(set(steps))
     parts = []
     while steps:
@@ -249,9 +256,12 @@ def _tell_facts(result: Result) -> str:
     return "\n".join(["what else is different", *lines]) if lines else ""
 
 
+def _order(shares: dict[str, Share]) -> list[tuple[str, Share]]:
+    return sorted(shares.items(), key=lambda item: -item[1].worst)
+
+
 def as_dict(result: Result) -> dict[str, Any]:
     """Everything, for --json."""
-    order = lambda shares: sorted(shares.items(), key=lambda item: -item[1].worst)  # noqa: E731
     steps = []
     for key, share in result.steps.items():
         bins = [as_number(value) for value in result.growth.get(key, [])]
@@ -272,9 +282,10 @@ def as_dict(result: Result) -> dict[str, Any]:
         "first_bits": result.first_bits,
         "jumps": result.jumps,
         "only_steps": result.only_steps,
+        "missing_ranks": result.missing_ranks,
         "steps": steps,
-        "modules": [{"module": name, **share.as_dict()} for name, share in order(result.modules)],
-        "operators": [{"name": name, **share.as_dict()} for name, share in order(result.operators)],
+        "modules": [{"module": name, **share.as_dict()} for name, share in _order(result.modules)],
+        "operators": [{"name": name, **share.as_dict()} for name, share in _order(result.operators)],
         "alone": regions,
         "captures": [{**row, "error": as_number(row["error"])} for row in result.captures],
         "facts": [{"name": name, "a": one, "b": other} for name, one, other in list_facts(result)],
