@@ -71,7 +71,8 @@ class StepSpans:
         self.slowest: tuple[int, list[tuple]] | None = None
         self.last: list[tuple] = []
         self.cut = 0
-        self._step, self._total, self._buffer = -2, 0, []
+        self._step, self._total = -2, 0
+        self._buffer: list[tuple] = []
 
     def add(self, step: int, span: tuple, duration: int) -> None:
         if step != self._step:
