@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,3 +150,8 @@ class Collected:
     signatures: int = 0
     captures: int = 0
     captured_bytes: int = 0
+
+    @property
+    def has_wrong_alone(self) -> bool:
+        """The comparisons that were right are not in the log: how many there were is unknown."""
+        return any(re.search(r"\brows=wrong\b", text) for text in self.tools.values())
