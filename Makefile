@@ -223,6 +223,11 @@ lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the
 	@$(PY) tools/gen_infer.py --check
 	@$(VENV)/bin/codespell $$(git ls-files)
 
+types: ## the public API as mypy sees it, in an environment of its own
+	@test -x build/venv-types/bin/mypy || { $(PYTHON) -m venv build/venv-types && build/venv-types/bin/pip install --disable-pip-version-check -q mypy; }
+	@cd python && MYPYPATH=. ../build/venv-types/bin/mypy --config-file= --cache-dir=../build/mypy --ignore-missing-imports --follow-imports=silent \
+	  ditorch/__init__.py ditorch/table.py ditorch/ledger.py ditorch/faults.py ditorch/export.py ditorch/report ditorch/command/report.py op_tools/__init__.py module_tools/__init__.py ../tests/python/public_api.py
+
 docs: build ## write the generated tables into docs/, and the types of the extension
 	@$(RUN) tools/gen_cuda_table.py
 	@$(RUN) tools/gen_options.py
@@ -234,6 +239,12 @@ docs: build ## write the generated tables into docs/, and the types of the exten
 	@$(PY) tools/gen_infer.py
 	@$(RUN) tools/gen_diopi_support.py
 	@test ! -f build/opinfo-all.json || $(RUN) tools/gen_opinfo_report.py build/opinfo-all.json
+
+docs-site: ## docs/ as a site that opens from disk: build/site/index.html; broken links end it (an environment of its own)
+	@test -x build/venv-site/bin/mkdocs || { $(PYTHON) -m venv build/venv-site && build/venv-site/bin/pip install --disable-pip-version-check -q mkdocs-material; }
+	@$(PYTHON) tools/make_site.py build/site-source
+	@NO_MKDOCS_2_WARNING=1 build/venv-site/bin/mkdocs build --quiet --strict --config-file build/site-source/mkdocs.yml --site-dir $(CURDIR)/build/site
+	@echo 'file://$(CURDIR)/build/site/index.html'
 
 clean: ## remove everything that was built
 	@rm -rf build python/ditorch/lib python/ditorch/_C*.so .pytest_cache .ruff_cache

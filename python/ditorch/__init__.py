@@ -13,7 +13,24 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from .auditing import audit as audit
+    from .exemption import exempt as exempt
+    from .faults import fault as fault
+    from .ledger import fallbacks as fallbacks
+    from .ledger import operators as operators
+    from .ledger import print_ledger as print_ledger
+    from .ledger import reset_counters as reset_counters
+    from .ledger import set_timing as set_timing
+    from .refusal import NotSupportedError as NotSupportedError
+    from .settings import options as options
+
+    adapter: _Adapter | None
+    backend: str | None
 
 __all__ = [
     "NotSupportedError",
@@ -67,18 +84,18 @@ def _is_launcher() -> bool:
     options."""
     if sys.argv and sys.argv[0] == "-m":
         return _find_module(sys.orig_argv[1:]) in ("ditorch", "ditorch.__main__")
-    main = getattr(sys.modules.get("__main__"), "__file__", None)
-    return bool(main) and os.path.basename(main) in ("ditorch", "ditorch.exe")
+    main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
+    return os.path.basename(main) in ("ditorch", "ditorch.exe")
 
 
 def _find_module(words: list[str]) -> str:
     """What follows -m on python's command line (`-m name`, `-mname`, `-Im name`)."""
-    words = iter(words)
-    for word in words:
+    rest = iter(words)
+    for word in rest:
         if word in ("-X", "-W", "--check-hash-based-pycs"):
-            next(words, "")
+            next(rest, "")
         elif word.startswith("-") and not word.startswith(("-X", "-W", "--")) and "m" in word:
-            return word.partition("m")[2] or next(words, "")
+            return word.partition("m")[2] or next(rest, "")
     return ""
 
 
@@ -86,7 +103,7 @@ def _is_spawn_child() -> bool:
     """Being imported by the unpickling of multiprocessing's preparation data (see spawn.py)."""
     if "multiprocessing.spawn" not in sys.modules:
         return False
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         if code.co_name == "_main" and code.co_filename == sys.modules["multiprocessing.spawn"].__file__:
@@ -184,6 +201,11 @@ _EXPORTS = {
     "options": "settings",
     "NotSupportedError": "refusal",
 }
+
+
+def __dir__() -> list[str]:
+    """The public names alone."""
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

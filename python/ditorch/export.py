@@ -39,12 +39,13 @@ class ExportError(Exception):
     """What was asked for cannot be done; the text is for the user."""
 
 
-def find(paths: Sequence[str | os.PathLike], suffix: str = LOG) -> list[str]:
+def find(paths: str | os.PathLike | Sequence[str | os.PathLike], suffix: str = LOG) -> list[str]:
     """The files that `paths` name; directories stand for all files below them that end with `suffix`."""
     if isinstance(paths, (str, os.PathLike)):
         paths = [paths]
     found: list[str] = []
-    for path in map(os.fspath, paths):
+    for given in paths:
+        path: str = os.fspath(given)
         if os.path.isdir(path):
             for folder, folders, names in os.walk(path, onerror=_refuse_folder):
                 folders.sort()

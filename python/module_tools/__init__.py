@@ -13,7 +13,11 @@ Importing this package starts nothing and touches no device. docs/tools/module-t
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cmp_accuracy import CompLayerAcc as CompLayerAcc
+    from .cmp_accuracy import compare_accuracy as compare_accuracy
 
 _EXPORTS = {"CompLayerAcc": "cmp_accuracy", "compare_accuracy": "cmp_accuracy"}
 
@@ -29,4 +33,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+    return sorted(_EXPORTS)

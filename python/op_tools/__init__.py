@@ -11,7 +11,22 @@ Importing this package starts nothing and touches no device. docs/tools/ has a p
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .autocompare import OpAutoCompare as OpAutoCompare
+    from .autocompare import WrongResult as WrongResult
+    from .capture import OpCapture as OpCapture
+    from .custom_apply_hook import apply_feature as apply_feature
+    from .custom_apply_hook import list_features as list_features
+    from .custom_apply_hook import remove_feature as remove_feature
+    from .dtype_cast import OpDtypeCast as OpDtypeCast
+    from .fallback import OpFallback as OpFallback
+    from .observe import OpDispatchWatcher as OpDispatchWatcher
+    from .observe import OpObserve as OpObserve
+    from .overflow_check import OpOverflowCheck as OpOverflowCheck
+    from .session import step as step
+    from .time_measure import OpTimeMeasure as OpTimeMeasure
 
 _EXPORTS = {
     "OpAutoCompare": "autocompare",
@@ -41,4 +56,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_EXPORTS])
+    return sorted(_EXPORTS)

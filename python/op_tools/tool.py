@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from ditorch import _C, settings
 
@@ -25,6 +25,9 @@ _LIVE = {
 """Options that a running tool takes over."""
 _COMMON = _LIVE | {"level", "threads", "compile", "log", "log_pressure", "log_queue", "log_rotate"}
 """Options that this class deals with: the C side does not see them."""
+
+
+_Self = TypeVar("_Self", bound="Tool")
 
 
 class Tool:
@@ -97,17 +100,17 @@ class Tool:
         """The options in force (of the last start, or as they would be now)."""
         return self._options or settings.resolve_tool(self.name, self._arguments)
 
-    def start(self) -> Tool:
+    def start(self: _Self) -> _Self:
         """Switch the tool on. ValueError, TypeError or OSError say what is wrong with an option; nothing has changed
         then."""
         return self._begin(attached=False)
 
-    def attach(self) -> Tool:
+    def attach(self: _Self) -> _Self:
         """Like start(), but only calls of functions that have the tool in their hook (apply_feature) reach it, on
         every thread."""
         return self._begin(attached=True)
 
-    def _begin(self, *, attached: bool) -> Tool:
+    def _begin(self: _Self, *, attached: bool) -> _Self:
         compile_stance.leave_region()
         with session.lock:
             if self.is_active:
@@ -150,7 +153,7 @@ class Tool:
 
     end = stop
 
-    def __enter__(self) -> Tool:
+    def __enter__(self: _Self) -> _Self:
         self._entered.append(self.is_active)
         try:
             return self.start()

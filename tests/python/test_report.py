@@ -73,6 +73,17 @@ def test_what_was_not_looked_at(tmp_path):
     assert any("no log of rank 1" in note for note in numbers["verdict"]["notes"])
 
 
+def test_a_log_of_wrong_comparisons_alone_claims_no_share(tmp_path):
+    log = make_log()
+    log.add("tool", 1, {"tool": "compare", "event": "start", "text": "max_findings=1, rows=wrong"})
+    log.add("tool", 1, {"tool": "time", "event": "start", "text": "module_paths=1"})
+    add_call(log, 1, NORM, wrong=True)
+    numbers = report.make_numbers([write(tmp_path, log)])
+    (answer,) = numbers["verdict"]["answers"]
+    assert dict(answer["facts"])["how often"].startswith("1 time; the log does not count")
+    assert "rows=wrong" in numbers["verdict"]["notes"][0] and numbers["operators"][0]["compared"] is None
+
+
 def test_a_killed_process_leaves_its_log(tmp_path):
     """No file about the run: the findings of the log are told."""
     folder = write_run(tmp_path / "run-001")

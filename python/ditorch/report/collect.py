@@ -54,10 +54,12 @@ def _find_begin(runs: list[Run]) -> int:
         for log in run.logs:
             try:
                 reader = _C.LogReader([log])
-                times.append(reader.header(0)["time"])
+                header = reader.header(0)
                 reader.close()
-            except (OSError, ValueError, NotImplementedError, TypeError):
+            except (OSError, ValueError, NotImplementedError):
                 continue  # told when it is read
+            if header is not None:
+                times.append(header["time"])
     return min(times, default=0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,7 +72,8 @@ class StepSpans:
         self.slowest: tuple[int, list[tuple]] | None = None
         self.last: list[tuple] = []
         self.cut = 0
-        self._step, self._total, self._buffer = -2, 0, []
+        self._step, self._total = -2, 0
+        self._buffer: list[tuple] = []
 
     def add(self, step: int, span: tuple, duration: int) -> None:
         if step != self._step:
@@ -148,3 +150,8 @@ class Collected:
     signatures: int = 0
     captures: int = 0
     captured_bytes: int = 0
+
+    @property
+    def has_wrong_alone(self) -> bool:
+        """The comparisons that were right are not in the log: how many there were is unknown."""
+        return any(re.search(r"\brows=wrong\b", text) for text in self.tools.values())

@@ -29,7 +29,8 @@ class Run:
 def find_runs(paths: Sequence[str | os.PathLike]) -> list[Run]:
     """ExportError when a path does not exist, cannot be read, or holds neither logs nor runs."""
     runs: dict[str, Run] = {}
-    for path in map(os.fspath, paths):
+    for given in paths:
+        path = os.fspath(given)
         logs = export.find([path])
         folders = _find_folders(path) if os.path.isdir(path) else []
         for folder in folders:

@@ -109,7 +109,7 @@ def _show_operators(collected: Collected) -> list[dict[str, Any]]:
             {
                 "name": operator.name,
                 "calls": operator.calls,
-                "compared": operator.compared,
+                "compared": None if collected.has_wrong_alone else operator.compared,
                 "wrong": operator.wrong,
                 "unknown": operator.unknown,
                 "ratio": operator.worst_ratio if operator.wrong else None,

@@ -98,11 +98,13 @@ def _list_skipped(collected: Collected) -> list[Row]:
 def _list_operators(collected: Collected) -> list[Row]:
     if "autocompare" not in _get_tools(collected):
         return []
+    if collected.has_wrong_alone:
+        return [("comparisons that were right", "rows=wrong keeps them out of the log", "leave rows=wrong out")]
     never = [operator.name for operator in collected.operators.values() if operator.calls and not operator.compared]
     if not never:
         return []
     shown = ", ".join(never[:12]) + (f" and {len(never) - 12} more" if len(never) > 12 else "")
-    return [(f"{len(never)} operators", f"recorded, but never compared: {shown}", "")]
+    return [(f"{len(never)} operator{'' if len(never) == 1 else 's'}", f"recorded, but never compared: {shown}", "")]
 
 
 def describe_cuts(collected: Collected, shown: dict[str, Any]) -> list[Row]:

@@ -100,6 +100,7 @@ def _find_wrong(collected: Collected) -> list[dict[str, Any]]:
     names = {row["name"] for row in found}
     for row in found:
         row["operator"] = collected.operators.get(row["name"])
+        row["wrong_alone"] = collected.has_wrong_alone
     for operator in collected.operators.values():  # comparisons in a log without findings
         if operator.wrong and operator.name not in names and operator.worst:
             worst = operator.worst
@@ -113,6 +114,7 @@ def _find_wrong(collected: Collected) -> list[dict[str, Any]]:
                 "runs": len(collected.runs),
             }
             found.append({**worst, **more, **place, "error": worst.get("error_size"), "operator": operator})
+            found[-1]["wrong_alone"] = collected.has_wrong_alone
     return found
 
 
@@ -127,6 +129,8 @@ def _answer_wrong(row: dict[str, Any]) -> dict[str, Any]:
     wrong, numel = take_number(row, "wrong"), take_number(row, "numel")
     operator = row.get("operator")
     calls = f"{operator.wrong:,} of {operator.compared:,} compared calls" if operator else ""
+    if operator and row["wrong_alone"]:
+        calls = f"{_plural(operator.wrong, 'time')}; the log does not count the right ones (rows=wrong)"
     sure, why = _weigh_wrong(row, ratio, wrong, numel)
     way = "the backward of " if take_text(row, "kind") == "backward" else ""
     facts = [
@@ -240,22 +244,28 @@ def _make_notes(collected: Collected, state: str, compared: int) -> list[str]:
     notes = []
     calls = sum(operator.calls for operator in collected.operators.values())
     names = sum(operator.calls > 0 for operator in collected.operators.values())
-    if compared:
+    if compared and collected.has_wrong_alone:
+        notes.append(f"{compared:,} comparisons were wrong; the right ones are not in the log (rows=wrong)")
+    elif compared:
         known = sum(operator.compared > 0 for operator in collected.operators.values())
         unknown = sum(operator.unknown for operator in collected.operators.values())
-        notes.append(f"{compared:,} calls of {known:,} operators were compared with the CPU")
+        notes.append(f"{compared:,} calls of {_plural(known, 'operator')} were compared with the CPU")
         if unknown:
             notes.append(f"{unknown:,} comparisons could not be decided")
     elif state in ("sound", "nothing") and calls:
         notes.append("no result was compared with the CPU: run with --tool autocompare to have that done")
     if calls and not compared:
-        notes.append(f"{calls:,} calls of {names:,} operators were recorded")
+        notes.append(f"{calls:,} calls of {_plural(names, 'operator')} were recorded")
     if state == "sound":
         notes.append("what was not looked at is at the end of this page")
     missing = find_missing_ranks(collected)
     if missing:
         notes.append(f"no log of rank {', '.join(map(str, missing[:20]))}: what happened there is unknown")
     return notes
+
+
+def _plural(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def find_missing_ranks(collected: Collected) -> list[int]:
