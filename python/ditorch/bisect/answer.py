@@ -43,8 +43,8 @@ def format_block(headline: str, rows: list[tuple[str, str]]) -> str:
 def list_commands(answer: Answer, command: str, how: str) -> dict[str, str]:
     """What to type next: `around` (live with it), `capture` and `replay`, `repro`."""
     names = [culprit.name for culprit in answer.culprits]
-    words = ",".join(names)
-    short = ",".join(form.removeprefix("aten::") for name in names for form in answer.forms.get(name, [name]))
+    forms = [form for name in names for form in answer.forms.get(name, [name])]
+    words, short = ",".join(forms), ",".join(form.removeprefix("aten::") for form in forms)
     tool = "cast" if how == "float32" else "fallback"
     listed = shlex.quote(f"{tool}.list=" + ",".join(f"{name}_?(\\..*)?" for name in names))
     around = f"ditorch run --tool {tool} --option {tool}.level=aten --option {listed} {command}"
@@ -121,16 +121,13 @@ def format_answer(answer: Answer, command: str, how: str, folder: str) -> str:
             [("next", f"look at the output of the program in {folder}; does it use the device?")],
         )
     if answer.kind == ELSEWHERE:
-        last = next(reversed(list(answer.notes)), "")
-        what = "in float32: not the precision of one" if how == "float32" else "on the CPU: not an operator of this"
+        what = "on the CPU: not an operator of this device"
+        what = "in float32: not the precision of one" if how == "float32" else what
         return format_block(
-            f"ditorch bisect: still wrong with every operator {what} device"
-            if how != "float32"
-            else f"ditorch bisect: still wrong with every operator {what}",
+            f"ditorch bisect: still wrong with every operator {what}",
             [
-                ("as it is", answer.before.reason),
+                ("is", answer.before.reason),
                 ("next", "the data, the seed, the hyperparameters, copies between host and device, the metric itself"),
-                ("note", last),
                 ("runs", runs),
             ],
         )
