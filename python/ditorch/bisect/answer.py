@@ -10,6 +10,7 @@ from typing import Any
 
 from ..command.parser import get_width
 from .hunt import BLIND, ELSEWHERE, FOUND, NOTHING, Answer, Culprit
+from .runner import Outcome, read_end
 
 EXITS = {NOTHING: 0, FOUND: 1, ELSEWHERE: 3, BLIND: 3}
 
@@ -59,6 +60,15 @@ def list_commands(answer: Answer, command: str, how: str) -> dict[str, str]:
         "replay": "ditorch replay culprit",
         "repro": "ditorch replay culprit --limit 1 --export repro",
     }
+
+
+def read_last_words(outcome: Outcome) -> str:
+    """The last line on standard error of a run that failed."""
+    path = os.path.join(outcome.folder, "stderr.txt")
+    if not outcome.status or not os.path.exists(path):
+        return ""
+    lines = read_end(path).strip().splitlines()
+    return lines[-1][:300] if lines else ""
 
 
 def _describe_calls(culprit: Culprit) -> str:
@@ -118,7 +128,10 @@ def format_answer(answer: Answer, command: str, how: str, folder: str) -> str:
     if answer.kind == BLIND:
         return format_block(
             f"ditorch bisect: the run is wrong ({answer.before.reason}), and no operator of the device was called",
-            [("next", f"look at the output of the program in {folder}; does it use the device?")],
+            [
+                ("said", read_last_words(answer.before)),
+                ("next", f"look at the output of the program in {folder}; does it use the device?"),
+            ],
         )
     if answer.kind == ELSEWHERE:
         what = "on the CPU: not an operator of this device"
@@ -127,6 +140,7 @@ def format_answer(answer: Answer, command: str, how: str, folder: str) -> str:
             f"ditorch bisect: still wrong with every operator {what}",
             [
                 ("is", answer.before.reason),
+                ("said", read_last_words(answer.before)),
                 ("next", "the data, the seed, the hyperparameters, copies between host and device, the metric itself"),
                 ("runs", runs),
             ],
