@@ -207,6 +207,29 @@ def test_flaky_runs_are_decided_by_majority_and_told(tmp_path):
     assert any("FLAKY" in text for text in said) and "FLAKY" in format_answer(answer, "t", "cpu", "f")
 
 
+def test_a_reference_that_fails_says_so(tmp_path):
+    play = Play("a")
+    run = play.run
+    play.run = lambda choice: Outcome(BAD, "exit status 1", status=1) if choice.all else run(choice)
+    with pytest.raises(ValueError, match="no reference: with every operator on the CPU, exit status 1"):
+        hunt(play, tmp_path, reference_is_cpu=True)
+
+
+def test_the_last_words_of_a_run_that_fails_are_told(tmp_path):
+    (tmp_path / "stderr.txt").write_text("first\nImportError: no module\n")
+    play = Play("another")
+    run = play.run
+
+    def fail(choice):
+        outcome = run(choice)
+        outcome.status, outcome.folder, outcome.reason = 2, str(tmp_path), "exit status 2"
+        return outcome
+
+    play.run = fail
+    answer, _ = hunt(play, tmp_path / "state")
+    assert "  said   ImportError: no module" in format_answer(answer, "t", "cpu", "f")
+
+
 def test_only_suspects(tmp_path):
     answer, _ = hunt(Play("e"), tmp_path, depth="name", include=["c", "d", "e"], exclude=["d"])
     assert answer.operators == ["c", "e"] and [culprit.name for culprit in answer.culprits] == ["e"]

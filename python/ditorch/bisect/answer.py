@@ -10,6 +10,7 @@ from typing import Any
 
 from ..command.parser import get_width
 from .hunt import BLIND, ELSEWHERE, FOUND, NOTHING, Answer, Culprit
+from .runner import Outcome, read_end
 
 EXITS = {NOTHING: 0, FOUND: 1, ELSEWHERE: 3, BLIND: 3}
 
@@ -43,8 +44,8 @@ def format_block(headline: str, rows: list[tuple[str, str]]) -> str:
 def list_commands(answer: Answer, command: str, how: str) -> dict[str, str]:
     """What to type next: `around` (live with it), `capture` and `replay`, `repro`."""
     names = [culprit.name for culprit in answer.culprits]
-    words = ",".join(names)
-    short = ",".join(form.removeprefix("aten::") for name in names for form in answer.forms.get(name, [name]))
+    forms = [form for name in names for form in answer.forms.get(name, [name])]
+    words, short = ",".join(forms), ",".join(form.removeprefix("aten::") for form in forms)
     tool = "cast" if how == "float32" else "fallback"
     listed = shlex.quote(f"{tool}.list=" + ",".join(f"{name}_?(\\..*)?" for name in names))
     around = f"ditorch run --tool {tool} --option {tool}.level=aten --option {listed} {command}"
@@ -59,6 +60,15 @@ def list_commands(answer: Answer, command: str, how: str) -> dict[str, str]:
         "replay": "ditorch replay culprit",
         "repro": "ditorch replay culprit --limit 1 --export repro",
     }
+
+
+def read_last_words(outcome: Outcome) -> str:
+    """The last line on standard error of a run that failed."""
+    path = os.path.join(outcome.folder, "stderr.txt")
+    if not outcome.status or not os.path.exists(path):
+        return ""
+    lines = read_end(path).strip().splitlines()
+    return lines[-1][:300] if lines else ""
 
 
 def _describe_calls(culprit: Culprit) -> str:
@@ -118,19 +128,20 @@ def format_answer(answer: Answer, command: str, how: str, folder: str) -> str:
     if answer.kind == BLIND:
         return format_block(
             f"ditorch bisect: the run is wrong ({answer.before.reason}), and no operator of the device was called",
-            [("next", f"look at the output of the program in {folder}; does it use the device?")],
+            [
+                ("said", read_last_words(answer.before)),
+                ("next", f"look at the output of the program in {folder}; does it use the device?"),
+            ],
         )
     if answer.kind == ELSEWHERE:
-        last = next(reversed(list(answer.notes)), "")
-        what = "in float32: not the precision of one" if how == "float32" else "on the CPU: not an operator of this"
+        what = "on the CPU: not an operator of this device"
+        what = "in float32: not the precision of one" if how == "float32" else what
         return format_block(
-            f"ditorch bisect: still wrong with every operator {what} device"
-            if how != "float32"
-            else f"ditorch bisect: still wrong with every operator {what}",
+            f"ditorch bisect: still wrong with every operator {what}",
             [
-                ("as it is", answer.before.reason),
+                ("is", answer.before.reason),
+                ("said", read_last_words(answer.before)),
                 ("next", "the data, the seed, the hyperparameters, copies between host and device, the metric itself"),
-                ("note", last),
                 ("runs", runs),
             ],
         )
