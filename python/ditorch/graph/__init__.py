@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 import weakref
 from typing import Any
 
@@ -16,6 +17,8 @@ from .words import UnsupportedGraph
 _kept: list[Any] = []
 """The graphs of this process that were asked to be kept (`keep`), for explain and tests."""
 _keeps = False
+watchers: list[Any] = []
+"""Functions of (module, what was compiled, why it was not, seconds); what they return is called instead."""
 
 
 class Compiled:
@@ -87,16 +90,19 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any) -> Any:
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     made: Any
+    reason, begin = "", time.perf_counter()
     try:
         with unset_fake_temporarily():  # the words are a real tensor
             made = Compiled(module)
-    except UnsupportedGraph as reason:
-        if _keeps:
-            _kept.append(str(reason))
-        return make_boxed_func(module.forward)
+    except UnsupportedGraph as error:
+        reason, made = str(error), make_boxed_func(module.forward)
     if _keeps:
-        _kept.append(made)
-    return check.Checked(module, made) if check.is_on() else made
+        _kept.append(reason or made)
+    if not reason and check.is_on():
+        made = check.Checked(module, made)
+    for watch in watchers:
+        made = watch(module, made, reason, time.perf_counter() - begin)
+    return made
 
 
 @functools.cache
