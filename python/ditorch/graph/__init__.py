@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from . import check
+from . import check, dicp_variables
 from .lower import Lowering, Value
 from .words import UnsupportedGraph
 
@@ -124,6 +124,7 @@ def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    dicp_variables.warn()
     compiler = aot_autograd(
         fw_compiler=compile_graph,
         bw_compiler=compile_graph,
