@@ -149,7 +149,7 @@ test-opinfo: build
 	@$(PY) tests/torch/coverage.py build/opinfo.json
 
 test-compile: build ## the operator database through torch.compile, and thousands of random graphs (minutes)
-	@$(RUN) -m ditorch test-device --compiled dit --dtypes float32 --jobs $(JOBS) --json build/opinfo-compiled.json
+	@$(RUN) -m ditorch test-device --compiled dit --dtypes float32 --samples 3 --jobs $(JOBS) --json build/opinfo-compiled.json
 	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_graph_random.py
 
 test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sample (minutes); a report in build/opinfo-all.json and .xml

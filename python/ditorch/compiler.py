@@ -98,7 +98,8 @@ def patch_inductor(patches: Patches, module) -> None:
 
 
 def patch_registry(patches: Patches, module) -> None:
-    """torch._dynamo.backends.registry: the graph engine under the name "dit"."""
+    """torch._dynamo.backends.registry: the graph engine under the name "dit" and those of DICP, and Inductor for the
+    CPU behind the device."""
 
     def dit(model, inputs, **kwargs):
         """Fused regions in C, the device's operators for the rest."""
@@ -106,5 +107,20 @@ def patch_registry(patches: Patches, module) -> None:
 
         return backend(model, inputs, **kwargs)
 
-    if "dit" not in module._COMPILER_FNS:
-        module.register_backend(dit, name="dit")
+    def ascendgraph(model, inputs, **kwargs):
+        """DICP's name; the engine is that of the vendor library that is loaded."""
+        return dit(model, inputs, **kwargs)
+
+    def topsgraph(model, inputs, **kwargs):
+        """DICP's name; the engine is that of the vendor library that is loaded."""
+        return dit(model, inputs, **kwargs)
+
+    def dit_inductor(model, inputs, **kwargs):
+        """PyTorch's Inductor for the CPU, with copies: an oracle."""
+        from .graph.inductor import backend
+
+        return backend(model, inputs, **kwargs)
+
+    for function in (dit, ascendgraph, topsgraph, dit_inductor):
+        if function.__name__ not in module._COMPILER_FNS:
+            module.register_backend(function, name=function.__name__)

@@ -59,6 +59,7 @@ COMMANDS = {
     command.name: command
     for command in (
         Command("run", TRAIN, "run a program, with tools on it (--tool)", "ditorch.command.run:make_parser", ""),
+        _own("compile", TRAIN, "what torch.compile made of it, and is that right?", "compile"),
         Command("nan", TRAIN, "which operator made the first NaN or Inf?", "ditorch.command.nan:make_parser", ""),
         Command(
             "bisect", TRAIN, "the fewest operators that make a run wrong", "ditorch.command.bisect:make_parser", ""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 import weakref
 from typing import Any
 
 import torch
 
-from . import check
+from . import check, dicp_variables
 from .lower import Lowering, Value
 from .split import split
 from .words import UnsupportedGraph
@@ -17,6 +18,8 @@ from .words import UnsupportedGraph
 _kept: list[Any] = []
 """The graphs of this process that were asked to be kept (`keep`), for explain and tests."""
 _keeps = False
+watchers: list[Any] = []
+"""Functions of (module, what was compiled, why it was not, seconds); what they return is called instead."""
 
 
 def settle() -> None:
@@ -93,18 +96,21 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     from torch._subclasses.fake_tensor import unset_fake_temporarily
 
     made: Any
+    reason, begin = "", time.perf_counter()
     try:
         with unset_fake_temporarily():  # the words are a real tensor
             made = Compiled(module)
-    except UnsupportedGraph as reason:
-        if _keeps:
-            _kept.append(str(reason))
-        if reason.node is None or not _can_split(module):
-            return make_boxed_func(module.forward)
-        return split(module, reason.node, compile_graph)
+    except UnsupportedGraph as error:
+        reason = str(error)
+        whole = error.node is None or not _can_split(module)
+        made = make_boxed_func(module.forward) if whole else split(module, error.node, compile_graph)
     if _keeps:
-        _kept.append(made)
-    return check.Checked(module, made) if check.is_on() else made
+        _kept.append(reason or made)
+    if not reason and check.is_on():
+        made = check.Checked(module, made)
+    for watch in watchers:
+        made = watch(module, made, reason, time.perf_counter() - begin)
+    return made
 
 
 def _can_split(module: torch.fx.GraphModule) -> bool:
@@ -130,6 +136,7 @@ def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    dicp_variables.warn()
     compiler = aot_autograd(
         fw_compiler=compile_graph,
         bw_compiler=compile_graph,

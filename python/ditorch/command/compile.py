@@ -1,0 +1,103 @@
+"""`ditorch compile`: run a program and say what torch.compile made of it."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from .guard import say
+from .parser import Parser
+from .tree import Head
+
+EXAMPLES = [
+    ("ditorch compile --explain train.py --lr 0.1", "graphs, breaks, islands, recompiles, steps, bytes, time"),
+    ("ditorch compile --explain --json out.json train.py", "the same as data"),
+    ("ditorch compile --check train.py", "every compiled graph beside eager mode (docs/compile.md)"),
+]
+EXITS = {
+    0: "the program's own exit status passes through",
+    1: "with --check: the program ended well, and a graph was wrong",
+    2: "wrong use, or the program cannot be opened",
+}
+
+
+def make_parser() -> Parser:
+    parser = Parser(
+        "ditorch compile",
+        'Run a program whose torch.compile uses the graph engine (backend "dit"), also where it names no backend, and '
+        "say on standard error what became of it.",
+        usage="ditorch compile --explain|--check [options] script.py | -m module | -c code\n       | - [arguments]",
+        examples=EXAMPLES,
+        exits=EXITS,
+    )
+    add = parser.add_argument
+    add("--explain", action="store_true", help="graphs, breaks, islands, recompiles, steps, bytes and time")
+    add("--check", action="store_true", help="compare every graph with eager mode and name the operator that is wrong")
+    add("--json", metavar="FILE", help="with --explain: write it as JSON")
+    return parser
+
+
+def _use_engine() -> None:
+    """torch.compile without a backend, for this process."""
+    import torch
+
+    def __call__(self, model_, inputs_, **kwargs):
+        from ..graph import backend
+
+        return backend(model_, inputs_)
+
+    torch._TorchCompileInductorWrapper.__call__ = __call__
+
+
+def main(words: list[str], head: Head) -> int:
+    from .. import cli, install, launch
+
+    parser = make_parser()
+    before, program = cli.split(parser, words)
+    options = parser.parse_args(before)
+    program = program[1:] if program[:1] == ["--"] else program
+    if not options.explain and not options.check:
+        parser.error("nothing to do: give --explain or --check")
+    if options.json and not options.explain:
+        parser.error("--json belongs to --explain")
+    if not program:
+        parser.error("nothing to run: give a script, -m module or -c code")
+    problem = launch.check(program)
+    if problem:
+        say(problem)
+        return 2
+    more = {"compile_check": "1"} if options.check else {}
+    try:
+        install(head.config, **{**head.options, **more})
+    except (ValueError, OSError, ImportError, RuntimeError) as error:
+        say(str(error))
+        return 2
+    _use_engine()
+    return _run(program, options)
+
+
+def _run(program: list[str], options) -> int:
+    from .. import launch
+    from ..graph import check, explain
+
+    explanation = explain.Explanation()
+    explanation.begin()
+    status: object = 0
+    try:
+        status = launch.run(program)
+    except SystemExit as end:
+        status = end.code
+    finally:
+        explanation.end()
+        if options.explain:
+            print(explanation.render(), file=sys.stderr)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(explanation.to_json(), file, indent=1)
+        found = len(check.findings())
+        if options.check:
+            say(f"{found} wrong graphs of {len(explanation.graphs)}")
+    if isinstance(status, str):
+        say(status)
+        status = 1
+    return int(status or 0) or (1 if options.check and found else 0)

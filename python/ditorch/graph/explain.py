@@ -1,0 +1,158 @@
+"""What torch.compile made of a program: graphs, breaks, islands, recompiles, steps, bytes and time.
+
+Dynamo tells of breaks and recompiles in its logs, which are read here and not printed; the graph engine tells of the
+rest. Depends on torch and on the hooks of this package.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from typing import Any
+
+import torch
+
+from .locate import get_place
+
+LOGS = {
+    "torch._dynamo.symbolic_convert.__graph_breaks": "break",
+    "torch._dynamo.output_graph.__graph_breaks": "break",
+    "torch._dynamo.guards.__recompiles": "recompile",
+}
+BREAK = re.compile(r"Graph break in user code at ([^\n]+?)\n(?:Graph Break Reason: )?\s*(.*)", re.S)
+RECOMPILE = re.compile(r"Recompiling function (\S+) in ([^\n]+)\n(.*)", re.S)
+
+
+class _Reader(logging.Handler):
+    """Keeps the messages of one logger."""
+
+    def __init__(self, kind: str, found: list[dict[str, Any]]) -> None:
+        super().__init__(logging.DEBUG)
+        self.kind, self.found = kind, found
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        matched = (BREAK if self.kind == "break" else RECOMPILE).search(text)
+        if matched is None:
+            return
+        if self.kind == "break":
+            row = {"place": matched[1].strip(), "reason": _shorten(matched[2])}
+        else:
+            reasons = [line.split(": ", 1)[-1] for line in matched[3].splitlines() if re.match(r"\s*- \d+/\d+", line)]
+            row = {"function": matched[1], "place": matched[2].strip(), "reason": "; ".join(reasons)}
+        self.found.append(row)
+
+
+def _shorten(text: str) -> str:
+    """The sentence that says what it is, and the explanation."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    kept = lines[:1] + [line for line in lines[1:] if line.startswith("Explanation:")]
+    return " ".join(kept)[:300]
+
+
+class Watched:
+    """A compiled graph whose calls are counted and timed."""
+
+    def __init__(self, module: torch.fx.GraphModule, made: Any, row: dict[str, Any]) -> None:
+        self._boxed_call = True
+        self.made, self.row = made, row
+
+    def __call__(self, args: list[Any]) -> Any:
+        begin = time.perf_counter()
+        try:
+            return self.made(args)
+        finally:
+            self.row["calls"] += 1
+            self.row["seconds"] += time.perf_counter() - begin
+
+
+class Explanation:
+    """Collects from `begin` to `end`."""
+
+    def __init__(self) -> None:
+        self.graphs: list[dict[str, Any]] = []
+        self.breaks: list[dict[str, Any]] = []
+        self.recompiles: list[dict[str, Any]] = []
+        self._made: list[tuple[dict[str, Any], Any]] = []
+        self._handlers: list[tuple[logging.Logger, logging.Handler, int, bool]] = []
+
+    def begin(self) -> None:
+        from . import watchers
+
+        watchers.append(self.watch)
+        torch._logging._internal.log_state.enable_artifact("recompiles")  # asked for by name, not by level
+        for name, kind in LOGS.items():
+            logger = logging.getLogger(name)
+            handler = _Reader(kind, self.breaks if kind == "break" else self.recompiles)
+            self._handlers.append((logger, handler, logger.level, logger.propagate))
+            logger.addHandler(handler)
+            logger.setLevel(logging.DEBUG)
+            logger.propagate = False
+
+    def end(self) -> None:
+        from . import watchers
+
+        watchers.remove(self.watch)
+        torch._logging._internal.log_state.artifact_names.discard("recompiles")
+        for logger, handler, level, propagates in self._handlers:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+            logger.propagate = propagates
+        for row, made in self._made:
+            row["plans"] = made.describe()
+        self._made.clear()
+
+    def watch(self, module: torch.fx.GraphModule, made: Any, reason: str, seconds: float) -> Any:
+        """The hook of compile_graph: `made` is the compiled graph, or what runs instead for a `reason`."""
+        nodes = [node for node in module.graph.nodes if node.op == "call_function"]
+        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        row = {
+            "kind": "backward" if any(name.startswith("tangents") for name in names) else "forward",
+            "place": next((place for place in map(get_place, nodes) if place), ""),
+            "operators": len(nodes), "unplanned": reason, "compile_seconds": round(seconds, 4),
+            "calls": 0, "seconds": 0.0, "islands": dict(getattr(made, "islands", {})), "plans": [],
+        }  # fmt: skip
+        self.graphs.append(row)
+        if not reason:
+            self._made.append((row, getattr(made, "made", made)))
+        return Watched(module, made, row)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": "ditorch-compile-explain", "version": 1, "torch": torch.__version__,
+            "graphs": self.graphs, "breaks": self.breaks, "recompiles": self.recompiles,
+        }  # fmt: skip
+
+    def render(self) -> str:
+        total = sum(row["compile_seconds"] for row in self.graphs)
+        lines = [
+            f"ditorch compile: {len(self.graphs)} graphs in {total:.2f} s, {len(self.breaks)} graph breaks, "
+            f"{len(self.recompiles)} recompiles"
+        ]
+        if not self.graphs:
+            lines.append("  nothing was compiled: the program never called a function of torch.compile on the device")
+        for number, row in enumerate(self.graphs):
+            lines += _render_graph(number, row)
+        lines += [f"break      {row['place']}: {row['reason']}" for row in self.breaks]
+        lines += [f"recompile  {row['function']} {row['place']}: {row['reason']}" for row in self.recompiles]
+        return "\n".join(lines)
+
+
+def _render_graph(number: int, row: dict[str, Any]) -> list[str]:
+    each = f"{row['seconds'] / row['calls'] * 1e3:.3g} ms each" if row["calls"] else "never called"
+    head = f"graph {number:<4} {row['kind']} {row['place']}"
+    lines = [f"{head}: {row['operators']} operators, {row['calls']} calls, {each}"]
+    if row["unplanned"]:
+        lines.append(f"  runs operator by operator: {row['unplanned']}")
+    for plan in row["plans"]:
+        lines.append(
+            f"  {plan['regions']} regions, {plan['rows']} operators of the device, {plan['islands']} islands; "
+            f"arena {plan['arena']} of {plan['unplanned']} bytes"
+        )
+        for step in plan["steps"]:
+            if step["kind"] == "region":
+                sizes = "x".join(map(str, step["sizes"]))
+                lines.append(f"    region {step['name']} [{sizes}] by {step['runs']}: {step['operations']}")
+    lines += [f"  island {name}: {reason}" for name, reason in row["islands"].items()]
+    return lines

@@ -1,0 +1,59 @@
+"""`ditorch compile`: what became of torch.compile in a program, and whether it is right."""
+
+import json
+import subprocess
+import sys
+
+from conftest import child_environment
+
+PROGRAM = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16)).cuda()
+@torch.compile
+def step(x):
+    y = model(x)
+    print("said")
+    return torch.sort(y.sin()).values.sum()
+for n in (4, 4, 5):
+    step(torch.randn(n, 8, device="cuda")).backward()
+"""
+
+
+def run(tmp_path, *words, program=PROGRAM):
+    path = tmp_path / "train.py"
+    path.write_text(program)
+    command = [sys.executable, "-W", "ignore", "-m", "ditorch", "compile", *words, str(path)]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=child_environment(DITORCH_BANNER="0")
+    )
+
+
+def test_explain(tmp_path):
+    done = run(tmp_path, "--explain", "--json", "out.json")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "said\n" * 3
+    data = json.loads((tmp_path / "out.json").read_text())
+    (first,) = data["breaks"]
+    assert first["place"].endswith("train.py:7") and "print" in first["reason"]
+    assert any("size mismatch" in row["reason"] for row in data["recompiles"])
+    forward = next(row for row in data["graphs"] if row["kind"] == "forward")
+    assert "train.py:6 (y = model(x))" in forward["place"] and forward["calls"] == 2
+    assert forward["plans"][0]["regions"] == 1 and "GELU" in str(forward["plans"][0]["steps"])
+    assert any(row["kind"] == "backward" for row in data["graphs"])
+    assert "1 graph breaks" in done.stderr and "region pointwise" in done.stderr
+    assert "island aten::" in done.stderr
+
+
+def test_a_program_that_compiles_nothing_is_told(tmp_path):
+    done = run(tmp_path, "--explain", program="raise SystemExit(3)")
+    assert done.returncode == 3 and "nothing was compiled" in done.stderr
+
+
+def test_check_counts(tmp_path):
+    done = run(tmp_path, "--check")
+    assert done.returncode == 0 and "0 wrong graphs of" in done.stderr, done.stderr
+
+
+def test_wrong_use(tmp_path):
+    assert "give --explain or --check" in run(tmp_path).stderr
+    assert run(tmp_path, "--check", "--json", "x.json").returncode == 2
