@@ -1,4 +1,5 @@
-"""`ditorch bench`: the times of captured operators, side by side on several devices; replay without the judgement."""
+"""`ditorch bench`: the times of captured operators, side by side on several devices; replay without the judgement.
+`ditorch bench infer` (bench_infer.py) measures a language model instead."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ def make_parser() -> Parser:
             ("ditorch bench op_tools_results/op_capture_results", "every captured call, 100 timed runs"),
             ("ditorch bench --model resnet50 --scale 0.1", "a model's operators; `bench --model --help`"),
             ("ditorch bench op_tools_results --device cuda --device cpu --run-times 20", "beside the CPU"),
+            ("ditorch bench infer", "how fast a language model generates: ditorch bench infer --help"),
         ],
         exits={0: "measured", 2: "wrong use, or no case found", 3: "cases that could not be run"},
     )
@@ -24,6 +26,10 @@ def make_parser() -> Parser:
 
 
 def main(words: list[str], head: Head) -> int:
+    if words[:1] == ["infer"]:
+        from . import bench_infer
+
+        return bench_infer.main(words[1:], head)
     if any(word == "--model" or word.startswith("--model=") for word in words):
         from . import bench_model
 

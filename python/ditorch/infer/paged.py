@@ -1,10 +1,11 @@
-"""A small inference engine over the operators: a transformers model of the Llama family with a paged cache, ten operators
-for each layer and token. It is what `ditorch bench infer` measures, and the shortest example of how they fit together.
+"""A small inference engine over the operators: a transformers model of the Llama family with a paged cache, ten
+operators for each layer and token. `ditorch bench infer` measures it; it also shows how the operators fit together.
 
     engine = PagedModel(model, batch=8, length=512)
     tokens = engine.generate(prompts, 32)       # (8, n) int64 -> (8, 32), greedy
 
-Sequences have equal lengths; each has its own row of blocks. Weights of one input (q, k, v; gate, up) are laid together.
+Sequences have equal lengths; each has its own row of blocks. Weights of one input (q, k, v; gate, up) are laid
+together.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class _Layer:
         self.before, self.after = layer.input_layernorm, layer.post_attention_layernorm
         self.norms = [getattr(attention, name, None) for name in ("q_norm", "k_norm")]
         self.scale = float(attention.scaling)
-        self.window = getattr(attention, "sliding_window", None) or -1
+        own = attention if hasattr(attention, "sliding_window") else attention.config
+        self.window = getattr(own, "sliding_window", None) or -1
         width = attention.head_dim
         self.heads, self.key_heads = (p.out_features // width for p in (attention.q_proj, attention.k_proj))
         shape = (blocks, BLOCK, self.key_heads, width)
