@@ -136,9 +136,14 @@ test-doctor: build ## a hundred vendor libraries that are wrong in one way each:
 mutation: build ## break every function of the host library in every way that applies, and see whether the conformance suite notices; writes docs/mutation.md and the quick selection (minutes)
 	@$(RUN) -m ditorch conform mutate --library host --jobs $(JOBS) --json build/mutation.json --markdown docs/mutation.md --write-quick python/ditorch/conform/quick.json
 
-test-lmdeploy: package ## the real LMDeploy 0.17.0 with ten tiny models on the embedded device, tokens against transformers (downloads it once)
+test-lmdeploy: package ## the real LMDeploy 0.17.0 on the embedded device: ten tiny models, its engine, server, quantisation, two devices (downloads it once)
 	@tests/lmdeploy/setup.sh build/venv-lmdeploy $(PY)
-	@tests/lmdeploy/all.sh build/venv-lmdeploy/bin/python build/lmdeploy.jsonl
+	@tests/lmdeploy/all.sh build/venv-lmdeploy/bin/python build/lmdeploy.jsonl build/lmdeploy-cases.jsonl
+
+test-lmdeploy-versions: package ## LMDeploy 0.13.0 and 0.18.0 besides (downloads them once)
+	@tests/lmdeploy/setup.sh build/venv-lmdeploy $(PY)
+	@for version in 0.13.0 0.18.0; do tests/lmdeploy/setup.sh build/venv-lmdeploy-$$version $(PY) $$version build/venv-lmdeploy; \
+	  for mode in "" --graph; do PYTHONPATH=python build/venv-lmdeploy-$$version/bin/python tests/lmdeploy/run.py ascend llama mixtral $$mode 2>/dev/null | grep -E ': (right|WRONG)$$' || exit 1; done; done
 
 test-conform-quick: build ## the cases that notice most (about a minute)
 	@$(RUN) -m ditorch conform run --quick --quiet --jobs $(JOBS)

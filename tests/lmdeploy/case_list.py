@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import pathlib
 import tempfile
 from collections.abc import Callable
 from typing import Any
@@ -64,10 +63,3 @@ def add_up(rows: list[tuple[int, float]], answers: list[engines.Answer], tokens:
     made = sum(len(answer.tokens) for answer in answers)
     right = made == tokens * len(answers) and all(gap < engines.LIMIT for _, gap in rows)
     return right, f"{sum(same for same, _ in rows)}/{made}"
-
-
-def remove_folder(folder: str) -> None:
-    """A checkpoint that is no longer needed."""
-    import shutil
-
-    shutil.rmtree(pathlib.Path(folder), ignore_errors=True)

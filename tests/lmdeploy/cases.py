@@ -18,6 +18,7 @@ import cases_engine  # noqa: F401  enters its cases
 import cases_parallel  # noqa: F401
 import cases_quantized  # noqa: F401
 import cases_server  # noqa: F401
+import cases_tools  # noqa: F401
 import dlinfer  # the device first: LMDeploy looks for it while it is imported
 import lmdeploy
 from case_list import CASES, Case, Setup
@@ -59,6 +60,8 @@ def main() -> None:
         case = CASES[name]
         mode = "graph" if setup.graph else "eager"
         if setup.device not in case.devices or mode not in case.modes:
+            continue
+        if arguments.faults and not case.fault:
             continue
         row = (run_fault if arguments.faults else run_case)(name, case, setup)
         words = ("noticed", "NOT NOTICED") if arguments.faults else ("right", "WRONG")

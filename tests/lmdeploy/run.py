@@ -36,7 +36,7 @@ FAULTS = {
 
 def generate(folder: str, arguments: argparse.Namespace) -> list[list[int]]:
     """The tokens of each prompt, all in one batch."""
-    more = {"tp": arguments.tp, "distributed_executor_backend": arguments.executor} if arguments.tp > 1 else {}
+    more = {"tp": arguments.tp, "distributed_executor_backend": "mp"} if arguments.tp > 1 else {}
     with engines.open_engine(folder, arguments.device, arguments.graph, **more) as engine:
         answers = engines.ask_all(engine, [engines.Ask(prompt, arguments.tokens) for prompt in PROMPTS])
     return [answer.tokens for answer in answers]
@@ -104,7 +104,6 @@ def main() -> int:
     parser.add_argument("models", nargs="*", choices=[[], *models.MODELS], default=[])
     parser.add_argument("--graph", action="store_true")
     parser.add_argument("--tp", type=int, default=1, help="devices that share each layer (DITORCH_HOST_DEVICES)")
-    parser.add_argument("--executor", choices=["mp", "ray"], default="mp")
     parser.add_argument("--tokens", type=int, default=12)
     parser.add_argument("--break", dest="broken", help="an operator that computes wrongly")
     parser.add_argument("--faults", action="store_true", help="break operators: the comparison must notice each")

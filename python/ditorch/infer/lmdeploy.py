@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.metadata
+import inspect
 import sys
 import types
 import warnings
@@ -19,6 +20,8 @@ import torch
 from . import front, lmdeploy_graph, lmdeploy_requests, lmdeploy_sampling, vendors
 from .operators import is_ours
 
+_ALIBI = "LMDeploy does not pass alibi slopes to dlinfer: this model would be wrong"
+_BACKEND = "lmdeploy.pytorch.backends.dlinfer.op_backend"
 KNOWN = ((0, 13), (0, 18))
 """First and last version whose calls were read."""
 
@@ -44,16 +47,43 @@ def _forget_engine(backend: Any) -> None:
         scales.has_set_value = False
 
 
+def _refuse_broken(device: str) -> None:
+    """0.18.0's own code for maca and camb passes what its own class of metadata does not take."""
+    from lmdeploy.pytorch.backends.dlinfer.attention import DlinferAttentionMetadata
+
+    if device != "ascend" and "max_q_seq_len" not in DlinferAttentionMetadata.__dataclass_fields__:
+        raise NotImplementedError(
+            f"LMDeploy {importlib.metadata.version('lmdeploy')} cannot run device type {device!r} with any dlinfer; "
+            "use device_type='ascend', or LMDeploy 0.17.0"
+        )
+
+
 def _choose_vendor(old: Any) -> Any:
     """The engine's device type says whose conventions its calls follow."""
 
     def get_layer_impl_builder(cls: Any, layer_type: Any) -> Any:
         vendors.use(cls.get_name())
+        _refuse_broken(cls.get_name())
         if layer_type.name == "PagedAttention":
             _forget_engine(cls)
         return old.__func__(cls, layer_type)
 
     return classmethod(get_layer_impl_builder)
+
+
+def _choose_vendor_by_spec(old: Any) -> Any:
+    """The same since 0.18, where one function builds every layer."""
+
+    def build_op(cls: Any, spec: Any, **named: Any) -> Any:
+        vendors.use(cls.get_name())
+        _refuse_broken(cls.get_name())
+        if type(spec).__name__ == "PagedAttentionBuildSpec":
+            _forget_engine(cls)
+            if spec.alibi:
+                raise NotImplementedError(_ALIBI)
+        return old.__func__(cls, spec, **named)
+
+    return classmethod(build_op)
 
 
 def _pass_extras(old: Any) -> Any:
@@ -80,7 +110,7 @@ def _refuse_alibi(old: Any) -> Any:
     @functools.wraps(old)
     def build(*given: Any, **named: Any) -> Any:
         if named.get("alibi") or named.get("alibi_scale"):
-            raise NotImplementedError("LMDeploy does not pass alibi slopes to dlinfer: this model would be wrong")
+            raise NotImplementedError(_ALIBI)
         return old(*given, **named)
 
     return staticmethod(build)
@@ -99,17 +129,28 @@ def _mask_on_host(old: Any) -> Any:
     return apply_batched_bitmap
 
 
+def _accept_numbers(old: Any) -> Any:
+    """Older versions pass a tensor of one number; xgrammar takes int alone."""
+
+    def accept_token(self: Any, processor: Any, token: Any) -> None:
+        old(self, processor, int(token))
+
+    return accept_token
+
+
 def _name_collectives(old: Any) -> Any:
     """Device type ascend asks for its vendor's library; ditorch's device has NCCL's names."""
     return staticmethod(lambda: "nccl" if is_ours() else old.__func__())
 
 
 _PATCHES = (
-    ("lmdeploy.pytorch.backends.dlinfer.op_backend", "DlinferOpsBackend.get_layer_impl_builder", _choose_vendor),
+    (_BACKEND, "DlinferOpsBackend.get_layer_impl_builder", _choose_vendor),
+    (_BACKEND, "DlinferOpsBackend.build_op", _choose_vendor_by_spec),
     ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionImpl.forward", _pass_extras),
     ("lmdeploy.pytorch.backends.dlinfer.attention", "DlinferAttentionBuilder.build", _refuse_alibi),
     ("lmdeploy.pytorch.backends.dlinfer.ascend.op_backend", "AscendOpsBackend.ccl_backend", _name_collectives),
     ("lmdeploy.pytorch.engine.guided_process", "GuidedDecodingManager.apply_batched_bitmap", _mask_on_host),
+    ("lmdeploy.pytorch.engine.guided_process", "GuidedDecodingManager.accept_token", _accept_numbers),
     ("lmdeploy.pytorch.engine.engine", "Engine._on_add_message", lmdeploy_requests.check_added),
     ("lmdeploy.pytorch.engine.engine_loop", "EngineLoop._send_resp", lmdeploy_requests.send_failed),
     (
@@ -121,6 +162,12 @@ _PATCHES = (
     ("lmdeploy.pytorch.models.utils.cudagraph", "CudaGraphMixin.fill_buffers_cudagraph", lmdeploy_graph.replace_fill),
 )
 """Module, attribute of one of its classes, and what makes the new one of the old one."""
+_OTHERWISE = {
+    "get_layer_impl_builder": "build_op",
+    "DlinferAttentionBuilder.build": "build_op",
+    "build_op": "get_layer_impl_builder",
+}
+"""What a version has in place of a name."""
 
 
 def make_npu() -> types.SimpleNamespace:
@@ -134,6 +181,19 @@ def make_npu() -> types.SimpleNamespace:
         set_device=lambda device: torch.cuda.set_device(device),
         synchronize=lambda device=None: torch.cuda.synchronize(device),
     )
+
+
+def _pass_new_calls() -> None:
+    """Since 0.18 attention is called with other arguments: its module gets functions that take those."""
+    try:
+        page = importlib.import_module("lmdeploy.pytorch.kernels.dlinfer.pagedattention")
+        vision = importlib.import_module("lmdeploy.pytorch.kernels.dlinfer.flash_attention")
+    except ImportError:
+        return
+    if "cu_seqlens_q_cpu" in inspect.signature(page.paged_attention_fwd).parameters:
+        from . import lmdeploy_calls
+
+        page.ext_ops = vision.ext_ops = lmdeploy_calls
 
 
 def install() -> list[str]:
@@ -151,7 +211,9 @@ def install() -> list[str]:
         if not getattr(owner, f"_dlinfer_{path.split('.')[1]}", False):
             setattr(owner, path.split(".")[1], make(old))
             setattr(owner, f"_dlinfer_{path.split('.')[1]}", True)
-    return missing
+    _pass_new_calls()
+    backend = vars(importlib.import_module(_BACKEND).DlinferOpsBackend)
+    return [name for name in missing if not any(name.endswith(k) and v in backend for k, v in _OTHERWISE.items())]
 
 
 if check_version():

@@ -67,6 +67,8 @@ def fill_buffers(
     buffers["kv_start_indices"].fill_(-1)[:rows] = attn_metadata.kv_start_indices
     for name in ("block_offsets", "q_seqlens", "kv_seqlens", "kv_start_indices"):
         setattr(attn_metadata, name, buffers[name])
+    if getattr(attn_metadata, "kv_seqlens_cpu", None) is not None:  # since 0.18; a graph reads no number of the host
+        attn_metadata.kv_seqlens_cpu = buffers["kv_seqlens"]
     if attn_metadata.q_start_loc is not None:
         attn_metadata.q_start_loc = buffers["q_start_loc"]
     attn_metadata.max_kv_seq_len = -1
@@ -108,6 +110,7 @@ def make_ascend_runner() -> Any:
 
         def __init__(self, model, model_config, cache_config, backend_config, device, is_mla=False):
             super().__init__(model, model_config, cache_config, backend_config, device)
+            self.max_batches = cache_config.max_batches
 
         def _get_capture_tokens(self, batch_size: int) -> int:
             return min(get_ascend_compatible_size(batch_size), self.max_batches)
