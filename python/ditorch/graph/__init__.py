@@ -85,17 +85,19 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     """The inner compiler: what AOTAutograd hands its graphs to."""
     from functorch.compile import make_boxed_func
     from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     made: Any
     try:
         with unset_fake_temporarily():  # the words are a real tensor
             made = Compiled(module)
-    except UnsupportedGraph as reason:
+    except (UnsupportedGraph, GuardOnDataDependentSymNode) as reason:
+        node = getattr(reason, "node", None)
         if _keeps:
-            _kept.append(str(reason))
-        if reason.node is None or not _can_split(module):
+            _kept.append(str(reason).splitlines()[0])
+        if node is None or not _can_split(module):
             return make_boxed_func(module.forward)
-        return split(module, reason.node, compile_graph)
+        return split(module, node, compile_graph)
     if _keeps:
         _kept.append(made)
     return made

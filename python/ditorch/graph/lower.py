@@ -8,6 +8,7 @@ import operator
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from .words import ISLAND, POINT, REDUCE, ROW, UnsupportedGraph, Words
 
@@ -66,6 +67,11 @@ def contiguous_strides(sizes) -> tuple:
         strides.append(step)
         step = step * size
     return tuple(reversed(strides))
+
+
+def _is_empty(fake: torch.Tensor) -> bool:
+    """Without asking about sizes that only a run tells."""
+    return any(isinstance(size, int) and size == 0 for size in fake.shape)
 
 
 def _is_number(value: Any) -> bool:
@@ -386,11 +392,11 @@ class Lowering:
         if name.startswith("_foreach_") and isinstance(out, (list, tuple)):
             return self._foreach(name.removeprefix("_foreach_"), args, kwargs, out)
         norms = {"native_layer_norm": (self.layer_norm, 5), "_fused_rms_norm": (self.rms_norm, 4)}
-        if name in norms and not kwargs and len(args) == norms[name][1] and out[0].is_cuda and out[0].numel() > 0:
+        if name in norms and not kwargs and len(args) == norms[name][1] and out[0].is_cuda and not _is_empty(out[0]):
             return norms[name][0](args, out)
         if not isinstance(out, torch.Tensor) or not out.is_cuda:
             raise Unfused("a result that is no tensor of the device")
-        if "out" in overload or out.numel() == 0:
+        if "out" in overload or _is_empty(out):
             raise Unfused("an empty tensor")
         if name in ("sum", "mean", "amax", "amin"):
             kwargs = {key: value for key, value in kwargs.items() if key != "dtype"}
@@ -416,7 +422,7 @@ class Lowering:
                 kwargs = {"value": each.pop()}
                 if not _is_number(kwargs["value"]):
                     raise Unfused("a list of numbers in a tensor")
-            if not out.is_cuda or out.numel() == 0:
+            if not out.is_cuda or _is_empty(out):
                 raise Unfused("a list with an empty tensor, or one of the CPU")
             made.append(self.elementwise(name, each, kwargs, out))
         return made
@@ -512,9 +518,10 @@ class Lowering:
             if node.op == "call_function":
                 try:
                     self.values[node] = self._visit(node)
+                except GuardOnDataDependentSymNode as error:
+                    raise UnsupportedGraph("a size that only a run of the program tells", node) from error
                 except UnsupportedGraph as error:
-                    error.node = node
-                    raise
+                    raise UnsupportedGraph(str(error.args[0]), node) from error
             elif node.op == "output":
                 self._finish(node)
             elif node.op not in ("placeholder", "get_attr"):

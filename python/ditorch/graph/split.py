@@ -50,7 +50,9 @@ def _wrap_outputs(piece: torch.fx.GraphModule) -> bool:
     return True
 
 
-def split(module: torch.fx.GraphModule, trouble: torch.fx.Node, compile_piece: Callable[..., Any]) -> Callable[..., Any]:
+def split(
+    module: torch.fx.GraphModule, trouble: torch.fx.Node, compile_piece: Callable[..., Any]
+) -> Callable[..., Any]:
     """The graph as a boxed function; `compile_piece` makes one of what lies before and behind of `trouble`."""
     from functorch.compile import make_boxed_func
     from torch.fx.passes.split_module import split_module
