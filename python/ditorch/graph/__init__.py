@@ -94,16 +94,17 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     """The inner compiler: what AOTAutograd hands its graphs to."""
     from functorch.compile import make_boxed_func
     from torch._subclasses.fake_tensor import unset_fake_temporarily
+    from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     made: Any
     reason, begin = "", time.perf_counter()
     try:
         with unset_fake_temporarily():  # the words are a real tensor
             made = Compiled(module)
-    except UnsupportedGraph as error:
-        reason = str(error)
-        whole = error.node is None or not _can_split(module)
-        made = make_boxed_func(module.forward) if whole else split(module, error.node, compile_graph)
+    except (UnsupportedGraph, GuardOnDataDependentSymNode) as error:
+        reason, node = str(error).splitlines()[0], getattr(error, "node", None)
+        whole = node is None or not _can_split(module)
+        made = make_boxed_func(module.forward) if whole else split(module, node, compile_graph)
     if _keeps:
         _kept.append(reason or made)
     if not reason and check.is_on():

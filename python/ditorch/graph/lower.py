@@ -8,7 +8,7 @@ import operator
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, statically_known_true
 
 from .words import ISLAND, POINT, REDUCE, ROW, UnsupportedGraph, Words
 
@@ -16,6 +16,8 @@ FUSED_DTYPES = {
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,
 }  # fmt: skip
+MAX_ROW = 8192
+"""DIT_REGION_MAX_ROW"""
 HALVES = (torch.bfloat16, torch.float16)
 VIEWS = {"_unsafe_view", "alias", "detach", "lift_fresh"}
 """Views that no schema calls so."""
@@ -71,6 +73,11 @@ def contiguous_strides(sizes) -> tuple:
         strides.append(step)
         step = step * size
     return tuple(reversed(strides))
+
+
+def _is_empty(fake: torch.Tensor) -> bool:
+    """Without asking about sizes that only a run tells."""
+    return any(isinstance(size, int) and size == 0 for size in fake.shape)
 
 
 def _is_number(value: Any) -> bool:
@@ -346,13 +353,67 @@ class Lowering:
         total = self.fold("SUM", product, [ndim - 1])
         return self._like("SUB", [product, self.point("MUL", [result, total], work, result.shape)], out, work)
 
+    def _get_norm_dims(self, value: Value, shape: Any) -> tuple[list[int], int]:
+        """The last dimensions, and how many elements they have; Unfused where a row is too long to stay close."""
+        count = 1
+        for size in shape:
+            if not isinstance(size, int):
+                raise Unfused("a norm over a size that changes")
+            count *= size
+        if not value.is_contiguous or not 0 < count <= MAX_ROW or not value.dtype.is_floating_point:
+            raise Unfused("a norm over rows that are long or not contiguous")
+        return list(range(len(value.shape) - len(shape), len(value.shape))), count
+
+    def _scale(self, value: Value, weight: Any, bias: Any, out: torch.Tensor, work: torch.dtype) -> Value:
+        if weight is not None:
+            value = self.point("MUL", [value, self.cast(weight, work)], work, out.shape)
+        if bias is not None:
+            value = self.point("ADD", [value, self.cast(bias, work)], work, out.shape)
+        return self.point("COPY" if work == out.dtype else "CAST", [value], out.dtype, out.shape, out.stride())
+
+    def layer_norm(self, args: list[Any], outs: Any) -> list[Any]:
+        """input, shape, weight, bias, epsilon -> result, mean, 1 / deviation."""
+        dims, count = self._get_norm_dims(args[0], args[1])
+        work = torch.float64 if args[0].dtype == torch.float64 else torch.float32
+        if any(out.dtype != work for out in outs[1:]):
+            raise Unfused("statistics of another dtype")
+        value = self.cast(args[0], work)
+        total = self.fold("SUM", value, dims)
+        mean = self.point("DIV", [total, count], work, total.shape)
+        rest = self.point("SUB", [value, mean], work, value.shape)
+        square = self.point("MUL", [rest, rest], work, value.shape)
+        variance = self.fold("SUM", square, dims)
+        variance = self.point("DIV", [variance, count], work, variance.shape)
+        shifted = self.point("ADD", [variance, float(args[4])], work, variance.shape)
+        factor = self.point("RSQRT", [shifted], work, variance.shape)
+        scaled = self.point("MUL", [rest, factor], work, value.shape)
+        return [self._scale(scaled, args[2], args[3], outs[0], work), mean, factor]
+
+    def rms_norm(self, args: list[Any], outs: Any) -> list[Any]:
+        """input, shape, weight, epsilon -> result, 1 / root of the mean square."""
+        dims, count = self._get_norm_dims(args[0], args[1])
+        work = torch.float64 if args[0].dtype == torch.float64 else torch.float32
+        if outs[1].dtype != work or args[3] is None:
+            raise Unfused("statistics of another dtype")
+        value = self.cast(args[0], work)
+        square = self.point("MUL", [value, value], work, value.shape)
+        mean = self.fold("SUM", square, dims)
+        mean = self.point("DIV", [mean, count], work, mean.shape)
+        shifted = self.point("ADD", [mean, float(args[3])], work, mean.shape)
+        factor = self.point("RSQRT", [shifted], work, mean.shape)
+        scaled = self.point("MUL", [value, factor], work, value.shape)
+        return [self._scale(scaled, args[2], None, outs[0], work), factor]
+
     def fuse(self, name: str, overload: str, args: list[Any], kwargs: dict[str, Any], out: Any) -> Any:
         """The operator as nodes that C fuses."""
         if name.startswith("_foreach_") and isinstance(out, (list, tuple)):
             return self._foreach(name.removeprefix("_foreach_"), args, kwargs, out)
+        norms = {"native_layer_norm": (self.layer_norm, 5), "_fused_rms_norm": (self.rms_norm, 4)}
+        if name in norms and not kwargs and len(args) == norms[name][1] and out[0].is_cuda and not _is_empty(out[0]):
+            return norms[name][0](args, out)
         if not isinstance(out, torch.Tensor) or not out.is_cuda:
             raise Unfused("a result that is no tensor of the device")
-        if "out" in overload or out.numel() == 0:
+        if "out" in overload or _is_empty(out):
             raise Unfused("an empty tensor")
         if name in ("sum", "mean", "amax", "amin"):
             kwargs = {key: value for key, value in kwargs.items() if key != "dtype"}
@@ -378,7 +439,7 @@ class Lowering:
                 kwargs = {"value": each.pop()}
                 if not _is_number(kwargs["value"]):
                     raise Unfused("a list of numbers in a tensor")
-            if not out.is_cuda or out.numel() == 0:
+            if not out.is_cuda or _is_empty(out):
                 raise Unfused("a list with an empty tensor, or one of the CPU")
             made.append(self.elementwise(name, each, kwargs, out))
         return made
@@ -493,9 +554,10 @@ class Lowering:
             if node.op == "call_function":
                 try:
                     self.values[node] = self._visit(node)
+                except GuardOnDataDependentSymNode as error:
+                    raise UnsupportedGraph("a size that only a run of the program tells", node) from error
                 except UnsupportedGraph as error:
-                    error.node = node
-                    raise
+                    raise UnsupportedGraph(str(error.args[0]), node) from error
                 self.origins += [node] * (len(self.words.nodes) - len(self.origins))
             elif node.op == "output":
                 self._finish(node)

@@ -24,7 +24,9 @@ DTYPES = {
 class UnsupportedGraph(Exception):
     """The graph has something that the words cannot say: `node`, or the graph as a whole."""
 
-    node: Any = None
+    def __init__(self, reason: str, node: Any = None) -> None:
+        super().__init__(reason)
+        self.node = node
 
 
 def _pack_text(text: str) -> list[int]:

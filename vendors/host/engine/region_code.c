@@ -135,7 +135,7 @@ static char *read_file(const char *path, size_t *size) {
   size_t at = 0;
   while (data && at < (size_t)status.st_size) {
     const ssize_t got = read(file, data + at, (size_t)status.st_size - at);
-    if (got <= 0 && errno != EINTR) {
+    if (got == 0 || (got < 0 && errno != EINTR)) {
       dit_free(data);
       data = NULL;
     } else if (got > 0) {

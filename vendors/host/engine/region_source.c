@@ -624,7 +624,9 @@ static void put_rows(struct writer *writer, int64_t piece) {
   }
   put_row(writer);
   for (int phase = 0; phase < writer->nphases; phase++) {
-    put_row_values(writer, phase);
+    if (!program->is_long) {
+      put_row_values(writer, phase);
+    }
     put_accumulators(writer, phase, "");
     if (writer->has_trig) {
       put(out, "int far = 0;\n");
