@@ -168,10 +168,8 @@ def _run_with_junit(plan: run.Plan) -> int:
     from .command.junit_run import describe_end, write_junit
 
     ended: BaseException | None = None
-    status = 1
     try:
-        status = _run(plan)
-        return status
+        return _run(plan)
     except BaseException as error:
         ended = error
         raise
