@@ -178,3 +178,20 @@ def test_crowds_of_tokens(dtype, tokens, width, inner):
     weights = torch.rand(tokens, 2)
     out = ops.fused_moe(x.cuda(), up.cuda(), down.cuda(), weights.cuda(), ids.cuda(), 2, False)
     near(out, composed.fused_moe(*[n.double() for n in (x, up, down, weights)], ids, False))
+
+
+def test_products_without_columns():
+    """An empty sum is 0: the bias alone is left."""
+    bias = make(8).cuda()
+    empty = torch.zeros(0, 8).cuda()
+    a, b = torch.zeros(2, 0, dtype=torch.int8).cuda(), torch.zeros(8, 0, dtype=torch.int8).cuda()
+    whole = ops.linear_w8a8(a, b, torch.ones(0).cuda(), torch.ones(8, 1).cuda(), torch.float32, bias=bias)
+    packed = ops.weight_quant_matmul(
+        make(3, 0).cuda(), torch.zeros(0, 1, dtype=torch.int32).cuda(), empty, empty, bias, group_size=4
+    )
+    assert torch.equal(whole.cpu(), bias.cpu().expand(2, 8)) and torch.equal(packed.cpu(), bias.cpu().expand(3, 8))
+    out = ops.fused_moe(
+        make(20, 8).cuda(), make(2, 0, 8).cuda(), make(2, 8, 0).cuda(), torch.ones(20, 1).cuda(),
+        torch.zeros(20, 1, dtype=torch.int32).cuda(), 1, False,
+    )  # fmt: skip
+    assert torch.equal(out.cpu(), torch.zeros(20, 8))

@@ -204,7 +204,7 @@ enum dit_status infer_weight_quant_matmul(const struct dit_infer_weight_quant_ma
                      .outputs = call->x2.sizes[1] * 8,
                      .group = call->group_size > 0 ? call->group_size : call->x2.sizes[0],
                      .awq = call->offset.handle && call->offset.dtype == DIT_DTYPE_I32};
-  p.rows = p.depth > 0 ? call->x1.numel / p.depth : 0;
+  p.rows = p.outputs > 0 ? call->out.numel / p.outputs : 0;
   if (call->out.numel == 0) {
     return DIT_OK;
   }
@@ -213,7 +213,7 @@ enum dit_status infer_weight_quant_matmul(const struct dit_infer_weight_quant_ma
     return INFER_NO_MEMORY(err);
   }
   load_rows(&p);
-  dit_parallel_for(0, (p.outputs + TILE - 1) / TILE, 1 + 16384 / (p.rows * p.depth), multiply_tiles, &p);
+  dit_parallel_for(0, (p.outputs + TILE - 1) / TILE, 1 + 16384 / (p.rows * p.depth + 1), multiply_tiles, &p);
   scratch_give(p.x);
   return atomic_load(&p.failed) ? INFER_NO_MEMORY(err) : DIT_OK;
 }

@@ -97,7 +97,7 @@ static void multiply_tiles(void *context, int64_t begin, int64_t end) {
 
 enum dit_status infer_linear_w8a8(const struct dit_infer_linear_w8a8 *call, struct dit_error *err) {
   struct whole w = {.call = call, .depth = call->b.sizes[1], .outputs = call->b.sizes[0]};
-  w.rows = w.depth > 0 ? call->a.numel / w.depth : 0;
+  w.rows = w.outputs > 0 ? call->out.numel / w.outputs : 0;
   w.padded = (w.depth + WHOLE_PAD - 1) / WHOLE_PAD * WHOLE_PAD;
   if (call->out.numel == 0) {
     return DIT_OK;
@@ -113,9 +113,9 @@ enum dit_status infer_linear_w8a8(const struct dit_infer_linear_w8a8 *call, stru
     int16_t *a = w.a + row * w.padded;
     widen(a, (const int8_t *)call->a.data + row_find(&call->a, row), w.depth);
     memset(a + w.depth, 0, sizeof(int16_t) * (size_t)(w.padded - w.depth));
-    w.row_scales[row] = row_number(given, row_find(given, row / last) + row % last);
+    w.row_scales[row] = w.depth > 0 ? row_number(given, row_find(given, row / last) + row % last) : 0;
   }
-  dit_parallel_for(0, (w.outputs + TILE - 1) / TILE, 1 + 65536 / (w.rows * w.depth), multiply_tiles, &w);
+  dit_parallel_for(0, (w.outputs + TILE - 1) / TILE, 1 + 65536 / (w.rows * w.depth + 1), multiply_tiles, &w);
   scratch_give(w.a);
   return DIT_OK;
 }

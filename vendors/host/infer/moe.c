@@ -204,6 +204,9 @@ static void multiply_few(const struct part *part, float *c) {
 
 /// c[block][output][lane]; `room` has TILE * DEPTH numbers.
 static void multiply_many(const struct part *part, float *c, float *room) {
+  if (part->depth == 0) {
+    memset(c, 0, sizeof(float) * (size_t)(part->expert->padded * TILE));
+  }
   for (int64_t k = 0; k < part->depth; k += DEPTH) {
     const int64_t depth = part->depth - k < DEPTH ? part->depth - k : DEPTH;
     for (int64_t j = 0; j < part->count; j++) {
