@@ -212,7 +212,7 @@ def install() -> list[str]:
             setattr(owner, path.split(".")[1], make(old))
             setattr(owner, f"_dlinfer_{path.split('.')[1]}", True)
     _pass_new_calls()
-    backend = vars(importlib.import_module(_BACKEND).DlinferOpsBackend)
+    backend = vars(getattr(sys.modules.get(_BACKEND), "DlinferOpsBackend", object))
     return [name for name in missing if not any(name.endswith(k) and v in backend for k, v in _OTHERWISE.items())]
 
 
