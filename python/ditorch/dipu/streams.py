@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from .. import _C
-from ..cuda import state
+from ..cuda import graphs, state
 from ..cuda.streams import _CudaEventBase, _CudaStreamBase
 from ..library import DEVICE_TYPE
 from ..patches import Patches
@@ -145,8 +145,8 @@ def set_sync_debug_mode(debug_mode: Any) -> None:
 
 
 def is_current_stream_capturing() -> bool:
-    """As torch.cuda's."""
-    return torch.cuda.is_current_stream_capturing()
+    """As torch.cuda's, also where that is left alone."""
+    return graphs.is_current_stream_capturing()
 
 
 def add_names(patches: Patches) -> None:
