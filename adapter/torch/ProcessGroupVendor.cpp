@@ -63,14 +63,21 @@ size_t asCount(int64_t number) {
 
 }  // namespace
 
-VendorCollectives::VendorCollectives(std::shared_ptr<GroupState> group)
-    : group_(std::move(group)), table_(findTable()) {}
+VendorCollectives::VendorCollectives(std::shared_ptr<GroupState> group) : group_(std::move(group)) {}
 
 // A communicator that failed may wait for ever for its ranks: it is left alone.
 VendorCollectives::~VendorCollectives() {
   if (comm_ != nullptr && group_->failure().empty() && dit_runtime_is_active()) {
     table_->comm_destroy(comm_);
   }
+}
+
+bool VendorCollectives::isOffered() {
+  if (!looked_) {
+    looked_ = true;
+    table_ = findTable();
+  }
+  return table_ != nullptr;
 }
 
 bool VendorCollectives::connect(Gloo &gloo, c10::DeviceIndex device) {
@@ -126,7 +133,7 @@ void VendorCollectives::finish(Milliseconds limit) {
 }
 
 bool VendorCollectives::run(Gloo &gloo, const Buffer &buffer, const Call &call) {
-  if (table_ == nullptr || (!tried_ && !connect(gloo, buffer.device())) || comm_ == nullptr) {
+  if (!isOffered() || (!tried_ && !connect(gloo, buffer.device())) || comm_ == nullptr) {
     return false;
   }
   TORCH_CHECK(buffer.device() == device_, "the tensor is on device ", static_cast<int>(buffer.device()),
@@ -187,7 +194,7 @@ bool VendorCollectives::reduceScatter(Gloo &gloo, const Buffer &output, const Bu
 
 bool VendorCollectives::allToAll(Gloo &gloo, const Buffer &output, const Buffer &input,
                                  const std::vector<int64_t> &output_counts, const std::vector<int64_t> &input_counts) {
-  if (table_ == nullptr || table_->all_to_all_v == nullptr) {
+  if (!isOffered() || table_->all_to_all_v == nullptr) {
     return false;
   }
   const std::vector<size_t> received(output_counts.begin(), output_counts.end());

@@ -37,13 +37,15 @@ class VendorCollectives final {
  private:
   using Call = std::function<dit_status(void *comm, void *stream, dit_error *err)>;
 
+  bool isOffered();
   bool run(Gloo &gloo, const Buffer &buffer, const Call &call);
   bool connect(Gloo &gloo, c10::DeviceIndex device);
   void finish(Milliseconds limit);
 
   const std::shared_ptr<GroupState> group_;
   const dit_collective_vtable *table_ = nullptr;  // NULL: the vendor has none, or option collectives says gloo
-  bool tried_ = false;
+  bool looked_ = false;                           // for the table: a group may be made before the device is started
+  bool tried_ = false;                            // to connect
   void *comm_ = nullptr;
   c10::DeviceIndex device_ = 0;
   int64_t stream_ = 0;

@@ -24,10 +24,10 @@ def arange(rank, size, dtype):
     return torch.arange(size, device="cuda", dtype=dtype) + 10 * rank
 
 def run(rank):
-    torch.cuda.set_device(rank)
     options = dist.ProcessGroupNCCL.Options()
     options._timeout = datetime.timedelta(seconds=120)
     group = _make_backend(binding, store, rank, 2, options)
+    torch.cuda.set_device(rank)
     row = rows[rank] = {}
     for op in ("SUM", "AVG", "MIN", "MAX"):
         x = arange(rank, 4, torch.float32)
