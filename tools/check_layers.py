@@ -35,8 +35,10 @@ KNOWN_IN_EXTENSION = {
 
 
 def check_file(path: str, text: str) -> list[str]:
-    """Return one message per include that this file must not have."""
+    """Return one message per include, and per thread that is started in a way, that this file must not have."""
     problems = []
+    if "pthread_create(" in text and path.startswith(("src/", "vendors/", "adapter/", "python/ext/")):
+        problems += [] if path == "src/core/thread.c" else [f"{path}: threads are started by dit_thread_create alone"]
     for _, name in INCLUDE.findall(text):
         if name == "Python.h" and not path.startswith("python/ext/"):
             problems.append(f"{path}: Python.h belongs to python/ext alone")

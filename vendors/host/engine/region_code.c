@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 
 #include "dit/alloc.h"
 #include "dit/options.h"
+#include "dit/thread.h"
 #include "simd.h"
 
 #define VERSION "1"  // of what generated code is called with
@@ -243,14 +245,24 @@ static bool run_compiler(const char *source, const char *library) {
   arguments[count++] = (char *)(uintptr_t)source;
   arguments[count++] = "-lm";
   posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  sigset_t none;  // this thread blocks signals; the compiler takes Ctrl-C as everybody
   if (posix_spawn_file_actions_init(&actions) != 0) {
     return false;
   }
+  if (posix_spawnattr_init(&attributes) != 0) {
+    posix_spawn_file_actions_destroy(&actions);
+    return false;
+  }
   pid_t child = 0;
-  bool good = posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0 &&
+  (void)sigemptyset(&none);
+  bool good = posix_spawnattr_setsigmask(&attributes, &none) == 0 &&
+              posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK) == 0 &&
+              posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0 &&
               posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0) == 0 &&
               posix_spawn_file_actions_adddup2(&actions, 1, 2) == 0 &&
-              posix_spawnp(&child, arguments[0], &actions, NULL, arguments, environ) == 0;
+              posix_spawnp(&child, arguments[0], &actions, &attributes, arguments, environ) == 0;
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   return good && wait_for(child);
 }
@@ -317,19 +329,17 @@ static void *work(void *context) {
 }
 
 static bool start_thread(void) {
-  pthread_t thread;
-  pthread_attr_t attributes;
   if (has_thread && owner == getpid()) {
     return true;
   }
-  if (has_thread || pthread_attr_init(&attributes) != 0) {
+  pthread_t thread;
+  if (has_thread || dit_thread_create(&thread, work, NULL) != 0) {
     return false;
   }
-  (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  has_thread = pthread_create(&thread, &attributes, work, NULL) == 0;
+  (void)pthread_detach(thread);
+  has_thread = true;
   owner = getpid();
-  pthread_attr_destroy(&attributes);
-  return has_thread;
+  return true;
 }
 
 static void enqueue(struct region_code *code) {
