@@ -1,4 +1,4 @@
-"""torch.compile on the device: graphs that touch it run through aot_eager instead of Inductor.
+"""torch.compile on the device: graphs that touch it go to aot_eager or to the graph engine instead of Inductor.
 
 Inductor's "cuda" path always means Triton kernels. Its wrapper object stands behind every mode, options and
 backend="inductor", so one override covers them all; graphs on the CPU alone still go to Inductor.
@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import functools
 import sys
+from typing import Any
 
 import torch
 
+from . import settings
 from .patches import Patches
 from .refusal import refuse
 
 _said = False
 
 
-def _say_once() -> None:
+def _lookup() -> Any:
+    """The backend of the option `compile_backend`; it is said once."""
     global _said
+    from torch._dynamo.backends.registry import lookup_backend
+
+    name = settings.get("compile_backend")
     if not _said:
         _said = True
-        print(
-            "ditorch: torch.compile on this device runs graphs with aot_eager (no Inductor code is generated)",
-            file=sys.stderr,
-        )
+        what = "the device's graph engine" if name == "dit" else "operator by operator"
+        print(f"ditorch: torch.compile on this device uses {name} ({what}), not Inductor", file=sys.stderr)
+    return lookup_backend(name)
 
 
 def _on_device(value) -> bool:
@@ -55,26 +60,20 @@ def install(patches: Patches) -> None:
     def __call__(self, model_, inputs_, **kwargs):
         if not uses_device(model_, inputs_):
             return native(self, model_, inputs_, **kwargs)
-        _say_once()
-        from torch._dynamo.backends.registry import lookup_backend
-
-        return lookup_backend("aot_eager")(model_, inputs_)
+        return _lookup()(model_, inputs_)
 
     patches.set(wrapper, "__call__", __call__)
 
 
 def patch_cudagraphs(patches: Patches, module) -> None:
-    """torch._dynamo.backends.cudagraphs: there is nothing to capture; graphs of the device run with aot_eager."""
+    """torch._dynamo.backends.cudagraphs: there is nothing to capture; graphs of the device run without."""
     backend = module.CudagraphsBackend
     native = backend.__call__
 
     def __call__(model, inputs, **kwargs):
         if not uses_device(model, inputs):
             return native(model, inputs, **kwargs)
-        _say_once()
-        from torch._dynamo.backends.registry import lookup_backend
-
-        return lookup_backend("aot_eager")(model, inputs)
+        return _lookup()(model, inputs)
 
     patches.set(backend, "__call__", staticmethod(__call__))
 

@@ -122,6 +122,9 @@
     "Operator tools to start with the program, as of `ditorch run --tool`: autocompare,time.")                         \
   X(run, "DITORCH_RUN", STRING, "", NULL, 0, 0,                                                                        \
     "File that `ditorch run` writes for the processes of a command: tools and what they look at.")                     \
+  X(compile_backend, "DITORCH_COMPILE_BACKEND", CHOICE, "aot_eager", "aot_eager|dit", 0, 0,                            \
+    "What torch.compile without a backend of its own uses on the device: aot_eager, operator by operator; dit, the "   \
+    "graph engine.")                                                                                                   \
   X(compile_check, "DITORCH_COMPILE_CHECK", BOOL, "0", NULL, 0, 1,                                                     \
     "Run every graph of torch.compile(backend=\"dit\") once more operator by operator and judge its results.")         \
   X(compile_check_dir, "DITORCH_COMPILE_CHECK_DIR", STRING, "ditorch_compile_check", NULL, 0, 0,                       \

@@ -13,7 +13,7 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.La
 def step(x):
     y = model(x)
     print("said")
-    return torch.sort(y.sin()).values.sum()
+    return torch.cummax(y.sin(), 0).values.sum()
 for n in (4, 4, 5):
     step(torch.randn(n, 8, device="cuda")).backward()
 """

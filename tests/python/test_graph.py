@@ -191,3 +191,26 @@ def test_a_damaged_library_is_made_again(tmp_path):
     library.write_bytes(data[:-100] + bytes(76) + data[-24:])
     assert "runs c" in run_python(WITHOUT, DITORCH_HOST_CACHE=str(cache)).stdout
     assert library.read_bytes()[-100:-24] != bytes(76)
+
+
+def test_results_that_nobody_takes_may_have_other_shapes():
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU()).cuda().eval()
+    x = torch.randn(2, 3, 8, 8, device="cuda")
+    compiled = torch.compile(model, backend="dit")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+    torch.testing.assert_close(compiled(x), model(x))  # what is kept for the backward is not the trace's either
+
+
+def test_the_option_chooses_the_default():
+    code = """
+import ditorch, torch
+from ditorch import graph
+kept = graph.keep()
+x = torch.randn(8, 8, device="cuda")
+torch.testing.assert_close(torch.compile(lambda a: a.sin() + 1)(x), x.sin() + 1)
+print("graphs", len(kept))
+"""
+    assert "graphs 0" in run_python(code).stdout
+    done = run_python(code, DITORCH_COMPILE_BACKEND="dit")
+    assert "graphs 1" in done.stdout and done.stderr.count("uses dit") == 1

@@ -7,6 +7,7 @@ import sys
 import ditorch  # noqa: F401
 import pytest
 import torch
+from conftest import child_environment
 from ditorch.graph import check
 
 INDEX, TAIL, REUSE, ALIAS = 1, 2, 3, 4
@@ -116,7 +117,8 @@ def test_the_finding_is_told_and_can_be_run_again(capsys):
     assert "computes something else than eager mode" in text and finding.node in text
     assert "test_graph_check.py" in text
     script = os.path.join(finding.folder, "repro.py")
-    done = subprocess.run([sys.executable, "-W", "ignore", script], capture_output=True, text=True, timeout=300)
+    command, environment = [sys.executable, "-W", "ignore", script], child_environment()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stderr  # without the mistake there is none
     assert "equal" in done.stdout
 

@@ -186,7 +186,7 @@ def test_a_baseline_and_a_junit_file(place):
     assert answer.returncode == 0 and answer.stdout == "done\n", answer.stderr
     effect = read_run(place, "o")["observer"]
     assert effect["loss"] == {"count": 9, "baseline_count": 9, "equal": True, "first": None}
-    assert effect["time"]["steps_with"] == effect["time"]["steps_without"] == 8 and effect["memory"]["host"][1] > 0
+    assert effect["time"]["steps_with"] == effect["time"]["steps_without"] == 8 and effect["memory"]["host_peak"][1] > 0
     (line,) = [line for line in answer.stderr.splitlines() if line.startswith("  effect ")]
     assert "steps of the baseline); 9 losses equal to the bit; host memory " in line
     root = ElementTree.parse(place / "j.xml").getroot()

@@ -3,7 +3,7 @@
 PREFIXES = (
     *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_"),
     *("compare_", "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool"),
-    *("log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair"),
+    *("log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair", "log_columns"),
 )
 
 CODE = """
@@ -98,6 +98,8 @@ CALLS = {
     "LogReader": (200, reader, [lambda: _C.LogReader(["/nothere"])]),
     "RunPair": (200, pair, [lambda: _C.RunPair(3, 4)]),
     "log_open log_close log_flush log_path log_counts log_tool": (50, log, [lambda: _C.log_open("/nothere", {}, {})]),
+    "log_columns": (200, lambda: _C.log_columns(_C.LogReader([closed]), (("name", "text"), ("seq", "int")), 100),
+        [lambda: _C.log_columns(3, (), 1), lambda: _C.log_columns(_C.LogReader([closed]), (("name", "x"),), 1)]),
     "log_repair": (200, lambda: _C.log_repair(closed), [lambda: _C.log_repair("/nothere")]),
     "engine_facts": (1000, _C.engine_facts, []),
     "helper_time": (200, lambda: _C.helper_time(y, lambda: y + 1), [lambda: _C.helper_time(3, len)]),

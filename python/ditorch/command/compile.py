@@ -26,7 +26,7 @@ def make_parser() -> Parser:
         "ditorch compile",
         'Run a program whose torch.compile uses the graph engine (backend "dit"), also where it names no backend, and '
         "say on standard error what became of it.",
-        usage="ditorch compile --explain|--check [options] script.py | -m module | -c code\n       | - [arguments]",
+        usage="ditorch compile --explain|--check [options]\n       script.py | -m module | -c code | - [arguments]",
         examples=EXAMPLES,
         exits=EXITS,
     )

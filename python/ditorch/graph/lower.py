@@ -91,6 +91,19 @@ def _make_sample(value: Any) -> Any:
     return 1 if isinstance(value, torch.SymInt) else value
 
 
+def _is_evaluation(name: str, args: list[Any]) -> bool:
+    """A batch_norm that saves no statistics, whatever the trace says."""
+    return name.endswith("batch_norm_legit_no_training") or (name.endswith("native_batch_norm") and args[5] is False)
+
+
+def _drop_unused(node: torch.fx.Node, out: Any) -> Any:
+    """None for a result that nobody takes: it need not be what tracing supposes (batch_norm's statistics in eval)."""
+    if not isinstance(out, (list, tuple)) or any(user.target is not operator.getitem for user in node.users):
+        return out
+    taken = {user.args[1] for user in node.users}
+    return [leaf if place in taken else None for place, leaf in enumerate(out)]
+
+
 class Lowering:
     """Walks one graph; `words` is the result."""
 
@@ -451,7 +464,8 @@ class Lowering:
         name, overload = schema.name, schema.overload_name
         if schema.is_mutable:
             raise UnsupportedGraph(f"{name} writes to its arguments")
-        if name.startswith(UNSURE):
+        is_kept = isinstance(out, (list, tuple)) and any(leaf is not None for leaf in out[1:])
+        if name.startswith(UNSURE) or (is_kept and _is_evaluation(name, args)):
             raise UnsupportedGraph(f"{name} has other shapes when it runs than when it is traced")
         whole = []
         for i, argument in enumerate(schema.arguments):
@@ -506,7 +520,7 @@ class Lowering:
                 why = str(reason)
                 del self.words.nodes[mark[0] :], self.words.tensors[mark[1] :], self.words.args[mark[2] :]
                 self.words.storages = mark[3]
-        return self.call(target, args, kwargs, out, why)
+        return self.call(target, args, kwargs, _drop_unused(node, out), why)
 
     def _check_reach(self, base: Value, view: torch.Tensor) -> None:
         """`as_strided` may show what the tensor that the graph was given does not cover."""
