@@ -604,8 +604,8 @@ NEED_TORCH = {"alias_install", "alias_second_name", "is_cuda_install", "torch_na
 ELSEWHERE = {"redirect_install", "device_show_install"}  # need the tables of ditorch.redirect: its own tests call them
 ANYWHERE = {"memory_alloc"}  # raises another class with torch
 names = {name for name in dir(_C) if callable(getattr(_C, name)) and not name.startswith("__")}
-TOOLS = ("engine_", "log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair", "log_columns",
-    "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_", "compare_",
+TOOLS = ("engine_", "log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair",
+    "log_columns", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_", "compare_",
     "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool")
 names = {name for name in names if not name.startswith(TOOLS)}  # test_tools_leaks.py has their rows
 rows = set(CALLS) | ELSEWHERE
