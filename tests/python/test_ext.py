@@ -605,8 +605,8 @@ ELSEWHERE = {"redirect_install", "device_show_install"}  # need the tables of di
 ANYWHERE = {"memory_alloc"}  # raises another class with torch
 names = {name for name in dir(_C) if callable(getattr(_C, name)) and not name.startswith("__")}
 TOOLS = ("engine_", "log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair",
-    "log_columns", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_", "compare_",
-    "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool")
+    "log_columns", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_",
+    "compare_", "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool")
 names = {name for name in names if not name.startswith(TOOLS)}  # test_tools_leaks.py has their rows
 rows = set(CALLS) | ELSEWHERE
 assert names == rows, f"without a row: {names - rows}; without a function: {rows - names}"
