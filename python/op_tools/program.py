@@ -206,7 +206,7 @@ class Program:
         for name, tool in self.tools.items():
             for finding in tool.findings() if hasattr(tool, "findings") else ():
                 findings.append({"tool": name, **_plain(finding)})
-        times = self.tools["time"].rows()[:200] if "time" in self.tools else []
+        times = self.tools["time"].rows() if "time" in self.tools else []
         facts = {
             "format": FORMAT,
             "version": VERSION,
@@ -231,7 +231,8 @@ class Program:
             "facts": {name: _count_facts(name, tool) for name, tool in self.tools.items()},
             "findings": findings,
             "saved": self.tools["nan"].saved() if "nan" in self.tools else [],
-            "times": [_plain(row) for row in times],
+            "times": [_plain(row) for row in times[:200]],
+            "operators_ns": sum(row["total_ns"] for row in times),
             "fallbacks": _list_fallbacks(),
             "losses": self._losses.stop(),
             "memory": observer.get_memory(),
@@ -332,11 +333,13 @@ def _tell_tool(name: str, facts: dict[str, Any]) -> str:
         number = sum(finding["tool"] == name for finding in facts["findings"])
         text = f"{text}: {console.count(number, 'finding') if number else 'no NaN or Inf was made'}"
     elif name == "time" and facts["times"]:
+        whole = facts["operators_ns"] or 1
         best = ", ".join(
-            f"{row['name'].rpartition('.')[2]}{' (backward)' if row['kind'] == 'backward' else ''} {row['share']:.0%}"
+            f"{row['name'].rpartition('.')[2]}{' (backward)' if row['kind'] == 'backward' else ''} "
+            f"{row['total_ns'] / whole:.0%}"
             for row in facts["times"][:3]
         )
-        text = f"{text}; most time: {best}"
+        text = f"{text}, {whole / 1e6:.3g} ms in operators; most time: {best}"
     return f"  {name:<9}{text}" if len(name) < 9 else f"  {name} {text}"
 
 

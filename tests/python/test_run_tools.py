@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -129,6 +130,11 @@ def test_a_launcher_and_its_ranks(place):
 
 def test_a_step_marker(place):
     answer = ditorch(place, "run", "--tool", "time", "--step-marker", "torch:Tensor.backward", "--out", "o", "train.py")
+    shares = [
+        int(number)
+        for number in re.findall(r"(\d+)%", re.search(r"ms in operators; most time: (.*)", answer.stderr)[1])
+    ]
+    assert shares and shares[0] >= 20 and sum(shares) <= 101  # of the operators' own time, whatever else the run did
     assert answer.returncode == 0 and read_run(place, "o")["steps"] == 9, answer.stderr
 
 
