@@ -25,7 +25,7 @@ def _install_convolution(patches: Patches, table: dict, target) -> None:
         result = native(fake_mode, func, *args, **kwargs)
         names = [argument.name for argument in func._schema.arguments]
         given = dict(zip(names, args, strict=False), **kwargs)
-        seen = [given[name] for name in ("input", "weight", "grad_output") if name in given]
+        seen = [given[name] for name in ("input", "weight") if name in given]
         wanted = _SPATIAL_FORMATS.get(seen[0].dim())
         if not _on_device(seen[0]) or wanted is None:
             return result

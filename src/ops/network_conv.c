@@ -2,8 +2,8 @@
 /// library has them).
 ///
 /// out (N, O, H', W') from input (N, C, H, W) and weight (O, C / groups, kH, kW); H' = (H + 2 p - d (k - 1) - 1) / s +
-/// 1. Transposed: weight (C, O / groups, kH, kW), H' = (H - 1) s - 2 p + d (k - 1) + 1 + output padding. The result is
-/// channels_last when the input or the weight is (a gradient also when the incoming one is), else row-major. A
+/// 1. Transposed: weight (C, O / groups, kH, kW), H' = (H - 1) s - 2 p + d (k - 1) + 1 + output padding. Results and
+/// gradients are channels_last when the input or the weight is, else row-major, whatever the incoming gradient is. A
 /// convolution over one dimension runs as one over two, of height 1.
 #include "network.h"
 #include "table.h"
@@ -199,9 +199,6 @@ enum dit_status op_convolution_backward(struct dit_call *call) {
   bool wanted[3];
   NET_NEED(grad && read(call, first, &conv) && has_backward(call, &conv) && grad->dtype == conv.input->dtype &&
            op_same_sizes(grad, conv.input->ndim, conv.out_sizes));
-  if (op_suggest_format(grad) == (conv.spatial == 3 ? 3 : 2)) {
-    conv.format = conv.spatial == 3 ? 3 : 2;
-  }
   for (int i = 0; i < 3; i++) {
     wanted[i] = net_wants(call, first + 6, i);
   }

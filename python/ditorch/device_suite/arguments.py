@@ -58,6 +58,7 @@ def make_parser() -> Parser:
         examples=[
             ("ditorch test-device --ops add,softmax", "two entries of the database"),
             ("ditorch test-device --quick --jobs 8 --junit device.xml", "all entries, for continuous integration"),
+            ("ditorch test-device --model resnet50,llama3 --scale 0.1", "the operator calls of models"),
             ("ditorch test-device --suite optimizers,nn", "what is in the wheel of torch"),
         ],
         exits={0: "as expected", 1: "not as expected", 2: "wrong use"},
@@ -82,6 +83,13 @@ def make_parser() -> Parser:
     add("--junit", metavar="FILE", help="write all results as JUnit XML")
     add("--resume", metavar="FILE", help="keep answers in FILE; a second run with the same FILE goes on")
     add("--list", action="store_true", help="print the chosen pairs and do nothing else")
+    models = parser.add_argument_group(
+        "models", "the operator calls of recorded training steps instead of the operator database (docs/models.md)"
+    )
+    add = models.add_argument
+    add("--model", metavar="LIST", help="comma list of models, or all (`ditorch conform list --models`)")
+    add("--scale", type=_share, default=1.0, metavar="S", help="make sizes above 8 smaller by this factor")
+    add("--memory", type=_number(0.001, float), default=4.0, metavar="GIB", help="most memory of a call's arguments")
     cases = parser.add_argument_group(
         "test cases", "PyTorch's own test cases instead of the operator database (docs/test-device.md)"
     )
@@ -118,8 +126,13 @@ _share.__name__ = "share (more than 0, at most 1)"
 
 def _check_mode(options: argparse.Namespace) -> None:
     """Options of one kind of run say so in another."""
-    if options.pytorch and options.suite:
-        raise UsageError("--pytorch and --suite are two runs; give one of them")
+    runs = [name for name in ("pytorch", "suite", "model") if getattr(options, name)]
+    if len(runs) > 1:
+        raise UsageError(f"--{runs[0]} and --{runs[1]} are two runs; give one of them")
+    if not options.model and options.scale != 1:
+        raise UsageError("--scale belongs to models: give --model NAME too")
+    if options.model and (options.quick or options.samples is not None):
+        raise UsageError("--quick and --samples belong to the operator database; --scale makes models smaller")
     of_cases = {name for name in ("files", "cases", "csv") if getattr(options, name)}
     of_cases |= {"share"} if options.share != 1 else set()
     of_entries = {name for name in ("ops", "dtypes", "samples", "quick", "compiled") if getattr(options, name)}

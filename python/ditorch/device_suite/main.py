@@ -29,6 +29,10 @@ def main(words: list[str], config: str | None = None, options: dict[str, str] | 
         environment = make_environment(arguments.load, config, options or {})
         if arguments.pytorch or arguments.suite:
             return CaseRun(arguments, environment).main()
+        if arguments.model:
+            from .models import ModelRun
+
+            return ModelRun(arguments, environment).main()
         return Run(arguments, environment).main()
     except (UsageError, ExpectationError, PoolError, StateError, OSError) as error:
         print(f"ditorch test-device: {error}{_give_hint(str(error))}", file=sys.stderr)
@@ -108,8 +112,7 @@ class Run:
         begin = time.monotonic()
         with tempfile.NamedTemporaryFile(prefix="ditorch-notes-") as file:
             file.truncate(worker.NOTE_BYTES * worker.MOST_NOTES)
-            words = {"device": self.options.device, "load": self.options.load, "notes": file.name}
-            words["compiled"] = self.options.compiled or ""
+            words = {**self._make_words(), "notes": file.name}
             command = [sys.executable, "-W", "ignore", "-c", worker.COMMAND]
             jobs = 1 if self.options.list else self.options.jobs
             with Pool(words, jobs, 0.0, command, environment=self.environment) as pool:
@@ -120,6 +123,10 @@ class Run:
                 pool.set_timeout(self.timeout)
                 results = self._run(pool, worker.Notes(file.name))
         return self._report(results, time.monotonic() - begin)
+
+    def _make_words(self) -> dict[str, Any]:
+        """What the workers are told."""
+        return {"device": self.options.device, "load": self.options.load, "compiled": self.options.compiled or ""}
 
     def _prepare(self, facts: dict[str, Any]) -> None:
         self.facts = facts

@@ -49,7 +49,7 @@ def judge(entry: str, dtype: str, answer: dict[str, Any], expectations: Expectat
         **{name: answer.get(name, 0) for name in NUMBERS},
         "c": answer.get("c", {}),
         "fallback": answer.get("fallback", {}),
-        **({"compiled": answer["compiled"]} if "compiled" in answer else {}),
+        **{name: answer[name] for name in ("compiled", "call") if name in answer},
     }
 
 

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 COMMAND = (
@@ -124,6 +125,8 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
     seconds = round(time.perf_counter() - begin, 3)
     if options["compiled"]:
         answer["compiled"] = entry.made
+    if options.get("models"):
+        answer["call"] = str(op.call)
     return {**answer, **entry.counts, "seconds": seconds, "c": entry.ledger.c, "fallback": entry.ledger.fallback}
 
 
@@ -147,7 +150,8 @@ def prepare(options: dict[str, Any]) -> dict[str, Any]:
         return {"error": f"device {name!r} cannot be used: {lines[0] if lines else type(error).__name__}"}
     torch.set_float32_matmul_precision("highest")  # the CPU has no such rounding as TF32
     torch._C._set_cudnn_allow_tf32(False)  # the database's import locks torch.backends.cudnn
-    return {"device": text, "torch": torch.__version__, "backend": ditorch.backend, "entries": make_catalog()}
+    entries = {} if options.get("models") else make_catalog()
+    return {"device": text, "torch": torch.__version__, "backend": ditorch.backend, "entries": entries}
 
 
 def is_usable(device: str) -> bool:
@@ -158,6 +162,16 @@ def is_usable(device: str) -> bool:
         return torch.ones(2, device=device).cpu().tolist() == [1.0, 1.0]
     except Exception:
         return False
+
+
+def choose_finder(options: dict[str, Any]) -> Callable[[dict[str, Any]], Any]:
+    """What a task is about: an entry of the database, or a recorded call of a model."""
+    if options.get("models"):
+        from .model_entry import make_op
+
+        return make_op
+    table = list_entries()
+    return lambda task: table[task["entry"]]
 
 
 def main() -> int:
@@ -176,13 +190,13 @@ def main() -> int:
     facts = prepare(options)
     free_the_seeds()
     forget_absent_devices()
-    table, notes = list_entries(), Notes(options["notes"])
+    find, notes = choose_finder(options), Notes(options["notes"])
     send({"ready": facts})
     if "error" in facts:
         return 2
     for line in sys.stdin:
         task = json.loads(line)
-        answer = run_task(task, options, table[task["entry"]], notes)
+        answer = run_task(task, options, find(task), notes)
         if answer["status"] == "fail" and not is_usable(options["device"]):
             send({**answer, "last": True})
             return 0
