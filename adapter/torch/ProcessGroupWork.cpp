@@ -6,6 +6,7 @@
 
 #include <thread>
 #include <utility>
+#include <utility>
 
 #include "Common.h"
 #include "Staging.h"
@@ -211,7 +212,11 @@ void LaneWork::complete(std::exception_ptr error) {
   cv_.notify_all();
   if (settle_now) {
     // Callbacks of the future may wait for another collective of this lane, so they must not run on its thread.
-    std::thread([self = c10::intrusive_ptr<LaneWork>::reclaim_copy(this)] { self->settle(); }).detach();
+    std::thread([owner = makeOwner(), self = c10::intrusive_ptr<LaneWork>::reclaim_copy(this)]() mutable {
+      self->settle();
+      self.reset();
+      owner.reset();
+    }).detach();
   }
 }
 
@@ -352,14 +357,16 @@ Tensors BatchWork::result() {
 
 c10::intrusive_ptr<c10::ivalue::Future> BatchWork::getFuture() {
   auto future = makeFuture();
-  std::thread([future, self = c10::intrusive_ptr<BatchWork>::reclaim_copy(this)] {
+  std::thread([owner = makeOwner(), future, self = c10::intrusive_ptr<BatchWork>::reclaim_copy(this)]() mutable {
     try {
       self->wait();
+      future->markCompleted(c10::IValue(self->result()));
     } catch (...) {
-      future->setError(std::current_exception());
-      return;
+      future->setErrorIfNeeded(std::current_exception());
     }
-    future->markCompleted(c10::IValue(self->result()));
+    self.reset();
+    future.reset();
+    owner.reset();
   }).detach();
   return future;
 }
@@ -422,7 +429,7 @@ void Lane::push(c10::intrusive_ptr<LaneWork> work) {
     const std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK_WITH(DistBackendError, !stopped_, "no collective can be started: ",
                      group_->failure().empty() ? "the process group was destroyed" : group_->failure());
-    queue_.push_back(std::move(work));
+    queue_.push_back({makeOwner(), std::move(work)});
     if (!started_) {
       started_ = true;
       std::thread([self = shared_from_this()] { self->run(); }).detach();
@@ -441,14 +448,15 @@ void Lane::run() {
     }
     running_ = std::move(queue_.front());
     queue_.pop_front();
-    auto work = running_;
+    auto work = running_.work;
     lock.unlock();
     work->execute();
     work.reset();
     lock.lock();
-    auto finished = std::move(running_);
+    auto finished = std::exchange(running_, {});
     lock.unlock();
-    finished.reset();  // may be the last owner of tensors
+    finished.work.reset();  // may be the last owner of tensors
+    finished.owner.reset();
     changed_.notify_all();
     lock.lock();
   }
@@ -456,20 +464,20 @@ void Lane::run() {
 
 bool Lane::drain(Milliseconds timeout) {
   std::unique_lock<std::mutex> lock(mutex_);
-  return changed_.wait_for(lock, timeout, [this] { return queue_.empty() && !running_; });
+  return changed_.wait_for(lock, timeout, [this] { return queue_.empty() && !running_.work; });
 }
 
 void Lane::abort(const std::string &why) {
-  std::deque<c10::intrusive_ptr<LaneWork>> works;
+  std::deque<Entry> entries;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    works.swap(queue_);
-    if (running_) {
-      works.push_front(running_);
+    entries.swap(queue_);
+    if (running_.work) {
+      entries.push_front(running_);
     }
   }
-  for (const auto &work : works) {
-    work->cancel(why);
+  for (const auto &entry : entries) {
+    entry.work->cancel(why);
   }
 }
 

@@ -14,6 +14,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "Exit.h"
 #include "ProcessGroupBuffer.h"
 
 struct dit_event;
@@ -163,13 +164,19 @@ class Lane final : public std::enable_shared_from_this<Lane> {
   void stop();
 
  private:
+  // The work goes before its owner.
+  struct Entry {
+    Owner owner;
+    c10::intrusive_ptr<LaneWork> work;
+  };
+
   void run();
 
   std::shared_ptr<GroupState> group_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<c10::intrusive_ptr<LaneWork>> queue_;
-  c10::intrusive_ptr<LaneWork> running_;
+  std::deque<Entry> queue_;
+  Entry running_;
   bool started_ = false;
   bool stopped_ = false;
 };

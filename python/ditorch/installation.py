@@ -137,8 +137,8 @@ def _install_host(patches: Patches) -> None:
     dipu.install(patches)
     spawn.install(patches)
     late_backward.install(patches)
-    atexit.register(torch.ops.ditorch.drain_autograd)
-    patches.defer(lambda: atexit.unregister(torch.ops.ditorch.drain_autograd))
+    atexit.register(torch.ops.ditorch.drain_at_exit)
+    patches.defer(lambda: atexit.unregister(torch.ops.ditorch.drain_at_exit))
     if settings.get("fault"):
         faults.start(settings.get("fault"))
         patches.defer(lambda: faults.start(""))

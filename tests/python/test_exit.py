@@ -40,6 +40,21 @@ ENDINGS = {
         import torch, ditorch
         torch.ones(3).sum()
     """,
+    "with a collective that is the last owner of a tensor whose object takes its time": """
+        import tempfile, time, torch, ditorch
+        import torch.distributed as dist
+        class Slow:
+            def __del__(self, sleep=time.sleep):
+                sleep(0.3)
+        dist.init_process_group("nccl", init_method="file://" + tempfile.mkdtemp() + "/s", rank=0, world_size=1)
+        large = torch.ones(1 << 22, device="cuda")
+        for _ in range(20):
+            dist.all_reduce(large, async_op=True)
+        x = torch.ones(4, device="cuda")
+        x.slow = Slow()
+        dist.all_reduce(x, async_op=True)
+        del x
+    """,
     "with a loader and pinned memory": """
         import torch, ditorch
         loader = torch.utils.data.DataLoader(torch.arange(8.0), num_workers=1, pin_memory=True, persistent_workers=True)
