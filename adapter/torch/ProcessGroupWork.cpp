@@ -6,7 +6,6 @@
 
 #include <thread>
 #include <utility>
-#include <utility>
 
 #include "Common.h"
 #include "Staging.h"
