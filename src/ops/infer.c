@@ -1,18 +1,7 @@
 /// Type promotion and scalars: the dtype half of infer.h.
 #include "infer.h"
 
-#include <stdatomic.h>
 #include <stddef.h>
-
-static _Atomic int default_dtype = DIT_DTYPE_F32;
-
-void dit_op_set_default_dtype(int dtype) {
-  atomic_store_explicit(&default_dtype, dtype, memory_order_relaxed);
-}
-
-int op_get_default_dtype(void) {
-  return atomic_load_explicit(&default_dtype, memory_order_relaxed);
-}
 
 static int promote_known(int a, int b) {
   if (a < 0) {
@@ -43,14 +32,14 @@ static int combine(int higher, int lower) {
   return higher >= 0 ? higher : lower;
 }
 
-int op_promote(const struct dit_tensor_view *const *inputs, int count) {
+int op_promote(const struct dit_call *call, const struct dit_tensor_view *const *inputs, int count) {
   int dimensioned = -1, zero = -1, wrapped = -1;
   for (int i = 0; i < count; i++) {
     int dtype = inputs[i]->dtype;
     if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_floating(dtype)) {
-      dtype = op_get_default_dtype();
+      dtype = call->default_dtype;
     } else if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_complex(dtype)) {
-      dtype = get_complex(op_get_default_dtype());
+      dtype = get_complex(call->default_dtype);
     }
     int *category = inputs[i]->ndim > 0                            ? &dimensioned
                     : inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER ? &wrapped
@@ -60,9 +49,9 @@ int op_promote(const struct dit_tensor_view *const *inputs, int count) {
   return combine(dimensioned, combine(zero, wrapped));
 }
 
-int op_promote_floating(const struct dit_tensor_view *const *inputs, int count) {
-  const int common = op_promote(inputs, count);
-  return common < 0 || op_is_floating(common) || op_is_complex(common) ? common : op_get_default_dtype();
+int op_promote_floating(const struct dit_call *call, const struct dit_tensor_view *const *inputs, int count) {
+  const int common = op_promote(call, inputs, count);
+  return common < 0 || op_is_floating(common) || op_is_complex(common) ? common : call->default_dtype;
 }
 
 bool op_can_cast(int from, int to) {

@@ -187,9 +187,8 @@ static enum dit_status make_gradients(struct dit_call *call, const struct conv *
   return wanted[2] ? net_new(call, 1, conv->out_sizes + 1, 0, weight->dtype, &made[2]) : DIT_OK;
 }
 
-/// convolution_backward has the sizes of the bias at position 3; the overrideable form (OP_INPLACE rows) has not.
-enum dit_status op_convolution_backward(struct dit_call *call) {
-  const int first = call->op->target == OP_NEW ? 4 : 3;
+/// `first`: where the stride is among the arguments.
+static enum dit_status run_backward(struct dit_call *call, int first) {
   struct conv conv = {.input = net_get(call, 1), .weight = net_get(call, 2)};
   struct dit_tensor_view *grad = net_get(call, 0), made[3];
   struct lifted lifts[5];
@@ -231,4 +230,12 @@ enum dit_status op_convolution_backward(struct dit_call *call) {
     net_return_optional(call, i, wanted[i], &made[i]);
   }
   return DIT_OK;
+}
+
+enum dit_status op_convolution_backward(struct dit_call *call) {
+  return run_backward(call, 4);
+}
+/// The overrideable form: no sizes of the bias before the stride.
+enum dit_status op_convolution_backward_bare(struct dit_call *call) {
+  return run_backward(call, 3);
 }
