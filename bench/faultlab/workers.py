@@ -1,7 +1,7 @@
 """Scenarios in worker processes (ditorch.worker_pool): one that kills its process costs itself alone.
 
-A worker is replaced after 100 scenarios, and at once when its device is lost: an index out of range stops a CUDA context
-for good (a device-side assert), and with it all that follows in the process.
+A worker is replaced after 100 scenarios, and at once when its device is lost: an index out of range stops a CUDA
+context for good (a device-side assert), and with it all that follows in the process.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import sys
 
 MOST_TASKS = 100
+COMMAND = (sys.executable, os.path.abspath(__file__))
 
 
 def device_is_lost():
@@ -39,7 +40,7 @@ def serve(prepare, work):
         send({"row": row, "last": number >= MOST_TASKS or device_is_lost()})
 
 
-def run_scattered(todo, jobs, fail, command=(sys.executable, os.path.abspath(__file__))):
+def run_scattered(todo, jobs, fail, command=COMMAND):
     """The rows of all scenarios, as they are done. `fail(scenario, text)` answers for a worker that died."""
     from ditorch.worker_pool import Pool
 

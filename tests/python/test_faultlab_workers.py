@@ -6,7 +6,7 @@ from pathlib import Path
 LAB = str(Path(__file__).parents[2] / "bench" / "faultlab")
 sys.path.append(LAB)
 
-from workers import run_scattered
+from workers import run_scattered  # noqa: E402
 
 WORKER = f"""
 import os, sys
