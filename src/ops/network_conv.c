@@ -5,6 +5,7 @@
 /// 1. Transposed: weight (C, O / groups, kH, kW), H' = (H - 1) s - 2 p + d (k - 1) + 1 + output padding. The result is
 /// channels_last when the input or the weight is (a gradient also when the incoming one is), else row-major. A
 /// convolution over one dimension runs as one over two, of height 1.
+#include "dit/window.h"
 #include "network.h"
 #include "table.h"
 
@@ -46,19 +47,13 @@ static bool infer_sizes(struct conv *conv) {
   conv->out_sizes[0] = input[0];
   conv->out_sizes[1] = outputs;
   for (int i = 0; i < conv->spatial; i++) {
-    const int64_t reach = conv->dilation[i] * (weight[2 + i] - 1) + 1, size = input[2 + i];
-    int64_t out;
-    if (conv->transposed) {
-      out = (size - 1) * conv->stride[i] - 2 * conv->padding[i] + reach + conv->output_padding[i];
-    } else if (size + 2 * conv->padding[i] < reach) {
-      return false;
-    } else {
-      out = (size + 2 * conv->padding[i] - reach) / conv->stride[i] + 1;
-    }
-    if (out < 1) {
+    const struct dit_window window = {input[2 + i],     weight[2 + i],     conv->stride[i],
+                                      conv->padding[i], conv->dilation[i], false};
+    conv->out_sizes[2 + i] =
+        conv->transposed ? dit_window_get_transposed(&window, conv->output_padding[i]) : dit_window_count(&window);
+    if (conv->out_sizes[2 + i] < 1) {
       return false;
     }
-    conv->out_sizes[2 + i] = out;
   }
   return !conv->bias || op_same_sizes(conv->bias, 1, conv->out_sizes + 1);
 }
