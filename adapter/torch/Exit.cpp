@@ -3,7 +3,8 @@
 // When backward() returns, the device's autograd thread may still be releasing the finished graph, which can hold
 // Python objects. If the interpreter is being finalised by then, taking the GIL ends the thread in a way C++ cannot
 // unwind, and the process aborts. An autograd thread works through its queue in order: once a second, pure C++ graph
-// has run on it, the first one is gone.
+// has run on it, the first one is gone. Threads of process groups release a finished collective's tensors in the same
+// way; their works are counted, and waited for.
 #include "Exit.h"
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +14,11 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
 #include <cstring>
+#include <mutex>
 
 #include "Common.h"
 #include "dit/runtime.h"
@@ -39,11 +44,49 @@ void drainAutograd() {
   }
 }
 
+// A collective whose peers are gone may never end: the process goes on without it.
+constexpr std::chrono::seconds kReleasePatience{5};
+
+struct Releases {
+  std::mutex mutex;
+  std::condition_variable changed;
+  int64_t count = 0;
+};
+
+// Never destroyed: threads use it until the very end.
+Releases &getReleases() {
+  static auto *releases = new Releases;
+  return *releases;
+}
+
+void drainReleases() {
+  if (dit_runtime_is_bad_fork()) {
+    return;
+  }
+  Releases &releases = getReleases();
+  std::unique_lock<std::mutex> lock(releases.mutex);
+  releases.changed.wait_for(lock, kReleasePatience, [&] { return releases.count == 0; });
+}
+
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("drain_autograd() -> ()", &drainAutograd);
+  m.def("drain_releases() -> ()", &drainReleases);
 }
 
 }  // namespace
+
+void beginRelease() {
+  Releases &releases = getReleases();
+  const std::lock_guard<std::mutex> lock(releases.mutex);
+  releases.count++;
+}
+
+void endRelease() {
+  Releases &releases = getReleases();
+  const std::lock_guard<std::mutex> lock(releases.mutex);
+  releases.count--;
+  releases.changed.notify_all();
+}
 
 void noteThread() {
   static thread_local bool noted = false;

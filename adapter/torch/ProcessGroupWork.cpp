@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "Common.h"
+#include "Exit.h"
 #include "Staging.h"
 #include "dit/runtime.h"
 
@@ -211,7 +212,12 @@ void LaneWork::complete(std::exception_ptr error) {
   cv_.notify_all();
   if (settle_now) {
     // Callbacks of the future may wait for another collective of this lane, so they must not run on its thread.
-    std::thread([self = c10::intrusive_ptr<LaneWork>::reclaim_copy(this)] { self->settle(); }).detach();
+    beginRelease();
+    std::thread([self = c10::intrusive_ptr<LaneWork>::reclaim_copy(this)]() mutable {
+      self->settle();
+      self.reset();
+      endRelease();
+    }).detach();
   }
 }
 
@@ -352,14 +358,17 @@ Tensors BatchWork::result() {
 
 c10::intrusive_ptr<c10::ivalue::Future> BatchWork::getFuture() {
   auto future = makeFuture();
-  std::thread([future, self = c10::intrusive_ptr<BatchWork>::reclaim_copy(this)] {
+  beginRelease();
+  std::thread([future, self = c10::intrusive_ptr<BatchWork>::reclaim_copy(this)]() mutable {
     try {
       self->wait();
+      future->markCompleted(c10::IValue(self->result()));
     } catch (...) {
-      future->setError(std::current_exception());
-      return;
+      future->setErrorIfNeeded(std::current_exception());
     }
-    future->markCompleted(c10::IValue(self->result()));
+    future.reset();
+    self.reset();
+    endRelease();
   }).detach();
   return future;
 }
@@ -423,6 +432,7 @@ void Lane::push(c10::intrusive_ptr<LaneWork> work) {
     TORCH_CHECK_WITH(DistBackendError, !stopped_, "no collective can be started: ",
                      group_->failure().empty() ? "the process group was destroyed" : group_->failure());
     queue_.push_back(std::move(work));
+    beginRelease();
     if (!started_) {
       started_ = true;
       std::thread([self = shared_from_this()] { self->run(); }).detach();
@@ -449,6 +459,7 @@ void Lane::run() {
     auto finished = std::move(running_);
     lock.unlock();
     finished.reset();  // may be the last owner of tensors
+    endRelease();
     changed_.notify_all();
     lock.lock();
   }
@@ -461,15 +472,21 @@ bool Lane::drain(Milliseconds timeout) {
 
 void Lane::abort(const std::string &why) {
   std::deque<c10::intrusive_ptr<LaneWork>> works;
+  size_t queued = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     works.swap(queue_);
+    queued = works.size();
     if (running_) {
       works.push_front(running_);
     }
   }
   for (const auto &work : works) {
     work->cancel(why);
+  }
+  works.clear();
+  for (; queued > 0; queued--) {
+    endRelease();
   }
 }
 

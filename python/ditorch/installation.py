@@ -137,8 +137,9 @@ def _install_host(patches: Patches) -> None:
     dipu.install(patches)
     spawn.install(patches)
     late_backward.install(patches)
-    atexit.register(torch.ops.ditorch.drain_autograd)
-    patches.defer(lambda: atexit.unregister(torch.ops.ditorch.drain_autograd))
+    for drain in (torch.ops.ditorch.drain_autograd, torch.ops.ditorch.drain_releases):
+        atexit.register(drain)
+        patches.defer(lambda drain=drain: atexit.unregister(drain))
     if settings.get("fault"):
         faults.start(settings.get("fault"))
         patches.defer(lambda: faults.start(""))
