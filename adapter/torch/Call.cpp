@@ -377,6 +377,7 @@ bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &stat
   call.args = args;
   call.rets = rets;
   call.device = device;
+  call.default_dtype = static_cast<int>(c10::get_default_dtype_as_scalartype());
   call.stream = dit_stream_get_current_raw(device);
   call.kernels = profiler::isTracing() ? profiler::traceKernels(op.name.c_str(), device) : dit_runtime_get_kernels();
   call.diopi = dit_diopi_get_active();
@@ -386,7 +387,6 @@ bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &stat
   call.services = &services;
   call.host = &state;
   call.err = &err;
-  dit_op_set_default_dtype(static_cast<int>(c10::get_default_dtype_as_scalartype()));
   const Gate &gate = findGate(op.c_op);
   const dit_status status = dit_op_run(&call, &gate.arguments);
   if (status == DIT_ERR_UNSUPPORTED || (status == DIT_ERR_INVALID && gate.has_rest)) {

@@ -98,6 +98,7 @@ static void measure(const char *label, const struct dit_op *op, struct dit_value
                           .nrets = 1,
                           .args = args,
                           .rets = rets,
+                          .default_dtype = DIT_DTYPE_F32,
                           .kernels = kernels,
                           .diopi = dit_diopi_get_active(),
                           .services = &services,

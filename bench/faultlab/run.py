@@ -111,8 +111,8 @@ def run_scenario(scenario):
     return {**scenario, **answer, "seconds": round(time.perf_counter() - start, 3)}
 
 
-def fail_scenario(scenario, code):
-    return {**scenario, "error": f"the worker ended with status {code}"}
+def fail_scenario(scenario, text):
+    return {**scenario, "error": f"the worker died: {text}"}
 
 
 def prepare():
@@ -142,7 +142,7 @@ def run_all(scenarios, path, jobs):
     print(f"{len(scenarios)} scenarios, {len(scenarios) - len(todo)} of them done before ({path})", file=sys.stderr)
     begin = told = time.monotonic()
     with open(path, "a", encoding="utf-8") as file:
-        for i, row in enumerate(run_scattered(run_scenario, todo, jobs, prepare, fail_scenario), 1):
+        for i, row in enumerate(run_scattered(todo, jobs, fail_scenario), 1):
             done[row["name"]] = row
             file.write(json.dumps(row) + "\n")
             file.flush()

@@ -1,11 +1,15 @@
-"""Worker processes that may be broken by their work: one that died, or whose device is lost, is replaced.
+"""Scenarios in worker processes (ditorch.worker_pool): one that kills its process costs itself alone.
 
-An index out of range stops a CUDA context for good (a device-side assert), and with it all that follows in the process.
+A worker is replaced after 100 scenarios, and at once when its device is lost: an index out of range stops a CUDA
+context for good (a device-side assert), and with it all that follows in the process.
 """
 
-import multiprocessing
+import json
+import os
 import sys
-from multiprocessing.connection import wait
+
+MOST_TASKS = 100
+COMMAND = (sys.executable, os.path.abspath(__file__))
 
 
 def device_is_lost():
@@ -20,75 +24,33 @@ def device_is_lost():
     return False
 
 
-def serve(prepare, work, tasks, pipe):
-    """Up to `tasks` tasks, or until the device is lost; the answer says whether another one is welcome."""
+def serve(prepare, work):
+    """The worker's side: scenarios as lines of JSON from standard input, their rows to standard output."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a scenario prints is no answer
+
+    def send(answer):
+        print(json.dumps(answer), file=answers, flush=True)
+
+    sys.stdin.readline()  # the options: none
     prepare()
-    for number in range(tasks):
-        try:
-            task = pipe.recv()
-        except EOFError:
-            return
-        answer = work(task)
-        lost = device_is_lost()
-        pipe.send((answer, lost or number == tasks - 1))
-        if lost:
-            return
+    send({"ready": {"pid": os.getpid()}})
+    for number, line in enumerate(sys.stdin, 1):
+        row = work(json.loads(line)["scenario"])
+        send({"row": row, "last": number >= MOST_TASKS or device_is_lost()})
 
 
-class Worker:
-    def __init__(self, context, prepare, work, tasks):
-        self.pipe, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(prepare, work, tasks, other), daemon=True)
-        self.process.start()
-        other.close()
-        self.task = None
+def run_scattered(todo, jobs, fail, command=COMMAND):
+    """The rows of all scenarios, as they are done. `fail(scenario, text)` answers for a worker that died."""
+    from ditorch.worker_pool import Pool
 
-    def give(self, task):
-        self.task = task
-        self.pipe.send(task)
-
-    def close(self):
-        self.pipe.close()
-        self.process.join(10)
-        if self.process.is_alive():
-            self.process.terminate()
-            self.process.join()
+    tasks = [{"index": index, "scenario": scenario} for index, scenario in enumerate(todo)]
+    with Pool({}, jobs, 0, command) as pool:
+        for task, answer in pool.run(tasks):
+            yield answer["row"] if "row" in answer else fail(task["scenario"], answer["error"]["text"])
 
 
-def take(worker, fail):
-    """The answer of a worker that has something to say, and whether it has to be replaced."""
-    try:
-        return worker.pipe.recv()
-    except (EOFError, ConnectionResetError):
-        worker.process.join()
-        return fail(worker.task, worker.process.exitcode), True
+if __name__ == "__main__":
+    from run import prepare, run_scenario
 
-
-def run_scattered(work, todo, jobs, prepare, fail, tasks=100):
-    """work(task) of every task, as they are done. `fail(task, exit_code)` answers for a worker that died."""
-    context = multiprocessing.get_context("spawn")
-    left, busy = list(reversed(todo)), []
-
-    def begin(worker):
-        if left:
-            worker = worker or Worker(context, prepare, work, tasks)
-            worker.give(left.pop())
-            busy.append(worker)
-        elif worker:
-            worker.close()
-
-    try:
-        for _ in range(min(jobs, len(todo))):
-            begin(None)
-        while busy:
-            ready = wait([worker.pipe for worker in busy])
-            for worker in [worker for worker in busy if worker.pipe in ready]:
-                answer, ends = take(worker, fail)
-                busy.remove(worker)
-                if ends:
-                    worker.close()
-                begin(None if ends else worker)
-                yield answer
-    finally:
-        for worker in busy:
-            worker.process.terminate()
+    serve(prepare, run_scenario)

@@ -23,6 +23,7 @@
 #include "dit/options.h"
 #include "dit/parallel.h"
 #include "dit/peer_file.h"
+#include "dit/promotion.h"
 #include "dit/random.h"
 #include "dit/record.h"
 #include "dit/runtime.h"
@@ -32,5 +33,6 @@
 #include "dit/thread.h"
 #include "dit/verdict.h"
 #include "dit/version.h"
+#include "dit/window.h"
 
 #endif

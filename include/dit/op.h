@@ -84,9 +84,10 @@ struct dit_call {
   int nargs, nrets;
   struct dit_value *args;  ///< schema order, defaults filled in; out= arguments last
   struct dit_value
-      *rets;     ///< to be filled: TENSOR (handle of an argument or of new_tensor), TENSORS, INT, DOUBLE, BOOL, or NONE
-  int device;    ///< index of the device all device tensors of the call live on
-  void *stream;  ///< the vendor's raw handle of the current stream; NULL is the default stream
+      *rets;   ///< to be filled: TENSOR (handle of an argument or of new_tensor), TENSORS, INT, DOUBLE, BOOL, or NONE
+  int device;  ///< index of the device all device tensors of the call live on
+  int default_dtype;  ///< torch.get_default_dtype(): integer division and Python floats promote to it
+  void *stream;       ///< the vendor's raw handle of the current stream; NULL is the default stream
   const struct dit_kernel_vtable *kernels;
   const struct dit_diopi_library *diopi;     ///< the vendor's operators; NULL when it has none
   const struct dit_call_observer *observer;  ///< NULL: nobody looks
@@ -107,9 +108,6 @@ struct dit_op {
 
 /// The operators implemented in C, sorted as in src/ops/table.c.
 DIT_API const struct dit_op *dit_op_get_table(int *count);
-/// torch.get_default_dtype() as the C operators see it (float32 until it is set): integer division and Python floats
-/// promote to it.
-DIT_API void dit_op_set_default_dtype(int dtype);
 
 DIT_EXTERN_C_END
 

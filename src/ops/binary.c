@@ -137,7 +137,7 @@ static enum dit_status run_general(struct dit_call *call, enum kind kind, enum o
   if (target == OP_INPLACE) {
     DIT_RETURN_IF_NOT_OK(op_check_inplace(out, &layout, call->err));
   }
-  const int common = kind == KIND_DIV ? op_promote_floating(inputs, 2) : op_promote(inputs, 2);
+  const int common = kind == KIND_DIV ? op_promote_floating(call, inputs, 2) : op_promote(call, inputs, 2);
   if (common < 0 || !op_is_element(common)) {
     return DIT_ERR_UNSUPPORTED;
   }

@@ -2,6 +2,7 @@
 ///
 /// complex(real, imag), polar(abs, angle): float32 pairs give complex64, float64 pairs complex128; both broadcast, with
 /// TensorIterator's strides. conj_physical writes the conjugate of self (op_same); conj itself is a view.
+#include "dit/promotion.h"
 #include "invoke.h"
 #include "table.h"
 
@@ -14,7 +15,7 @@ enum dit_status op_complex(struct dit_call *call) {
   if (!inputs[0] || !inputs[1] || !out || !op_can_invoke(call, call->op->function)) {
     return DIT_ERR_UNSUPPORTED;
   }
-  const int dtype = inputs[0]->dtype, result = dtype == DIT_DTYPE_F32 ? DIT_DTYPE_C64 : DIT_DTYPE_C128;
+  const int dtype = inputs[0]->dtype, result = dit_dtype_get_complex(dtype);
   if ((dtype != DIT_DTYPE_F32 && dtype != DIT_DTYPE_F64) || inputs[1]->dtype != dtype || !op_is_device(inputs[0]) ||
       !op_is_device(inputs[1]) ||
       (target == OP_OUT &&

@@ -75,7 +75,7 @@ static enum dit_status collect(struct dit_call *call, const struct spec *spec, s
 }
 
 /// The dtype the operator computes in; -1 where PyTorch or this layer has none.
-static int get_common(const struct spec *spec, const struct operands *operands) {
+static int get_common(const struct dit_call *call, const struct spec *spec, const struct operands *operands) {
   if (spec->rule == RULE_SAME) {
     for (int i = 1; i < operands->promoting_count; i++) {
       if (operands->promoting[i]->dtype != operands->promoting[0]->dtype) {
@@ -84,8 +84,9 @@ static int get_common(const struct spec *spec, const struct operands *operands) 
     }
     return operands->promoting[0]->dtype;
   }
-  const int common = spec->rule == RULE_FLOAT ? op_promote_floating(operands->promoting, operands->promoting_count)
-                                              : op_promote(operands->promoting, operands->promoting_count);
+  const int common = spec->rule == RULE_FLOAT
+                         ? op_promote_floating(call, operands->promoting, operands->promoting_count)
+                         : op_promote(call, operands->promoting, operands->promoting_count);
   return common >= 0 && op_is_element(common) ? common : -1;
 }
 
@@ -129,9 +130,8 @@ static enum dit_status place_numbers(struct dit_call *call, const struct spec *s
 }
 
 static enum dit_status launch(struct dit_call *call, int function, int result, struct dit_tensor_view *out) {
-  const enum op_target target = (enum op_target)call->op->target;
   const struct dit_tensor_view *outs[1] = {out};
-  if (target == OP_INP) {
+  if (op_get_plain_form(function)) {
     return op_invoke_inplace(call, function, out);
   }
   if (DIT_LIKELY(out->dtype == result)) {
@@ -146,8 +146,7 @@ static enum dit_status launch(struct dit_call *call, int function, int result, s
 
 static enum dit_status prepare(struct dit_call *call, const struct spec *spec, const struct operands *operands,
                                int common, int result, struct dit_tensor_view *out) {
-  const enum op_target target =
-      (enum op_target)call->op->target == OP_INP ? OP_INPLACE : (enum op_target)call->op->target;
+  const enum op_target target = (enum op_target)call->op->target;
   struct op_layout layout;
   bool same_shape;
   DIT_RETURN_IF_NOT_OK(op_check_given(call, target, operands->inputs, operands->count, out));
@@ -176,7 +175,7 @@ static enum dit_status run_function(struct dit_call *call, const struct spec *sp
     return DIT_ERR_UNSUPPORTED;
   }
   DIT_RETURN_IF_NOT_OK(collect(call, spec, &operands));
-  const int common = get_common(spec, &operands);
+  const int common = get_common(call, spec, &operands);
   const int result = spec->rule == RULE_BOOL               ? DIT_DTYPE_BOOL
                      : spec->real && op_is_complex(common) ? dit_dtype_get_real(common)
                                                            : common;
@@ -203,7 +202,7 @@ enum dit_status op_same(struct dit_call *call) {
 enum dit_status op_abs(struct dit_call *call) {
   static const struct spec spec = {.rule = RULE_SAME, .exact_out = true, .real = true};
   const struct dit_tensor_view *self = op_get_tensor(call, 0);
-  return self && op_is_complex(self->dtype) && call->op->target == OP_INP ? DIT_ERR_UNSUPPORTED : run(call, &spec);
+  return self && op_is_complex(self->dtype) && call->op->target == OP_INPLACE ? DIT_ERR_UNSUPPORTED : run(call, &spec);
 }
 /// Backward functions whose iterator names the input before the gradient.
 enum dit_status op_same_second(struct dit_call *call) {
@@ -214,7 +213,7 @@ enum dit_status op_same_second(struct dit_call *call) {
 /// threshold: idempotent, so PyTorch lets it write an expanded tensor.
 enum dit_status op_threshold(struct dit_call *call) {
   const struct dit_tensor_view *self = op_get_tensor(call, 0);
-  if (!self || (call->op->target == OP_INP && !(self->flags & DIT_TENSOR_DENSE))) {
+  if (!self || (call->op->target == OP_INPLACE && !(self->flags & DIT_TENSOR_DENSE))) {
     return DIT_ERR_UNSUPPORTED;
   }
   return op_same(call);

@@ -1,68 +1,28 @@
 /// Type promotion and scalars: the dtype half of infer.h.
 #include "infer.h"
 
-#include <stdatomic.h>
 #include <stddef.h>
 
-static _Atomic int default_dtype = DIT_DTYPE_F32;
+#include "dit/promotion.h"
 
-void dit_op_set_default_dtype(int dtype) {
-  atomic_store_explicit(&default_dtype, dtype, memory_order_relaxed);
-}
-
-int op_get_default_dtype(void) {
-  return atomic_load_explicit(&default_dtype, memory_order_relaxed);
-}
-
-static int promote_known(int a, int b) {
-  if (a < 0) {
-    return b;
-  }
-  if (b < 0 || a == b) {
-    return a;
-  }
-  return dit_dtype_promote(a, b);
-}
-
-/// The complex dtype of a floating one, as PyTorch pairs them.
-static int get_complex(int dtype) {
-  return dtype == DIT_DTYPE_F64 ? DIT_DTYPE_C128 : dtype == DIT_DTYPE_F16 ? DIT_DTYPE_C32 : DIT_DTYPE_C64;
-}
-
-/// PyTorch's combine_categories; -1 is "undefined".
-static int combine(int higher, int lower) {
-  if (op_is_complex(higher)) {
-    return higher;
-  }
-  if (op_is_floating(higher)) {
-    return op_is_complex(lower) ? get_complex(higher) : higher;
-  }
-  if (higher == DIT_DTYPE_BOOL || op_is_floating(lower) || op_is_complex(lower)) {
-    return promote_known(higher, lower);
-  }
-  return higher >= 0 ? higher : lower;
-}
-
-int op_promote(const struct dit_tensor_view *const *inputs, int count) {
-  int dimensioned = -1, zero = -1, wrapped = -1;
+int op_promote(const struct dit_call *call, const struct dit_tensor_view *const *inputs, int count) {
+  struct dit_promotion promotion = DIT_PROMOTION_INIT;
   for (int i = 0; i < count; i++) {
+    const bool is_number = inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER;
     int dtype = inputs[i]->dtype;
-    if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_floating(dtype)) {
-      dtype = op_get_default_dtype();
-    } else if (inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER && op_is_complex(dtype)) {
-      dtype = get_complex(op_get_default_dtype());
+    if (is_number && op_is_floating(dtype)) {
+      dtype = call->default_dtype;
+    } else if (is_number && op_is_complex(dtype)) {
+      dtype = dit_dtype_get_complex(call->default_dtype);
     }
-    int *category = inputs[i]->ndim > 0                            ? &dimensioned
-                    : inputs[i]->flags & DIT_TENSOR_WRAPPED_NUMBER ? &wrapped
-                                                                   : &zero;
-    *category = promote_known(*category, dtype);
+    dit_promotion_add(inputs[i]->ndim > 0 ? &promotion.dims : is_number ? &promotion.numbers : &promotion.zeros, dtype);
   }
-  return combine(dimensioned, combine(zero, wrapped));
+  return dit_promotion_get(&promotion);
 }
 
-int op_promote_floating(const struct dit_tensor_view *const *inputs, int count) {
-  const int common = op_promote(inputs, count);
-  return common < 0 || op_is_floating(common) || op_is_complex(common) ? common : op_get_default_dtype();
+int op_promote_floating(const struct dit_call *call, const struct dit_tensor_view *const *inputs, int count) {
+  const int common = op_promote(call, inputs, count);
+  return common < 0 || op_is_floating(common) || op_is_complex(common) ? common : call->default_dtype;
 }
 
 bool op_can_cast(int from, int to) {

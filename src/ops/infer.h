@@ -18,7 +18,6 @@ enum op_target {
   OP_NEW,      ///< a new tensor
   OP_INPLACE,  ///< the first argument
   OP_OUT,      ///< an out= argument
-  OP_INP,      ///< the first argument, which the DIOPI function takes as its only output (name with Inp)
 };
 
 /// Sizes and strides of a result. `contiguous`: strides were not filled in, row-major is meant.
@@ -90,12 +89,10 @@ static inline enum dit_status op_return(struct dit_call *call, int index, const 
   return DIT_OK;
 }
 
-/// The dtype torch.get_default_dtype() reports.
-int op_get_default_dtype(void);
 /// torch.result_type of `count` views (wrapped numbers and 0-d tensors promote weakly); -1 when PyTorch refuses.
-int op_promote(const struct dit_tensor_view *const *inputs, int count);
-/// The same with integers and bool turned into the default dtype (true division, exp ...).
-int op_promote_floating(const struct dit_tensor_view *const *inputs, int count);
+int op_promote(const struct dit_call *call, const struct dit_tensor_view *const *inputs, int count);
+/// The same with integers and bool turned into the call's default dtype (true division, exp ...).
+int op_promote_floating(const struct dit_call *call, const struct dit_tensor_view *const *inputs, int count);
 /// torch.can_cast(from, to).
 bool op_can_cast(int from, int to);
 /// DIT_ERR_INVALID with PyTorch's text when an out= tensor cannot take the result type.

@@ -113,6 +113,10 @@ static const int16_t scalar_forms[DIT_DIOPI_COUNT] = {
     [DIT_DIOPI_diopiPowInpTensor] = DIT_DIOPI_diopiPowInp,
 };
 
+int op_get_plain_form(int function) {
+  return plain_forms[function];
+}
+
 int op_get_scalar_form(int function) {
   return scalar_forms[function];
 }

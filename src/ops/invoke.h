@@ -18,6 +18,9 @@ enum dit_status op_invoke(struct dit_call *call, int function, const struct dit_
 enum dit_status op_invoke_inplace(struct dit_call *call, int function, const struct dit_tensor_view *self);
 /// Does the library have the function, or for an in-place one its plain form?
 bool op_can_invoke(const struct dit_call *call, int function);
+/// The function with the same parameters after an output of its own, of one that writes its first argument
+/// (diopiAddInp: diopiAdd); 0: `function` has outputs of its own.
+int op_get_plain_form(int function);
 /// The function that takes a number for the second operand (diopiAdd: diopiAddScalar); 0 when the standard has none.
 int op_get_scalar_form(int function);
 

@@ -63,7 +63,9 @@ static bool broadcasts_to(const struct dit_tensor_view *self, int ndim, const in
 }
 
 /// addmm (2 dimensions) and baddbmm (3).
-static enum dit_status run_sum_product(struct dit_call *call, int ndim, int function, enum op_target target) {
+static enum dit_status run_sum_product(struct dit_call *call, int ndim) {
+  const int function = call->op->function;
+  const enum op_target target = (enum op_target)call->op->target;
   const struct dit_tensor_view *self = op_get_tensor(call, 0), *a = op_get_tensor(call, 1), *b = op_get_tensor(call, 2);
   struct dit_tensor_view *given = target == OP_OUT ? op_get_tensor(call, 5) : NULL, out;
   int64_t sizes[3];
@@ -75,14 +77,14 @@ static enum dit_status run_sum_product(struct dit_call *call, int ndim, int func
   }
   op_copy_dims(sizes, a->sizes, ndim);
   sizes[ndim - 1] = b->sizes[ndim - 1];
-  const bool in_place = target == OP_INPLACE || target == OP_INP;
+  const bool in_place = target == OP_INPLACE;
   if (!broadcasts_to(self, ndim, sizes) ||
       (in_place && (!op_same_sizes(self, ndim, sizes) || self->storage == a->storage || self->storage == b->storage ||
                     dit_tensor_get_internal_overlap(self) == DIT_OVERLAP_YES))) {
     return DIT_ERR_UNSUPPORTED;
   }
-  if (target == OP_INP) {
-    DIT_RETURN_IF_NOT_OK(op_invoke_inplace(call, DIT_DIOPI_diopiBaddbmmInp, self));
+  if (op_get_plain_form(function)) {
+    DIT_RETURN_IF_NOT_OK(op_invoke_inplace(call, function, self));
     return op_return(call, 0, self);
   }
   const struct dit_tensor_view *inputs[3] = {a, b, self}, *outs[1] = {&out};
@@ -96,10 +98,10 @@ static enum dit_status run_sum_product(struct dit_call *call, int ndim, int func
 }
 
 enum dit_status op_addmm(struct dit_call *call) {
-  return run_sum_product(call, 2, DIT_DIOPI_diopiAddmm, (enum op_target)call->op->target);
+  return run_sum_product(call, 2);
 }
 enum dit_status op_baddbmm(struct dit_call *call) {
-  return run_sum_product(call, 3, DIT_DIOPI_diopiBaddbmm, (enum op_target)call->op->target);
+  return run_sum_product(call, 3);
 }
 
 /// mv: (M,K) x (K), dot: (K) x (K).

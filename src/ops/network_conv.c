@@ -5,6 +5,7 @@
 /// 1. Transposed: weight (C, O / groups, kH, kW), H' = (H - 1) s - 2 p + d (k - 1) + 1 + output padding. Results and
 /// gradients are channels_last when the input or the weight is, else row-major, whatever the incoming gradient is. A
 /// convolution over one dimension runs as one over two, of height 1.
+#include "dit/window.h"
 #include "network.h"
 #include "table.h"
 
@@ -46,19 +47,13 @@ static bool infer_sizes(struct conv *conv) {
   conv->out_sizes[0] = input[0];
   conv->out_sizes[1] = outputs;
   for (int i = 0; i < conv->spatial; i++) {
-    const int64_t reach = conv->dilation[i] * (weight[2 + i] - 1) + 1, size = input[2 + i];
-    int64_t out;
-    if (conv->transposed) {
-      out = (size - 1) * conv->stride[i] - 2 * conv->padding[i] + reach + conv->output_padding[i];
-    } else if (size + 2 * conv->padding[i] < reach) {
-      return false;
-    } else {
-      out = (size + 2 * conv->padding[i] - reach) / conv->stride[i] + 1;
-    }
-    if (out < 1) {
+    const struct dit_window window = {input[2 + i],     weight[2 + i],     conv->stride[i],
+                                      conv->padding[i], conv->dilation[i], false};
+    conv->out_sizes[2 + i] =
+        conv->transposed ? dit_window_get_transposed(&window, conv->output_padding[i]) : dit_window_count(&window);
+    if (conv->out_sizes[2 + i] < 1) {
       return false;
     }
-    conv->out_sizes[2 + i] = out;
   }
   return !conv->bias || op_same_sizes(conv->bias, 1, conv->out_sizes + 1);
 }
@@ -187,9 +182,8 @@ static enum dit_status make_gradients(struct dit_call *call, const struct conv *
   return wanted[2] ? net_new(call, 1, conv->out_sizes + 1, 0, weight->dtype, &made[2]) : DIT_OK;
 }
 
-/// convolution_backward has the sizes of the bias at position 3; the overrideable form (OP_INPLACE rows) has not.
-enum dit_status op_convolution_backward(struct dit_call *call) {
-  const int first = call->op->target == OP_NEW ? 4 : 3;
+/// `first`: where the stride is among the arguments.
+static enum dit_status run_backward(struct dit_call *call, int first) {
   struct conv conv = {.input = net_get(call, 1), .weight = net_get(call, 2)};
   struct dit_tensor_view *grad = net_get(call, 0), made[3];
   struct lifted lifts[5];
@@ -228,4 +222,12 @@ enum dit_status op_convolution_backward(struct dit_call *call) {
     net_return_optional(call, i, wanted[i], &made[i]);
   }
   return DIT_OK;
+}
+
+enum dit_status op_convolution_backward(struct dit_call *call) {
+  return run_backward(call, 4);
+}
+/// The overrideable form: no sizes of the bias before the stride.
+enum dit_status op_convolution_backward_bare(struct dit_call *call) {
+  return run_backward(call, 3);
 }

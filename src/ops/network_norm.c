@@ -276,11 +276,10 @@ static bool is_all_contiguous(const struct dit_tensor_view *input, struct dit_te
   return all;
 }
 
-/// Arguments: input, weight, bias, [running_mean, running_var,] training, momentum, eps. The row's target tells whether
-/// the running statistics are among them (OP_NEW) or absent (OP_INPLACE, the overload no_stats).
-enum dit_status op_batch_norm(struct dit_call *call) {
+/// Arguments: input, weight, bias, [running_mean, running_var,] training, momentum, eps. `given` counts those before
+/// training, without the input: 4, or 2 where the running statistics are absent.
+static enum dit_status run_batch_norm(struct dit_call *call, int given) {
   struct dit_tensor_view *input = net_get(call, 0), *parameters[4] = {NULL}, out, mean, invstd;
-  const int given = call->op->target == OP_NEW ? 4 : 2;
   struct diopiContext context;
   struct diopiTensor rooms[8];
   bool mixed;
@@ -308,6 +307,14 @@ enum dit_status op_batch_norm(struct dit_call *call) {
   (void)op_return(call, 1, &mean);
   (void)op_return(call, 2, &invstd);
   return op_return(call, 0, &out);
+}
+
+enum dit_status op_batch_norm(struct dit_call *call) {
+  return run_batch_norm(call, 4);
+}
+/// The overload no_stats.
+enum dit_status op_batch_norm_bare(struct dit_call *call) {
+  return run_batch_norm(call, 2);
 }
 
 enum dit_status op_batch_norm_backward(struct dit_call *call) {

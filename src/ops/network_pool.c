@@ -4,6 +4,7 @@
 /// input (N, C, H, W) or (C, H, W), with depth (N, C, D, H, W) or (C, D, H, W);
 /// H' = (H + 2 p - d (k - 1) - 1 [+ s - 1 with ceil_mode]) / s + 1, less one when the last window would begin in the
 /// right padding. Results keep the input's memory format as PyTorch's do.
+#include "dit/window.h"
 #include "network.h"
 #include "table.h"
 
@@ -52,16 +53,14 @@ static void set_sizes(const struct dit_tensor_view *input, int dims, const int64
 static bool infer_pool(const struct dit_tensor_view *input, struct pool *pool) {
   int64_t out[MOST_DIMS];
   for (int i = 0; i < pool->dims; i++) {
-    const int64_t size = input->sizes[input->ndim - pool->dims + i], step = pool->stride[i], pad = pool->padding[i];
-    const int64_t room = size + 2 * pad - pool->dilation[i] * (pool->kernel[i] - 1) - 1;
-    if (2 * pad > pool->kernel[i] || room < 0) {
-      return false;
-    }
-    out[i] = (room + (pool->ceil_mode ? step - 1 : 0)) / step + 1;
-    if (pool->ceil_mode && (out[i] - 1) * step >= size + pad) {
-      out[i]--;
-    }
-    if (out[i] < 1) {
+    const struct dit_window window = {.size = input->sizes[input->ndim - pool->dims + i],
+                                      .kernel = pool->kernel[i],
+                                      .stride = pool->stride[i],
+                                      .padding = pool->padding[i],
+                                      .dilation = pool->dilation[i],
+                                      .ceil = pool->ceil_mode};
+    out[i] = dit_window_count(&window);
+    if (2 * window.padding > window.kernel || out[i] < 1) {
       return false;
     }
   }

@@ -3,6 +3,7 @@
 /// im2col   (N, C, H, W) -> (N, C kH kW, L), L the number of windows; col2im adds the windows up again. Both also
 ///          without N. Padding: pairs from the last dimension on; results of two spatial dimensions keep the memory
 ///          format, the others are row-major. Out= forms; nothing is in place.
+#include "dit/window.h"
 #include "invoke.h"
 #include "network.h"
 #include "table.h"
@@ -30,9 +31,8 @@ static bool read_window(const struct dit_call *call, int first, struct window *w
 static int64_t count_windows(const struct window *window, const int64_t *image) {
   int64_t count = 1;
   for (int i = 0; i < 2; i++) {
-    const int64_t room =
-        image[i] + 2 * window->padding.data[i] - window->dilation.data[i] * (window->kernel.data[i] - 1) - 1;
-    count *= room < 0 ? 0 : room / window->stride.data[i] + 1;
+    count *= dit_window_count(&(struct dit_window){image[i], window->kernel.data[i], window->stride.data[i],
+                                                   window->padding.data[i], window->dilation.data[i], false});
   }
   return count;
 }

@@ -157,6 +157,18 @@ static void test_doubles(void) {
   CHECK(tanh_f64(INFINITY) == 1 && tanh_f64(-INFINITY) == -1 && isnan(tanh_f64(NAN)) && signbit(tanh_f64(-0.0)));
 }
 
+static void test_exp_negative(void) {
+  double worst = 0;
+  for (int i = -8600000; i <= 0; i++) {
+    const float x = (float)i * 1e-5f;
+    const double error = count_ulp(exp_negative_f32(x), exp((double)x));
+    worst = error > worst ? error : worst;
+  }
+  printf("exp of negative numbers: %.3f ulp\n", worst);
+  CHECK(worst <= 2 && exp_negative_f32(0) == 1 && exp_negative_f32(-INFINITY) == 0 && isnan(exp_negative_f32(NAN)));
+  CHECK(exp_negative_f32(-87) == 0 && exp_negative_f32(-3.4e38f) == 0);
+}
+
 static void test_cdf(void) {
   double worst = 0;
   for (int i = -2000000; i <= 2000000; i++) {
@@ -269,6 +281,7 @@ int main(void) {
   RUN(test_functions);
   RUN(test_pow);
   RUN(test_doubles);
+  RUN(test_exp_negative);
   RUN(test_cdf);
   RUN(test_erfinv);
   RUN(test_half);

@@ -64,6 +64,8 @@ static struct dit_value boolean(bool on) {
 static struct dit_error err;
 static struct dit_value rets[DIT_MAX_RETS];
 
+static int default_dtype = DIT_DTYPE_F32;
+
 static enum dit_status run_many(const char *name, const char *overload, struct dit_value *args, int nargs, int nrets) {
   int count;
   const struct dit_op *table = dit_op_get_table(&count);
@@ -75,6 +77,7 @@ static enum dit_status run_many(const char *name, const char *overload, struct d
                               .nrets = nrets,
                               .args = args,
                               .rets = rets,
+                              .default_dtype = default_dtype,
                               .kernels = kernels,
                               .diopi = library,
                               .services = &services,
@@ -143,10 +146,10 @@ static void test_scalars(void) {
   CHECK_OK(run("aten::add", "Scalar", args, 3));
   check_result(DIT_DTYPE_F32, 1, sizes, strides);
   CHECK(view_get(&rets[0].v.tensor, 1) == view_get(&ints.view, 1) + 0.5L);
-  dit_op_set_default_dtype(DIT_DTYPE_F64);
+  default_dtype = DIT_DTYPE_F64;
   CHECK_OK(run("aten::div", "Tensor", (struct dit_value[]){tensor(&ints), tensor(&ints)}, 2));
   check_result(DIT_DTYPE_F64, 1, sizes, strides);
-  dit_op_set_default_dtype(DIT_DTYPE_F32);
+  default_dtype = DIT_DTYPE_F32;
   struct dit_value half_args[3] = {tensor(&halves), real(0.5), integer(1)};
   CHECK_OK(run("aten::mul", "Scalar", half_args, 2));
   check_result(DIT_DTYPE_F16, 1, sizes, strides);

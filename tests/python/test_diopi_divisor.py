@@ -1,5 +1,7 @@
 """The host library's integer divisions: a divisor that is 0 in the dtype of the division is an error, not a signal."""
 
+import random
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -45,3 +47,30 @@ def test_zero_after_narrowing(host, dtype):
         assert out.tolist() == [1, 2, 0]
         host.call("diopiRemainderTensor", out, x, torch.tensor(number))
         assert out.tolist() == [1, 2, 0]
+
+
+def make_pairs():
+    """Blocks of 256 pairs: small ones, quotients next to whole numbers where double ends, and numbers beyond that."""
+    random.seed(0)
+    top = 2**53 - 1
+    for _ in range(256):
+        yield random.randint(-(2**20), 2**20), random.choice((-1, 1)) * random.randint(1, 1000)
+    for _ in range(256):
+        y = random.choice((-1, 1)) * random.randint(1, 2 ** random.randint(1, 52))
+        x = top // y * y + random.choice((-1, 0, 1))
+        yield (x if abs(x) <= top else x - 2 * (x > 0) + 1), y
+    for _ in range(256):
+        y = random.choice((-1, 1)) * random.randint(1, 2 ** random.randint(1, 62))
+        yield random.choice((2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**63) + 1, 2**53)), y
+
+
+def test_floor_of_whole_numbers(host):
+    pairs = list(make_pairs())
+    x, y = (torch.tensor(side) for side in zip(*pairs, strict=True))
+    out = torch.empty_like(x)
+    host.call("diopiDiv", out, x, y, FLOOR)
+    assert out.tolist() == [a // b for a, b in pairs]
+    host.call("diopiDiv", out[:300], x[:300], y[:300], FLOOR)  # a part of a block
+    assert out[:300].tolist() == [a // b for a, b in pairs[:300]]
+    host.call("diopiDivScalar", out, x, -7, FLOOR)
+    assert out.tolist() == [a // -7 for a, _ in pairs]

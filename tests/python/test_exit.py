@@ -36,6 +36,13 @@ ENDINGS = {
             (x @ x).sum().backward()
         t = threading.Thread(target=work); t.start(); t.join()
     """,
+    "with collectives at work": """
+        import torch, ditorch
+        import torch.distributed as dist
+        dist.init_process_group("nccl", store=dist.HashStore(), rank=0, world_size=1)
+        for _ in range(6):
+            dist.all_reduce(torch.ones(1 << 24, device="cuda"), async_op=True)
+    """,
     "without using the device": """
         import torch, ditorch
         torch.ones(3).sum()

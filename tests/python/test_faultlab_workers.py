@@ -1,29 +1,38 @@
 """Workers of the fault laboratory that are broken by their work are replaced."""
 
-import os
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).parents[2] / "bench" / "faultlab"))
+LAB = str(Path(__file__).parents[2] / "bench" / "faultlab")
+sys.path.append(LAB)
 
-from workers import run_scattered
+from workers import run_scattered  # noqa: E402
 
-
-def prepare():
-    os.environ["PREPARED"] = "1"
-
+WORKER = f"""
+import os, sys
+sys.path.append({LAB!r})
+import workers
 
 def work(task):
+    print("not an answer")
     if task % 5 == 3:
         os._exit(7)
     return task, os.environ["PREPARED"], os.getpid()
 
+workers.MOST_TASKS = 3
+workers.serve(lambda: os.environ.update(PREPARED="1"), work)
+"""
 
-def fail(task, code):
-    return task, code, None
+
+def fail(task, text):
+    return task, text, None
 
 
 def test_every_task_is_answered():
-    answers = sorted(run_scattered(work, list(range(8)), 2, prepare, fail, tasks=3), key=lambda answer: answer[0])
-    assert [answer[:2] for answer in answers] == [(i, 7 if i == 3 else "1") for i in range(8)]
-    assert list(run_scattered(work, [], 2, prepare, fail)) == []
+    command = (sys.executable, "-c", WORKER)
+    answers = sorted(run_scattered(list(range(8)), 2, fail, command), key=lambda answer: answer[0])
+    assert [answer[0] for answer in answers] == list(range(8))
+    assert "exit status 7" in answers[3][1]
+    assert all(answer[1] == "1" for answer in answers if answer[0] != 3)
+    assert len({answer[2] for answer in answers if answer[2]}) >= 3  # no worker has more than three tasks
+    assert list(run_scattered([], 2, fail, command)) == []

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../queries.h"
 #include "dit/alloc.h"
 #include "dit/gate.h"
 
@@ -18,8 +19,7 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct adapt_state *_Atomic current;
 static char problem[1100];  ///< why there is no library behind
 static _Atomic uint64_t counts[COUNT_KINDS];
-static _Thread_local char last_error[1200];
-static _Thread_local diopiExtFailure_t last_failure;
+LIBRARY_QUERIES("adapt")
 
 diopiError_t adapt_fail(diopiError_t code, diopiExtFailure_t failure, const char *format, ...) {
   va_list arguments;
@@ -202,30 +202,6 @@ struct adapt_state *adapt_get_state(void) {
 }
 
 // Queries
-
-const char *diopiGetVendorName(void) {
-  return "adapt";
-}
-
-const char *diopiGetImplVersion(void) {
-  return DIT_VERSION_TEXT;
-}
-
-uint32_t diopiExtGetVersion(void) {
-  return DIOPI_EXT_VERSION;
-}
-
-const char *diopiExtGetLastErrorString(void) {
-  return last_error;
-}
-
-diopiExtFailure_t diopiExtGetLastFailure(void) {
-  return last_failure;
-}
-
-const char *diopiGetLastErrorString(void) {
-  return last_error;
-}
 
 const char *dit_adapt_get_way(const char *function) {
   struct adapt_state *state = adapt_get_state();

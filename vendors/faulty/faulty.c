@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../queries.h"
 #include "dit/alloc.h"
 #include "dit/gate.h"
 #include "dit/memory.h"
@@ -33,8 +34,7 @@ static atomic_int active;
 static _Atomic uint64_t injected, changed;  ///< rules that acted; calls whose results they changed
 static struct dit_diopi_library *behind;
 static char problem[1100];  ///< why there is no library behind, or which rule is wrong
-static _Thread_local char last_error[1200];
-static _Thread_local diopiExtFailure_t last_failure;
+LIBRARY_QUERIES("faulty")
 
 enum dit_status dit_faulty_configure(const char *text, struct dit_error *err) {
   struct dit_fault_rule parsed[MAX_RULES];
@@ -77,30 +77,6 @@ static void start(void) {
 __attribute__((destructor)) static void stop(void) {
   dit_diopi_library_close(behind);
   behind = NULL;
-}
-
-const char *diopiGetVendorName(void) {
-  return "faulty";
-}
-
-const char *diopiGetImplVersion(void) {
-  return DIT_VERSION_TEXT;
-}
-
-uint32_t diopiExtGetVersion(void) {
-  return DIOPI_EXT_VERSION;
-}
-
-const char *diopiExtGetLastErrorString(void) {
-  return last_error;
-}
-
-diopiExtFailure_t diopiExtGetLastFailure(void) {
-  return last_failure;
-}
-
-const char *diopiGetLastErrorString(void) {
-  return last_error;
 }
 
 diopiError_t diopiExtGetSupport(const char *function, diopiExtSupport_t *support) {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../queries.h"
 #include "diopi/extension.h"
 #include "dit/alloc.h"
 #include "dit/gate.h"
@@ -22,8 +23,7 @@ enum { MAX_PARAMETERS = 40, ROOM = 32 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct dit_diopi_library *host;
 static char problem[1100];  ///< why there is no host library
-static _Thread_local char last_error[1200];
-static _Thread_local diopiExtFailure_t last_failure;
+LIBRARY_QUERIES("opaque")
 
 static void start(void) {
   struct dit_error err = {.message = ""};
@@ -37,30 +37,6 @@ static void start(void) {
 __attribute__((destructor)) static void stop(void) {
   dit_diopi_library_close(host);
   host = NULL;
-}
-
-const char *diopiGetVendorName(void) {
-  return "opaque";
-}
-
-const char *diopiGetImplVersion(void) {
-  return DIT_VERSION_TEXT;
-}
-
-uint32_t diopiExtGetVersion(void) {
-  return DIOPI_EXT_VERSION;
-}
-
-const char *diopiExtGetLastErrorString(void) {
-  return last_error;
-}
-
-const char *diopiGetLastErrorString(void) {
-  return last_error;
-}
-
-diopiExtFailure_t diopiExtGetLastFailure(void) {
-  return last_failure;
 }
 
 static diopiError_t fail(diopiError_t code, diopiExtFailure_t failure, const char *text) {

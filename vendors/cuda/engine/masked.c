@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "dit/promotion.h"
 #include "engine/index.h"
 #include "kernels/pack.h"
 #include "launch.h"
@@ -54,26 +55,6 @@ diopiError_t masked_fill(struct frame *frame, const struct dit_tensor_view *out,
 
 // Elements that are not zero
 
-/// All bits but the signs of floating numbers.
-static uint64_t get_bits(int dtype) {
-  switch (dtype) {
-    case DIT_DTYPE_F16:
-    case DIT_DTYPE_BF16:
-      return 0x7FFF;
-    case DIT_DTYPE_F32:
-      return 0x7FFFFFFF;
-    case DIT_DTYPE_C32:
-      return 0x7FFF7FFF;
-    case DIT_DTYPE_C64:
-      return 0x7FFFFFFF7FFFFFFF;
-    case DIT_DTYPE_F64:
-    case DIT_DTYPE_C128:
-      return 0x7FFFFFFFFFFFFFFF;
-    default:
-      return UINT64_MAX;
-  }
-}
-
 /// `other` may be NULL.
 static bool set_task(struct pack_kernel *task, const struct dit_tensor_view *view, const struct dit_tensor_view *other,
                      int64_t *starts) {
@@ -84,7 +65,7 @@ static bool set_task(struct pack_kernel *task, const struct dit_tensor_view *vie
   nest_init_ordered(&nest, other ? 2 : 1, (const struct dit_tensor_view *const[]){view, other});
   *task = (struct pack_kernel){.starts = starts,
                                .tiles = (view->numel + PACK_KERNEL_TILE - 1) / PACK_KERNEL_TILE,
-                               .bits = get_bits(view->dtype),
+                               .bits = dit_dtype_get_magnitude_bits(view->dtype),
                                .width = (int32_t)dit_dtype_get_size(view->dtype),
                                .ndim = view->ndim};
   for (int dim = 0; dim < view->ndim; dim++) {

@@ -5,28 +5,9 @@
 #include <string.h>
 
 #include "dit/parallel.h"
+#include "dit/promotion.h"
 #include "index.h"
 #include "simd.h"
-
-/// The bits that matter, for elements of at most 8 bytes; a complex128 is two of them.
-static uint64_t get_mask(int dtype) {
-  switch (dtype) {
-    case DIT_DTYPE_F16:
-    case DIT_DTYPE_BF16:
-      return 0x7FFF;
-    case DIT_DTYPE_F32:
-      return 0x7FFFFFFF;
-    case DIT_DTYPE_C32:
-      return 0x7FFF7FFF;
-    case DIT_DTYPE_C64:
-      return 0x7FFFFFFF7FFFFFFF;
-    case DIT_DTYPE_F64:
-    case DIT_DTYPE_C128:
-      return 0x7FFFFFFFFFFFFFFF;
-    default:
-      return UINT64_MAX;
-  }
-}
 
 #define TEST_PARAMS (uint8_t *restrict flags, const char *restrict data, int64_t stride, uint64_t mask, int64_t count)
 #define TEST_ARGS (flags, data, stride, mask, count)
@@ -52,7 +33,7 @@ TEST_LOOP(test_4, uint32_t)
 TEST_LOOP(test_8, uint64_t)
 
 void index_test_nonzero(int dtype, const char *data, int64_t stride, int64_t count, uint8_t *flags) {
-  const uint64_t mask = get_mask(dtype);
+  const uint64_t mask = dit_dtype_get_magnitude_bits(dtype);
   switch (dit_dtype_get_size(dtype)) {
     case 1:
       test_1(flags, data, stride, mask, count);

@@ -65,15 +65,18 @@ static void store_line(const struct softmax_task *task, char *data, int64_t stri
 
 #define REAL float
 #define EXP exp_f32
+#define EXP_NEGATIVE exp_negative_f32
 #define NAME(x) x##_f32
 #define BODY(x) x##_f32_body
 #include "softmax_loops.h"
 #undef REAL
 #undef EXP
+#undef EXP_NEGATIVE
 #undef NAME
 #undef BODY
 #define REAL double
 #define EXP exp
+#define EXP_NEGATIVE exp
 #define NAME(x) x##_f64
 #define BODY(x) x##_f64_body
 #include "softmax_loops.h"

@@ -52,14 +52,45 @@ KERNEL_INLINE void BODY(row_exp)(REAL *out, const REAL *p, int64_t count, REAL m
 KERNEL_MULTI(static, NAME(row_exp), (REAL * out, const REAL *p, int64_t count, REAL max, REAL *sum),
              (out, p, count, max, sum))
 
-KERNEL_INLINE void BODY(row_scale)(REAL *out, const REAL *p, int64_t count, REAL scale, REAL offset) {
+/// *sum += total of exp(p[i] - max), where nothing else is asked: parts too small to count are 0.
+KERNEL_INLINE void BODY(row_sum)(const REAL *p, int64_t count, REAL max, REAL *sum) {
+  REAL lanes[SOFTMAX_LANES] = {0};
+  int64_t i = 0;
+  for (; i + SOFTMAX_LANES <= count; i += SOFTMAX_LANES) {
+    KERNEL_LANES
+    for (int j = 0; j < SOFTMAX_LANES; j++) {
+      lanes[j] += EXP_NEGATIVE(p[i + j] - max);
+    }
+  }
+  for (; i < count; i++) {
+    lanes[i % SOFTMAX_LANES] += EXP_NEGATIVE(p[i] - max);
+  }
+  for (int width = SOFTMAX_LANES / 2; width > 0; width /= 2) {
+    for (int j = 0; j < width; j++) {
+      lanes[j] += lanes[j + width];
+    }
+  }
+  *sum += lanes[0];
+}
+KERNEL_MULTI(static, NAME(row_sum), (const REAL *p, int64_t count, REAL max, REAL *sum), (p, count, max, sum))
+
+/// The logarithms: out = p - max - offset.
+KERNEL_INLINE void BODY(row_shift)(REAL *out, const REAL *p, int64_t count, REAL max, REAL offset) {
   KERNEL_LANES
   for (int64_t i = 0; i < count; i++) {
-    out[i] = p[i] * scale - offset;
+    out[i] = p[i] - max - offset;
   }
 }
-KERNEL_MULTI(static, NAME(row_scale), (REAL * out, const REAL *p, int64_t count, REAL scale, REAL offset),
-             (out, p, count, scale, offset))
+KERNEL_MULTI(static, NAME(row_shift), (REAL * out, const REAL *p, int64_t count, REAL max, REAL offset),
+             (out, p, count, max, offset))
+
+KERNEL_INLINE void BODY(row_scale)(REAL *out, const REAL *p, int64_t count, REAL scale) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    out[i] = p[i] * scale;
+  }
+}
+KERNEL_MULTI(static, NAME(row_scale), (REAL * out, const REAL *p, int64_t count, REAL scale), (out, p, count, scale))
 
 KERNEL_INLINE void BODY(column_max)(REAL *max, const REAL *p, int64_t count) {
   KERNEL_LANES
@@ -111,18 +142,22 @@ KERNEL_MULTI(static, NAME(column_finish),
 /// One line that is not read in place. A short one is loaded once; of a long one, blocks are loaded, converted and
 /// written one after the other, in three passes.
 static void NAME(run_short_row)(const struct softmax_task *task, char *out, const char *in) {
-  REAL line[SOFTMAX_SHORT], room[NEST_BLOCK], max = -(REAL)INFINITY, sum = 0;
+  REAL line[SOFTMAX_SHORT], max = -(REAL)INFINITY, sum = 0;
   const int64_t length = task->length;
   load_line(task, in, task->in_step, length, line);
   NAME(row_max)(line, length, &max);
   for (int64_t i = 0; i < length; i += NEST_BLOCK) {
-    NAME(row_exp)(task->log ? room : line + i, line + i, length - i < NEST_BLOCK ? length - i : NEST_BLOCK, max, &sum);
+    const int64_t n = length - i < NEST_BLOCK ? length - i : NEST_BLOCK;
+    if (task->log) {
+      NAME(row_sum)(line + i, n, max, &sum);
+    } else {
+      NAME(row_exp)(line + i, line + i, n, max, &sum);
+    }
   }
   if (task->log) {
-    NAME(row_scale)(line, line, length, 1, max);
-    NAME(row_scale)(line, line, length, 1, (REAL)log((double)sum));
+    NAME(row_shift)(line, line, length, max, (REAL)log((double)sum));
   } else {
-    NAME(row_scale)(line, line, length, 1 / sum, 0);
+    NAME(row_scale)(line, line, length, 1 / sum);
   }
   store_line(task, out, task->out_step, length, line);
 }
@@ -141,18 +176,17 @@ static void NAME(run_row)(const struct softmax_task *task, char *out, const char
   for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
     int64_t n = task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK;
     load_block(task, in + i * task->in_step, task->in_step, n, block);
-    NAME(row_exp)(result, block, n, max, &sum);
+    NAME(row_sum)(block, n, max, &sum);
   }
   for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
     int64_t n = task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK;
     REAL unused = 0;
     load_block(task, in + i * task->in_step, task->in_step, n, block);
     if (task->log) {
-      NAME(row_scale)(result, block, n, 1, max);
-      NAME(row_scale)(result, result, n, 1, (REAL)log((double)sum));
+      NAME(row_shift)(result, block, n, max, (REAL)log((double)sum));
     } else {
       NAME(row_exp)(result, block, n, max, &unused);
-      NAME(row_scale)(result, result, n, 1 / sum, 0);
+      NAME(row_scale)(result, result, n, 1 / sum);
     }
     store_block(task, out + i * task->out_step, task->out_step, n, result);
   }
@@ -164,18 +198,16 @@ static void NAME(run_row_direct)(const struct softmax_task *task, char *out, con
   const REAL *from = (const REAL *)in;
   NAME(row_max)(from, task->length, &max);
   if (task->log) {
-    REAL room[NEST_BLOCK];
     for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
-      NAME(row_exp)(room, from + i, task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK, max, &sum);
+      NAME(row_sum)(from + i, task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK, max, &sum);
     }
-    NAME(row_scale)(to, from, task->length, 1, max);
-    NAME(row_scale)(to, to, task->length, 1, (REAL)log((double)sum));
+    NAME(row_shift)(to, from, task->length, max, (REAL)log((double)sum));
     return;
   }
   for (int64_t i = 0; i < task->length; i += NEST_BLOCK) {
     NAME(row_exp)(to + i, from + i, task->length - i < NEST_BLOCK ? task->length - i : NEST_BLOCK, max, &sum);
   }
-  NAME(row_scale)(to, to, task->length, 1 / sum, 0);
+  NAME(row_scale)(to, to, task->length, 1 / sum);
 }
 
 /// `columns` lines side by side; strides between them are those of the nest's innermost dimension.

@@ -217,6 +217,9 @@ static diopiError_t run_div(const char *function, diopiContextHandle_t ctx, diop
   if (is_integral(compute)) {
     FRAME_TRY(elementwise_check_divisor(&e));
   }
+  if (mode == RoundModeFloor && compute == DIT_DTYPE_I64) {
+    e.run.loop = div_floor_whole;
+  }
   if (mode == RoundModeTrunc && e.run.rounded) {
     e.run.loop = compute == DIT_DTYPE_F16 ? div_trunc_f16 : div_trunc_bf16;
   }

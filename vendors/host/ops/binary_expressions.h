@@ -190,7 +190,26 @@ KERNEL_INLINE float floor_fast(float x, float y) {
   }
 EXACT(remainder, remainder_fast)
 EXACT(div_floor, floor_fast)
+/// Whole numbers below 2^53 by division in double: a fraction is further from the next whole number than its rounding
+/// reaches.
+#define WHOLE_BITS 53
+LOOP_2(div_floor_whole_block, int64_t, int64_t, int64_t, (int64_t)floor((double)x / (double)y))
+static void div_floor_whole LOOP_PARAMS {
+  for (int64_t i = 0; i < count; i += EXACT_BLOCK) {
+    const int64_t *p = (const int64_t *)in[0] + i, *q = (const int64_t *)in[1] + i;
+    const int64_t n = count - i < EXACT_BLOCK ? count - i : EXACT_BLOCK;
+    uint64_t bits = 0;
+    int is_zero = 0;
+    for (int64_t k = 0; k < n; k++) {
+      bits |= (uint64_t)(p[k] ^ p[k] >> 63) | (uint64_t)(q[k] ^ q[k] >> 63);
+      is_zero |= q[k] == 0;
+    }
+    (is_zero | (bits >> WHOLE_BITS != 0) ? div_floor_i64 : div_floor_whole_block)(
+        parameters, (void *[]){(int64_t *)out[0] + i}, (const void *[]){p, q}, n);
+  }
+}
 #else
+LOOP_PLAIN_2(div_floor_whole, int64_t, int64_t, int64_t, floor_int(x, y))
 LOOP_2(remainder_loop, float, float, float, remainder_one_f32(x, y))
 LOOP_2(div_floor_loop, float, float, float, floor_one_f32(x, y))
 #endif

@@ -4,6 +4,7 @@
 ///   conj, real, imag of complex64 and complex128; conj and real of real numbers are a copy
 #include <math.h>
 
+#include "dit/promotion.h"
 #include "elementwise.h"
 #include "engine/kernels.h"
 
@@ -54,7 +55,7 @@ static diopiError_t run_make(const char *function, diopiContextHandle_t ctx, dio
   FRAME_TRY(elementwise_add_input(&e, names[0], inputs[0]));
   FRAME_TRY(elementwise_add_input(&e, names[1], inputs[1]));
   FRAME_TRY(elementwise_check(&e));
-  const int dtype = e.views[1].dtype, made = dtype == DIT_DTYPE_F32 ? DIT_DTYPE_C64 : DIT_DTYPE_C128;
+  const int dtype = e.views[1].dtype, made = dit_dtype_get_complex(dtype);
   if (dtype != DIT_DTYPE_F32 && dtype != DIT_DTYPE_F64) {
     return frame_fail_dtype(&e.frame, names[0], dtype);
   }

@@ -6,6 +6,7 @@
 /// half types are computed in float. Gradients that are not wanted are NULL. Outputs overlap nothing.
 #include "conv.h"
 
+#include "dit/window.h"
 #include "window.h"
 
 /// The lists of one call. output_padding is read for transposed ones alone.
@@ -18,11 +19,8 @@ struct conv_lists {
 
 /// Sizes of out from those of x in one dimension; at least 0.
 static int64_t get_out_size(const struct conv_shape *s, int dim, bool transposed, int64_t x, int64_t extra) {
-  const int64_t reach = s->dilation[dim] * (s->kernel[dim] - 1);
-  const int64_t size = transposed ? (x - 1) * s->stride[dim] - 2 * s->padding[dim] + reach + extra + 1
-                                  : (x + 2 * s->padding[dim] - reach - 1 + s->stride[dim]) / s->stride[dim];
-  const bool fits = transposed || x + 2 * s->padding[dim] > reach;
-  return fits && size > 0 ? size : 0;
+  const struct dit_window window = {x, s->kernel[dim], s->stride[dim], s->padding[dim], s->dilation[dim], false};
+  return transposed ? dit_window_get_transposed(&window, extra) : dit_window_count(&window);
 }
 
 static diopiError_t set_windows(struct frame *frame, const struct conv_lists *lists, struct conv_shape *s,

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "dit/promotion.h"
 #include "engine/cast.h"
 #include "engine/kernels.h"
 
@@ -120,24 +121,6 @@ static bool is_complex(int dtype) {
   return dtype >= 0 && dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_COMPLEX;
 }
 
-static int promote_known(int a, int b) {
-  return a == -2 ? b : b == -2 ? a : a == -1 || b == -1 ? -1 : dit_dtype_promote(a, b);
-}
-
-/// A category of operands decides; a weaker one counts only where it is of a higher class. -2: nothing there.
-static int combine(int higher, int lower) {
-  if (is_complex(higher)) {
-    return higher;
-  }
-  if (is_floating(higher)) {
-    return is_complex(lower) ? promote_known(higher, DIT_DTYPE_C32) : higher;
-  }
-  if (higher == DIT_DTYPE_BOOL || is_floating(lower) || is_complex(lower)) {
-    return promote_known(higher, lower);
-  }
-  return higher != -2 ? higher : lower;
-}
-
 /// The dtype that all inputs from `first` on have, when they are tensors; -2 else.
 static int get_single(const struct elementwise *e, int first) {
   const int dtype = e->views[first].handle ? e->views[first].dtype : -2;
@@ -158,22 +141,20 @@ int elementwise_promote_from(const struct elementwise *e, int first) {
   if (DIT_LIKELY(single >= 0)) {
     return single;
   }
-  int strong = -2, zero_dim = -2, wrapped = -2;
+  struct dit_promotion promotion = DIT_PROMOTION_INIT;
   for (int i = e->outputs + first; i < e->outputs + e->inputs; i++) {
     const struct dit_tensor_view *view = &e->views[i];
     if (!view->handle) {
       const enum dit_scalar_kind kind = e->scalars[i].kind;
       const int real = e->views[0].dtype == DIT_DTYPE_F64 ? DIT_DTYPE_F64 : DIT_DTYPE_F32;
-      wrapped = promote_known(wrapped, kind == DIT_SCALAR_BOOL  ? DIT_DTYPE_BOOL
-                                       : kind == DIT_SCALAR_INT ? DIT_DTYPE_I64
-                                                                : real);
-    } else if (view->ndim == 0) {
-      zero_dim = promote_known(zero_dim, view->dtype);
+      dit_promotion_add(&promotion.numbers, kind == DIT_SCALAR_BOOL  ? DIT_DTYPE_BOOL
+                                            : kind == DIT_SCALAR_INT ? DIT_DTYPE_I64
+                                                                     : real);
     } else {
-      strong = promote_known(strong, view->dtype);
+      dit_promotion_add(view->ndim == 0 ? &promotion.zeros : &promotion.dims, view->dtype);
     }
   }
-  return combine(combine(strong, zero_dim), wrapped);
+  return dit_promotion_get(&promotion);
 }
 
 int elementwise_to_float(const struct elementwise *e, int compute) {

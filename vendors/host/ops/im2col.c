@@ -5,16 +5,17 @@
 /// Outputs overlap nothing.
 #include "im2col.h"
 
+#include "dit/window.h"
 #include "window.h"
 
 /// Window positions from the image's sizes in shape->in; every one must be at least 1.
 static diopiError_t set_positions(struct frame *frame, struct conv_shape *s) {
   s->kernel[0] = s->stride[0] = s->dilation[0] = s->in[0] = s->out[0] = 1;
   for (int i = 1; i < 3; i++) {
-    const int64_t room = s->in[i] + 2 * s->padding[i] - s->dilation[i] * (s->kernel[i] - 1) - 1;
-    FRAME_CHECK(frame, room >= 0, "an image of size %lld in dimension %d has no room for a window of %lld",
+    s->out[i] = dit_window_count(
+        &(struct dit_window){s->in[i], s->kernel[i], s->stride[i], s->padding[i], s->dilation[i], false});
+    FRAME_CHECK(frame, s->out[i] > 0, "an image of size %lld in dimension %d has no room for a window of %lld",
                 (long long)s->in[i], i - 1, (long long)s->kernel[i]);
-    s->out[i] = room / s->stride[i] + 1;
   }
   return diopiSuccess;
 }

@@ -7,12 +7,15 @@
 
 #include <string.h>
 
+#include "dit/promotion.h"
+
 #define ITEM(rule, as, number, ...)  \
   {                                  \
     infer_##rule, AS_##as, number, { \
       __VA_ARGS__                    \
     }                                \
   }
+#define UNDECIDED {0}
 #define OWN ITEM(own, IS, 0, NULL)
 #define LIKE(name, as) ITEM(like, as, 0, #name, #name)
 #define LIKE_OF(shape, dtype, as) ITEM(like, as, 0, #shape, #dtype)
@@ -38,11 +41,9 @@ struct infer_row {
 };
 
 static const struct infer_row rows[] = {
-#define INFER(name, ...) {#name, {__VA_ARGS__}},
-#include "infer.inc"
-#include "infer_linalg.inc"
-#include "infer_mmcv.inc"
-#undef INFER
+#define HOST_FUNCTION(name, dtypes, flags, ...) {#name, {__VA_ARGS__}},
+#include "functions.inc"
+#undef HOST_FUNCTION
 };
 
 // Arguments
@@ -109,15 +110,9 @@ int infer_convert(int dtype, enum infer_as as) {
     case AS_WIDE:
       return frame_has_dtype(DTYPES_HALF, dtype) ? DIT_DTYPE_F32 : dtype;
     case AS_REAL:
-      return !complex                  ? dtype
-             : dtype == DIT_DTYPE_C128 ? DIT_DTYPE_F64
-             : dtype == DIT_DTYPE_C64  ? DIT_DTYPE_F32
-                                       : DIT_DTYPE_F16;
+      return dit_dtype_get_real(dtype);
     case AS_COMPLEX:
-      return complex                  ? dtype
-             : dtype == DIT_DTYPE_F64 ? DIT_DTYPE_C128
-             : dtype == DIT_DTYPE_F16 ? DIT_DTYPE_C32
-                                      : DIT_DTYPE_C64;
+      return dit_dtype_get_complex(dtype);
     case AS_INDEX:
       return DIT_DTYPE_I64;
     case AS_I32:
@@ -255,40 +250,15 @@ diopiError_t infer_unknown(struct infer *infer, const struct infer_item *item) {
 
 // rules: broadcasting and promotion
 
-/// torch.result_type, step by step: tensors with dimensions win over those without, and these over numbers, unless the
-/// weaker one is of a higher kind (bool, integer, floating, complex). A floating number counts as float32, PyTorch's
-/// default.
-struct promotion {
-  int dims, zeros, numbers;  ///< -1: none
-};
-
-static int join(int a, int b) {
-  return a < 0 ? b : b < 0 ? a : dit_dtype_promote(a, b);
-}
-
-static int get_kind(int dtype) {
-  return dtype < 0                                                 ? -1
-         : frame_has_dtype(DTYPES_COMPLEX | DTYPE_BIT(C32), dtype) ? 3
-         : frame_has_dtype(DTYPES_FLOAT, dtype)                    ? 2
-         : dtype == DIT_DTYPE_BOOL                                 ? 0
-                                                                   : 1;
-}
-
-static int join_weak(int strong, int weak) {
-  if (get_kind(weak) <= get_kind(strong)) {
-    return strong;
-  }
-  return get_kind(strong) == 2 ? infer_convert(strong, AS_COMPLEX) : join(strong, weak);
-}
-
+/// A floating number counts as float32, PyTorch's default.
 static diopiError_t add_scalar(struct infer *infer, const char *name, const diopiScalar_t *scalar,
-                               struct promotion *types) {
+                               struct dit_promotion *types) {
   struct dit_scalar number;
   FRAME_TRY(frame_get_scalar(&infer->frame, name, scalar, &number));
   const int dtype = number.kind == DIT_SCALAR_DOUBLE ? DIT_DTYPE_F32
                     : number.kind == DIT_SCALAR_BOOL ? DIT_DTYPE_BOOL
                                                      : DIT_DTYPE_I64;
-  types->numbers = join(types->numbers, dtype);
+  dit_promotion_add(&types->numbers, dtype);
   return diopiSuccess;
 }
 
@@ -339,7 +309,7 @@ static diopiError_t mix_shapes(struct infer *infer, const char *list, struct inf
 }
 
 static diopiError_t mix_dtypes(struct infer *infer, const char *list, int *dtype) {
-  struct promotion types = {-1, -1, -1};
+  struct dit_promotion types = DIT_PROMOTION_INIT;
   char name[64];
   while (next_name(&list, name, sizeof name)) {
     const diopiExtArgument_t *argument = infer_find(infer, name);
@@ -351,12 +321,10 @@ static diopiError_t mix_dtypes(struct infer *infer, const char *list, int *dtype
       FRAME_TRY(add_scalar(infer, name, argument->scalar, &types));
     } else if (argument->tensor) {
       FRAME_TRY(infer_take(infer, name, &view));
-      int *slot = view.ndim > 0 ? &types.dims : &types.zeros;
-      *slot = join(*slot, view.dtype);
+      dit_promotion_add(view.ndim > 0 ? &types.dims : &types.zeros, view.dtype);
     }
   }
-  const int weak = types.zeros < 0 ? types.numbers : join_weak(types.zeros, types.numbers);
-  *dtype = types.dims < 0 ? weak : join_weak(types.dims, weak);
+  *dtype = dit_promotion_get(&types);
   FRAME_CHECK(&infer->frame, *dtype >= 0, "the arguments have no common dtype");
   return diopiSuccess;
 }
@@ -479,7 +447,7 @@ diopiError_t diopiExtInferOutputs(const char *function, const diopiExtArgument_t
   for (size_t i = 0; i < sizeof rows / sizeof rows[0] && !row; i++) {
     row = strcmp(rows[i].name, function) == 0 ? &rows[i] : NULL;
   }
-  if (number < 0 || !row) {
+  if (number < 0 || !row || !row->items[0].rule) {
     return frame_fail(&infer.frame, diopiNoImplement, "this library cannot tell its results before the call");
   }
   if (!arguments && length == 0) {

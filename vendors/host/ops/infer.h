@@ -1,8 +1,8 @@
 /// Shapes and dtypes of results without a call: what the rules of diopiExtInferOutputs share.
 ///
-/// A function's row (infer.inc) has one item for each parameter that may be written, in their order; when it has fewer,
-/// the last one serves the rest. An item is a rule with the names of the arguments that it reads. A rule looks at
-/// shapes, dtypes and attributes alone, never at elements, and emits a result (one per tensor for a list).
+/// A function's row (functions.inc) has one item for each parameter that may be written, in their order; when it has
+/// fewer, the last one serves the rest. An item is a rule with the names of the arguments that it reads. A rule looks
+/// at shapes, dtypes and attributes alone, never at elements, and emits a result (one per tensor for a list).
 #ifndef DIT_HOST_OPS_INFER_H
 #define DIT_HOST_OPS_INFER_H
 

@@ -1,4 +1,5 @@
 /// Rules of diopiExtInferOutputs for products, windows, norms, losses and attention (see infer.h).
+#include "dit/window.h"
 #include "infer.h"
 #include "window.h"
 
@@ -118,15 +119,13 @@ static diopiError_t check_windows(struct infer *infer, const struct infer_item *
   return diopiSuccess;
 }
 
-/// Windows that fit: (in + 2 padding - dilation (kernel - 1) - 1) / stride + 1; `ceil`: one more that begins inside.
+static struct dit_window get_window(const struct windows *w, int i, bool ceil) {
+  return (struct dit_window){w->in[i], w->kernel[i], w->stride[i], w->padding[i], w->dilation[i], ceil};
+}
+
 static int64_t count_windows(const struct windows *w, int i, bool ceil) {
-  const int64_t room = w->in[i] + 2 * w->padding[i] - w->dilation[i] * (w->kernel[i] - 1) - 1;
-  const int64_t reach = room + (ceil ? w->stride[i] - 1 : 0);
-  if (reach < 0) {
-    return 0;
-  }
-  const int64_t out = reach / w->stride[i] + 1;
-  return out - (ceil && (out - 1) * w->stride[i] >= w->in[i] + w->padding[i]);
+  const struct dit_window window = get_window(w, i, ceil);
+  return dit_window_count(&window);
 }
 
 /// item->number spatial dimensions; transposed (as many as a convolution of the result would leave) when negative.
@@ -151,10 +150,8 @@ diopiError_t infer_conv(struct infer *infer, const struct infer_item *item) {
     w.kernel[i] = weight.sizes[2 + i - w.lead];
     FRAME_CHECK(&infer->frame, w.kernel[i] <= INT32_MAX, "'%s' has the kernel size %lld; valid: up to 2147483647",
                 item->names[1], (long long)w.kernel[i]);
-    w.out[i] = count_windows(&w, i, false);
-    if (transposed) {
-      w.out[i] = (w.in[i] - 1) * w.stride[i] - 2 * w.padding[i] + w.dilation[i] * (w.kernel[i] - 1) + w.extra[i] + 1;
-    }
+    const struct dit_window window = get_window(&w, i, false);
+    w.out[i] = transposed ? dit_window_get_transposed(&window, w.extra[i]) : dit_window_count(&window);
   }
   FRAME_TRY(check_windows(infer, item, &w));
   return emit_windows(infer, item, &w, transposed ? infer_multiply(weight.sizes[1], groups) : weight.sizes[0], dtype);

@@ -5,19 +5,8 @@
 /// padding before it). half types are computed in float, integers in int64. Indices are positions in a plane.
 #include "pool.h"
 
+#include "dit/window.h"
 #include "engine/reduce.h"
-
-static int64_t get_out_size(int64_t in, int64_t kernel, int64_t stride, int64_t padding, int64_t dilation, bool ceil) {
-  const int64_t room = in + 2 * padding - dilation * (kernel - 1) - 1;
-  if (room < 0 && (!ceil || room + stride - 1 < 0)) {
-    return 0;
-  }
-  int64_t out = (room + (ceil ? stride - 1 : 0)) / stride + 1;
-  if (ceil && (out - 1) * stride >= in + padding) {
-    out--;
-  }
-  return out;
-}
 
 static diopiError_t read_windows(struct pool_call *call, const struct pool_lists *lists) {
   static const int64_t none[3] = {0, 0, 0}, one[3] = {1, 1, 1};
@@ -31,8 +20,8 @@ static diopiError_t read_windows(struct pool_call *call, const struct pool_lists
     const int64_t reach = call->dilation[i] * (call->kernel[i] - 1) + 1;
     FRAME_CHECK(frame, call->padding[i] <= reach / 2, "'padding' has the entry %lld; valid: 0 to %lld, half the kernel",
                 (long long)call->padding[i], (long long)(reach / 2));
-    call->out_sizes[i] = get_out_size(call->in_sizes[i], call->kernel[i], call->stride[i], call->padding[i],
-                                      call->dilation[i], lists->ceil_mode);
+    call->out_sizes[i] = dit_window_count(&(struct dit_window){call->in_sizes[i], call->kernel[i], call->stride[i],
+                                                               call->padding[i], call->dilation[i], lists->ceil_mode});
     FRAME_CHECK(frame, call->out_sizes[i] > 0,
                 "'input' has size %lld in spatial dimension %d; the kernel (%lld) leaves no result",
                 (long long)call->in_sizes[i], i - 3 + ndim, (long long)call->kernel[i]);

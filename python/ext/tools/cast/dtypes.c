@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "dit/dtype.h"
+#include "dit/promotion.h"
 #include "dit/record.h"
 #include "py_call.h"
 #include "tools/cast/torch.h"
@@ -52,20 +53,6 @@ static bool dtype_is_real(int dtype) {
 
 static bool dtype_is_complex(int dtype) {
   return dtype >= 0 && dit_dtype_get_class(dtype) == DIT_DTYPE_CLASS_COMPLEX;
-}
-
-static int dtype_get_complex(int dtype) {
-  switch (dtype) {
-    case DIT_DTYPE_F16:
-      return DIT_DTYPE_C32;
-    case DIT_DTYPE_F32:
-    case DIT_DTYPE_BF16:
-      return DIT_DTYPE_C64;
-    case DIT_DTYPE_F64:
-      return DIT_DTYPE_C128;
-    default:
-      return dtype;
-  }
 }
 
 // The key
@@ -279,26 +266,18 @@ static int entry_fill(struct entry *entry, const struct engine_call *call) {
 
 // Promotion
 
-// torch.result_type of all tensors: those with dimensions come before those without, of the same category.
+// torch.result_type of all tensors.
 static int promote_all(const struct engine_leaves *in) {
-  int with = -1, without = -1;
+  struct dit_promotion promotion = DIT_PROMOTION_INIT;
   for (int i = 0; i < in->tensor_count; i++) {
-    int *slot = in->tensor[i].ndim > 0 ? &with : &without;
-    int dtype = in->tensor[i].dtype;
-    *slot = *slot < 0 ? dtype : dit_dtype_promote(*slot, dtype);
+    dit_promotion_add(in->tensor[i].ndim > 0 ? &promotion.dims : &promotion.zeros, in->tensor[i].dtype);
   }
-  if (with < 0 || without < 0) {
-    return with < 0 ? without : with;
-  }
-  bool higher = dtype_is_complex(without) ? !dtype_is_complex(with)
-                : dtype_is_real(without)  ? !dtype_is_real(with) && !dtype_is_complex(with)
-                                          : false;
-  return higher ? dit_dtype_promote(with, without) : with;
+  return dit_promotion_get(&promotion);
 }
 
 static int16_t promoted_choose(int promoted, int16_t actual) {
   if (dtype_is_complex(actual) && (dtype_is_real(promoted) || dtype_is_complex(promoted))) {
-    return (int16_t)dtype_get_complex(promoted);
+    return (int16_t)dit_dtype_get_complex(promoted);
   }
   if (dtype_is_real(actual) && (dtype_is_real(promoted) || dtype_is_complex(promoted))) {
     return (int16_t)dit_dtype_get_real(promoted);
