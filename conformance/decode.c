@@ -127,13 +127,13 @@ static const char *check_tensor(const struct pack_case *item, const struct pack_
 
 static const char *check_expected(const struct pack_case *item, const struct pack_tensor *tensor, uint64_t expected,
                                   uint64_t tolerance) {
-  static const uint8_t bounds[PACK_CHECK_COUNT] = {0, 0, 6, 0, 1, 0};
+  static const uint8_t bounds[PACK_CHECK_COUNT] = {[PACK_MOMENTS] = 6, [PACK_SELECTION] = 1};
   const bool judged = tensor->role != PACK_IN && !item->expect_error && tensor->check != PACK_UNTOUCHED &&
                       tensor->check != PACK_ANYTHING;
   const bool wants_values = judged && tensor->check != PACK_MOMENTS;
   if (tensor->source < -1 || tensor->source >= item->argument_count ||
-      (judged && tensor->check == PACK_SELECTION && tensor->source < 0)) {
-    return "a selection has no source";
+      (judged && (tensor->check == PACK_SELECTION || tensor->check == PACK_KEPT) && tensor->source < 0)) {
+    return "a selection has no source, or kept elements no mask";
   }
   if (expected != (tensor->wide == PACK_WIDE_NONE ? 0 : (uint64_t)tensor->numel) ||
       (wants_values && tensor->wide == PACK_WIDE_NONE)) {

@@ -1,4 +1,4 @@
-/// The checks of a case: elements, moments, permutation, selection.
+/// The checks of a case: elements, moments, permutation, selection, kept.
 ///
 /// Every element is read as a wide number of its class (float64, complex128, int64, uint64, bool), so nothing is
 /// rounded on the way. NaN must be where NaN is expected and nowhere else; infinities are equal or wrong; a bool is 0
@@ -361,6 +361,30 @@ static bool judge_selection(const struct pack_tensor *tensor, const void *got, c
   return ok;
 }
 
+/// Elements that a mask keeps are as expected, the others 0.
+static bool judge_kept(const struct pack_tensor *tensor, const void *got, const char *label,
+                       const struct pack_tensor *mask, const void *mask_data, double scale, struct outcome *outcome) {
+  if (mask->dtype != DIT_DTYPE_BOOL || mask->numel != tensor->numel) {
+    return outcome_fail(outcome, "case", "%s cannot be judged: its mask has another size or is not of bools", label);
+  }
+  struct number zero = load_expected(tensor, 0);
+  zero.re = zero.im = 0;
+  zero.i = 0;
+  for (int64_t i = 0; i < tensor->numel; i++) {
+    const struct number is = load_element(tensor->dtype, got, i);
+    const bool kept = ((const uint8_t *)mask_data)[i];
+    const struct number should = kept ? load_expected(tensor, i) : zero;
+    const double tolerance = kept ? get_tolerance(tensor, i, scale) : 0;
+    if (!is_match(&is, &should, tolerance)) {
+      char place[128], has[64], wants[64];
+      return outcome_fail(outcome, "value", "%s%s is %s, expected %s (tolerance %.3g), for its mask is %s there", label,
+                          print_index(tensor, i, place, sizeof place), print_number(&is, has, sizeof has),
+                          print_number(&should, wants, sizeof wants), tolerance, kept ? "true" : "false");
+    }
+  }
+  return true;
+}
+
 bool judge_tensor(const struct pack_tensor *tensor, const void *got, const char *label,
                   const struct pack_tensor *source, const void *source_data, double scale, struct outcome *outcome) {
   switch (tensor->check) {
@@ -373,6 +397,9 @@ bool judge_tensor(const struct pack_tensor *tensor, const void *got, const char 
     case PACK_SELECTION:
       return source ? judge_selection(tensor, got, label, source, source_data, scale, outcome)
                     : outcome_fail(outcome, "case", "%s points into an argument that is no tensor", label);
+    case PACK_KEPT:
+      return source ? judge_kept(tensor, got, label, source, source_data, scale, outcome)
+                    : outcome_fail(outcome, "case", "the mask of %s is no tensor", label);
     default:
       return true;
   }

@@ -25,7 +25,7 @@ struct outcome {
 bool outcome_fail(struct outcome *outcome, const char *kind, const char *format, ...) DIT_PRINTF(3, 4);
 
 /// Is a result right? `got` are its elements in row-major order, `label` its name in messages. A selection also needs
-/// the tensor it points into, and that one's elements. `scale` multiplies the tolerance.
+/// the tensor it points into, kept elements their mask, and that one's elements. `scale` multiplies the tolerance.
 bool judge_tensor(const struct pack_tensor *tensor, const void *got, const char *label,
                   const struct pack_tensor *source, const void *source_data, double scale, struct outcome *outcome);
 /// The same for one number behind a pointer (kind I, B or D).

@@ -22,6 +22,7 @@ enum pack_check {
   PACK_PERMUTATION,  ///< the expected elements in any order along the last dimension
   PACK_SELECTION,    ///< indices into another argument that lead to the expected values
   PACK_ANYTHING,     ///< not judged
+  PACK_KEPT,         ///< the expected elements where another result, a mask, is true; 0 elsewhere
   PACK_CHECK_COUNT
 };
 /// In what type expected values are stored: 8 bytes each, but complex (16) and bool (1).
@@ -59,7 +60,7 @@ struct pack_tensor {
   const double *tolerance;  ///< none: equal; one, or one per element
   int bound_count;
   const double *bounds;
-  int source;    ///< selection: number of the argument, from 0 after the context; -1
+  int source;    ///< selection, kept: number of the argument, from 0 after the context; -1
   int argument;  ///< the first argument that has it, from 0 after the context; -1 when none has
   int item;      ///< place in that argument's list; -1 for a tensor by itself
 };

@@ -154,7 +154,7 @@ static bool judge_result(struct call *call, struct machine *machine, const struc
   const struct pack_case *item = call->item;
   const struct pack_tensor *source = NULL;
   unsigned char *data = NULL;
-  if (tensor->check == PACK_SELECTION) {
+  if (tensor->check == PACK_SELECTION || tensor->check == PACK_KEPT) {
     const struct pack_argument *argument = &item->arguments[tensor->source];
     if (strchr("ot", argument->kind) && argument->form == PACK_GIVEN && argument->words[0] != PACK_NONE) {
       source = &item->tensors[argument->words[0]];
@@ -163,7 +163,8 @@ static bool judge_result(struct call *call, struct machine *machine, const struc
     if (!data) {
       return outcome_fail(outcome, "case", "'%s' points into an argument that is no tensor", label);
     }
-    call_gather(source, machine->before + call->places[source->storage], data);
+    const unsigned char *memory = tensor->check == PACK_KEPT ? machine->after : machine->before;
+    call_gather(source, memory + call->places[source->storage], data);
   }
   const bool ok = judge_tensor(tensor, rows, label, source, data, scale, outcome);
   dit_free(data);

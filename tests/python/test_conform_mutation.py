@@ -92,6 +92,22 @@ def test_a_fault_without_effect_is_no_survivor(capsys, tmp_path):
     assert "first_65535" in [*row["caught"], *row["survived"]]  # an axis that the function has
 
 
+def test_a_run_that_was_cut_short_goes_on(capsys, tmp_path):
+    words = ["mutate", "--function", "Relu", "Complex", "--dtype", "float32", "--most", "20", "--jobs", "1"]
+    words += ["--kinds", "value", "dtype", "--journal", str(tmp_path / "j")]
+    assert cli.main([*words, "--seconds", "0"]) == 1
+    assert "2 of 2 functions were not tried; --resume goes on there" in capsys.readouterr().out
+    cli.main([*words, "--resume", "--seconds", "1000"])
+    whole = capsys.readouterr().out
+    assert "faults in 2 functions" in whole and "not tried" not in whole
+    journal = (tmp_path / "j").read_text().splitlines()
+    (tmp_path / "j").write_text("\n".join(journal[:2]) + '\n{"func')  # killed while it wrote the second
+    cli.main([*words, "--resume"])
+    assert capsys.readouterr().out == whole
+    assert cli.main([*words, "--resume", "--most", "19"]) == 2
+    assert "results of another run" in capsys.readouterr().err
+
+
 def test_unknown_kinds_are_told(capsys):
     assert cli.main(["mutate", "--function", "Relu", "--kinds", "burn"]) == 2
     assert "no fault is meant by burn" in capsys.readouterr().err

@@ -42,6 +42,7 @@ def make_cases():
     order = sorted_input.sort().values.to(WIDE)
     nonzero = torch.tensor([0.0, 1.0, 0.0, 2.0, 3.0, 0.0])
     aliased = normal(9)
+    kept, limit = normal(21), torch.tensor(1e-5, dtype=WIDE)
     wrong = TensorArgument(torch.empty(4), "out", check="untouched")
     return [
         make_abs("plain", normal(3, 4), tolerance=1e-5),
@@ -98,6 +99,20 @@ def make_cases():
                 0.0,
                 1.0,
                 GeneratorArgument(11),
+            ],
+        ),
+        Case(
+            "diopiDropout/half",
+            "diopiDropout",
+            [
+                TensorArgument(torch.empty(21), "out", "kept", expected=kept.to(WIDE) * 2, tolerance=limit, source=1),
+                TensorArgument(
+                    torch.empty(21, dtype=torch.bool), "out", "moments", bounds=(0.2, 0.8, 0.1, 0.3, 0.0, 1.0)
+                ),
+                TensorArgument(kept),
+                0.5,
+                True,
+                GeneratorArgument(7),
             ],
         ),
         Case(
@@ -186,6 +201,7 @@ DEFECTS = [
     ("value", "diopiRandperm/ten", "value", "row 0 of out, put in order, has "),
     ("offset", "diopiUniformInp/unit", "generator", "left its generator at offset 0"),
     ("value", "diopiUniformInp/unit", "moments", "the mean of inout is 0.3"),
+    ("value", "diopiDropout/half", "value", "for its mask is false there"),
 ]
 
 
@@ -202,7 +218,7 @@ def test_inference_is_compared_where_the_library_tells(cases_pack, telling_libra
     assert told["diopiAbs/strided"] == told["diopiNonzero/some"] == "judged" and told["diopiSort/ties"] == "untold"
     assert told["diopiAbs/error"] is None
     assert report.format_inference(rows.values()) == (
-        "inference: results of 7 calls told before and compared, of 4 not told"
+        "inference: results of 7 calls told before and compared, of 5 not told"
     )
     silent = run(cases_pack, library).values()
     assert not any("inference" in row for row in silent) and "not checked" in report.format_inference(silent)

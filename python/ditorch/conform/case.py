@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-CHECKS = ("elements", "untouched", "moments", "permutation", "selection", "anything")
+CHECKS = ("elements", "untouched", "moments", "permutation", "selection", "anything", "kept")
 """How the runner judges a tensor that the function may write:
 
 elements     every element against `expected`: equal where `tolerance` is None, else |got - expected| <= tolerance[i];
@@ -21,6 +21,7 @@ moments      mean, variance, smallest and largest value within `bounds` (random 
 permutation  the elements of `expected` in any order (along the last dimension)
 selection    integer indices into another input: gathering them gives the expected values (sort, topk with ties)
 anything     not judged (scratch)
+kept         `expected` where another result, a mask, is true, and 0 elsewhere (dropout)
 """
 
 
@@ -38,7 +39,7 @@ class TensorArgument:
     bounds: tuple[float, ...] = ()
     """moments: (mean low, mean high, variance low, variance high, least value, largest value)."""
     source: int | None = None
-    """selection: number of the argument that the indices point into; `bounds` holds the dimension."""
+    """selection: number of the argument that the indices point into; `bounds` holds the dimension. kept: the mask."""
     alias: int | None = None
     """Number of the tensor argument whose memory this one shares exactly (out = input)."""
     on_host: bool = False

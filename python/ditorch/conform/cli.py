@@ -6,10 +6,10 @@ Exit status: 0 no case failed, 1 one did (with --require also when a function is
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import tempfile
-import time
 from typing import Any
 
 from .. import diopi
@@ -120,6 +120,9 @@ def make_parser() -> Parser:
     mutate.add_argument("--write-quick", metavar="FILE", help="write the cases that noticed most (quick.json)")
     mutate.add_argument("--most", type=_positive, default=1000, metavar="N", help="cases per function (default 1000)")
     mutate.add_argument("--kinds", nargs="+", default=[], metavar="GLOB", help="these faults alone: 'dim_*' nan")
+    mutate.add_argument("--journal", metavar="FILE", help="keep results in FILE as they come")
+    mutate.add_argument("--resume", action="store_true", help="go on where the journal ends")
+    mutate.add_argument("--seconds", type=float, default=math.inf, metavar="S", help="begin no function after so long")
     deriving = verbs.add_parser("derive", help="make the cases by property anew from the ordinary ones")
     deriving.add_argument(
         "--out", default=os.path.join(os.path.dirname(__file__), "cases", "property"), metavar="FOLDER"
@@ -374,19 +377,29 @@ def _mutate(options: argparse.Namespace) -> int:
 
     rules = mutation.read_rules().choose(options.kinds)
     tasks = mutation.make_tasks(options.library, _choose(options), rules, options.most)
-    answers, start = [], time.monotonic()
-    for answer in mutation.run(tasks, options.jobs):
-        answers.append(answer)
-        _show_progress(len(answers), len(tasks), "functions")
+    head = {**_describe_library(options), "kinds": list(rules.kinds), "most": options.most, "seed": options.seed}
+    journal = suite.Journal(options.journal, head, options.resume, "function")
+    left = [task for task in tasks if task.function not in journal.rows]
+    try:
+        for answer in mutation.run(left, options.jobs, options.seconds):
+            journal.keep([answer])
+            _show_progress(len(journal.rows), len(tasks), "functions")
+    finally:
+        journal.close()
+    answers = [journal.rows[task.function] for task in tasks if task.function in journal.rows]
     summary = mutation.summarise(answers, rules)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as stream:
             json.dump({**_describe_library(options), "summary": summary, "functions": answers}, stream, indent=1)
     if options.markdown:
-        mutation_page.write(options.markdown, summary, options.library, time.monotonic() - start)
+        mutation_page.write(options.markdown, summary, options.library, sum(answer["seconds"] for answer in answers))
     if options.write_quick:
         quick.write(options.write_quick, quick.choose(answers))
     print(mutation.format_summary(summary))
+    if len(answers) < len(tasks):
+        on = " --resume goes on there" if options.journal else " with --journal a later run can go on there"
+        print(f"the time is over: {len(tasks) - len(answers)} of {len(tasks)} functions were not tried;{on}")
+        return 1
     return 0 if summary["score"] >= mutation.GOAL and not summary["problems"] else 1
 
 

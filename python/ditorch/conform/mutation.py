@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -147,7 +149,15 @@ class Task(NamedTuple):
 
 
 def run_task(task: Task) -> Row:
-    """{"function", "cases", "caught": {kind: id of the case}, "survived": [kinds], "idle": [kinds], "problem"}."""
+    """{"function", "cases", "caught": {kind: id of the case}, "survived": [kinds], "idle": [kinds], "problem",
+    "seconds"}."""
+    start = time.monotonic()
+    answer = _judge_task(task)
+    answer["seconds"] = round(time.monotonic() - start, 3)
+    return answer
+
+
+def _judge_task(task: Task) -> Row:
     answer: Row = {"function": task.function, "cases": 0, "caught": {}, "survived": [], "idle": [], "problem": ""}
     environment = {"DITORCH_FAULTY_LIB": task.library, "DITORCH_FAULTY": ""}
     with tempfile.TemporaryDirectory(prefix="ditorch-mutation-") as folder:
@@ -203,12 +213,16 @@ def make_tasks(library: str, cases: list[Any], rules: Rules, most: int = CASES, 
     return tasks
 
 
-def run(tasks: list[Task], jobs: int) -> Iterator[Row]:
-    """Answers as they come."""
-    if jobs <= 1:
-        yield from map(run_task, tasks)
+def run(tasks: list[Task], jobs: int, seconds: float = math.inf) -> Iterator[Row]:
+    """Answers as they come. No function begins after `seconds`."""
+    until = time.monotonic() + seconds
+    if jobs > 1:
+        yield from suite.run_workers(run_task, [(task,) for task in tasks], jobs, until)
         return
-    yield from suite.run_workers(run_task, [(task,) for task in tasks], jobs)
+    for task in tasks:
+        if time.monotonic() >= until:
+            return
+        yield run_task(task)
 
 
 def summarise(answers: list[Row], rules: Rules) -> Row:

@@ -45,7 +45,7 @@ def make(summary: dict[str, Any], library: str, seconds: float) -> str:
     """The page."""
     damage, mistakes = summary["damage"], summary["mistakes"]
     text = (
-        f"Measured on the library `{library}` in {seconds:.0f} s, {summary['functions']} functions: of "
+        f"Measured on the library `{library}` in {seconds:.0f} s of work, {summary['functions']} functions: of "
         f"{damage['pairs']:,} faults by damage ({damage['kinds']} kinds) {damage['caught']:,} were caught, "
         f"**{damage['score']:.1%}**; of "
         f"{mistakes['pairs']:,} mistakes ({mistakes['kinds']} kinds) {mistakes['caught']:,}, "

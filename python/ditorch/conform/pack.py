@@ -24,7 +24,7 @@ _HEADER = struct.Struct("<8sIIQQQI")
 _ENTRY = struct.Struct("<QQII")
 _NONE = 0xFFFFFFFF
 _ROLES = {"in": 0, "out": 1, "inout": 2}
-_CHECKS = {"elements": 0, "untouched": 1, "moments": 2, "permutation": 3, "selection": 4, "anything": 5}
+_CHECKS = {"elements": 0, "untouched": 1, "moments": 2, "permutation": 3, "selection": 4, "anything": 5, "kept": 6}
 _WIDE = {"int64": 1, "uint64": 2, "float64": 3, "complex128": 4, "bool": 5}
 _DTYPES = {
     "uint8": 0,

@@ -9,9 +9,11 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import json
+import math
 import multiprocessing
 import os
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -117,14 +119,21 @@ def _without_device() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def run_workers(function: Callable[..., Any], calls: list[tuple[Any, ...]], jobs: int) -> Iterator[Any]:
-    """Answers of function(*call), as they come, from processes that make cases."""
+def run_workers(
+    function: Callable[..., Any], calls: list[tuple[Any, ...]], jobs: int, until: float = math.inf
+) -> Iterator[Any]:
+    """Answers of function(*call), as they come, from processes that make cases. No call begins after `until` (of
+    time.monotonic); those at work then are waited for."""
     context = multiprocessing.get_context("spawn")
     with _without_device(), concurrent.futures.ProcessPoolExecutor(jobs, context, _start_worker) as pool:
         futures = [pool.submit(function, *call) for call in calls]
         try:
             for future in concurrent.futures.as_completed(futures):
-                yield future.result()
+                if time.monotonic() >= until:
+                    for other in futures:
+                        other.cancel()
+                if not future.cancelled():
+                    yield future.result()
         except concurrent.futures.BrokenExecutor as error:
             raise runner.ConformError("a worker that makes cases ended early; try --jobs 1") from error
         finally:
@@ -135,8 +144,9 @@ def run_workers(function: Callable[..., Any], calls: list[tuple[Any, ...]], jobs
 class Journal:
     """Rows in a file of JSON lines, so that a run that was cut off can go on. The first line says which run."""
 
-    def __init__(self, path: str | None, head: Row, resume: bool) -> None:
+    def __init__(self, path: str | None, head: Row, resume: bool, key: str = "id") -> None:
         self.rows: dict[str, Row] = {}
+        self.key = key
         self._file = None
         if path is None:
             return
@@ -155,7 +165,7 @@ class Journal:
             parsed = [json.loads(line) for line in lines]
             if parsed and parsed[0] != head:
                 raise runner.ConformError(f"{path} has the results of another run ({parsed[0]}), not of this ({head})")
-            self.rows = {row["id"]: row for row in parsed[1:]}
+            self.rows = {row[self.key]: row for row in parsed[1:]}
         except (ValueError, KeyError, TypeError) as error:
             raise runner.ConformError(f"{path} is no file of results: {error}") from error
 
@@ -165,7 +175,7 @@ class Journal:
 
     def keep(self, rows: list[Row]) -> None:
         for row in rows:
-            self.rows[row["id"]] = row
+            self.rows[row[self.key]] = row
             self._write(row)
         if self._file is not None:
             self._file.flush()

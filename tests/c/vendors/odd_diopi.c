@@ -43,7 +43,7 @@ static void *at(const struct view *view, int64_t index) {
     offset += index % view->sizes[d] * view->strides[d];
     index /= view->sizes[d];
   }
-  return view->data + offset * (view->dtype == diopi_dtype_float32 ? 4 : 8);
+  return view->data + offset * (view->dtype == diopi_dtype_bool ? 1 : view->dtype == diopi_dtype_float32 ? 4 : 8);
 }
 
 static bool has_defect(const char *name, int64_t numel) {
@@ -255,6 +255,21 @@ diopiError_t diopiUniformInp(diopiContextHandle_t ctx, diopiTensorHandle_t inout
   }
   diopiGeneratorGetSeedAndOffset(generator, &seed, &offset);
   return diopiGeneratorSetSeedAndOffset(generator, seed, offset + !has_defect("offset", out.numel));
+}
+
+/// Each second element is kept. Wrong: one that the mask drops.
+diopiError_t diopiDropout(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiTensorHandle_t mask,
+                          diopiConstTensorHandle_t input, double p, bool train, diopiGeneratorHandle_t generator) {
+  struct view to = look(out), kept = look(mask), from = look(input);
+  uint64_t seed, offset;
+  (void)ctx, (void)train;
+  for (int64_t i = 0; i < from.numel; i++) {
+    const bool keep = i % 2 == 0, wrong = has_defect("value", from.numel) && i == 3;
+    *(bool *)at(&kept, i) = keep;
+    *(float *)at(&to, i) = keep || wrong ? *(float *)at(&from, i) / (float)(1 - p) : 0;
+  }
+  diopiGeneratorGetSeedAndOffset(generator, &seed, &offset);
+  return diopiGeneratorSetSeedAndOffset(generator, seed, offset + 1);
 }
 
 #ifdef ODD_EXTENSION

@@ -123,13 +123,9 @@ def run_dropout(call: Call) -> dict[str, Result]:
             name: Result(torch.zeros_like(wide), exact=True),
             "mask": Result(torch.zeros(x.shape), torch.bool, exact=True),
         }
-    mean = float(wide.mean())
-    variance = float((wide**2).mean()) / (1 - p) - mean * mean
-    least, largest = float(wide.min()) / (1 - p), float(wide.max()) / (1 - p)
-    found = _moments(x.shape, mean, variance, min(least, 0.0), max(largest, 0.0), 12.0)
     mask = _bernoulli(x.shape, 1 - p)
     mask.dtype = torch.bool
-    return {name: _round(call, found), "mask": mask}
+    return {name: Result(wide / (1 - p), ops=2, check="kept", source="mask"), "mask": mask}
 
 
 @reference("Multinomial")
