@@ -407,16 +407,19 @@ API void emulator_fail(int device, void *stream, int error) {
 // Memory
 
 API int cuMemAlloc_v2(driver_pointer *memory, size_t size) {
-  size = (size + 511) / 512 * 512;
   BEGIN(device)
+  if (size == 0 || size > ARENA) {
+    END(size ? OUT_OF_MEMORY : INVALID);
+  }
+  size = (size + 511) / 512 * 512;
   size_t end = 0;
   struct block **link = &device->blocks;
   while (*link && (*link)->offset - end < size) {
     end = (*link)->offset + (*link)->size;
     link = &(*link)->next;
   }
-  if (size == 0 || size > ARENA || (!*link && ARENA - end < size)) {
-    END(size ? 2 : INVALID);
+  if (!*link && ARENA - end < size) {
+    END(OUT_OF_MEMORY);
   }
   struct block *block = malloc(sizeof *block);
   *block = (struct block){*link, end, size};
@@ -487,7 +490,10 @@ API int cuMemGetAddressRange_v2(driver_pointer *base, size_t *size, driver_point
 API int cuMemHostAlloc(void **memory, size_t size, unsigned flags) {
   (void)flags;
   BEGIN(device)
-  *memory = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+  *memory = size > PTRDIFF_MAX ? NULL : aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+  if (!*memory) {
+    END(OUT_OF_MEMORY);
+  }
   add_range(*memory, size, false);
   END(0);
 }
