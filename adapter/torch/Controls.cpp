@@ -54,31 +54,40 @@ std::string readFile(const char *path) {
   return text.str();
 }
 
-NameList readList(const char *option, const char *file, std::vector<std::string> &warnings) {
-  NameList list;
+void readList(NameList &list, const char *option, const char *file, std::vector<std::string> &warnings) {
   list.add(std::string("option '") + option + "'", readOption(option), warnings);
   list.add(file, readFile(file), warnings);
-  return list;
 }
 
 // Returns what the user should be told about the lists.
 std::vector<std::string> refresh() {
   std::vector<std::string> warnings;
   auto fresh = std::make_shared<Snapshot>();
-  fresh->fallback = readList("force_fallback", ".dipu_force_fallback_op_list.config", warnings);
-  fresh->compare = readList("autocompare", ".specified_autocompare_op_list.config", warnings);
+  readList(fresh->fallback, "force_fallback", ".dipu_force_fallback_op_list.config", warnings);
+  readList(fresh->compare, "autocompare", ".specified_autocompare_op_list.config", warnings);
   fresh->dump = static_cast<int>(dit_option_get_int(dit_option_find("dump_op_args")));
   fresh->sync = dit_option_get_int(dit_option_find("launch_blocking")) != 0;
   const unsigned flags = (fresh->fallback.isEmpty() ? 0u : kFallback) | (fresh->compare.isEmpty() ? 0u : kCompare) |
                          (fresh->dump < 0 ? 0u : kDump) | (fresh->sync ? kSync : 0u);
   const std::lock_guard<std::mutex> lock(mutex);
   fresh->number = current->number + 1;
+  fresh->fallback.inherit(current->fallback);
+  fresh->compare.inherit(current->compare);
   current = std::move(fresh);
   active.store(flags, std::memory_order_relaxed);
   if (flags & kCompare) {
     reportAtExit();
   }
   return warnings;
+}
+
+// Entries of the lists in force that no operator has matched.
+std::vector<std::string> listIdle() {
+  const std::lock_guard<std::mutex> lock(mutex);
+  std::vector<std::string> lines = current->fallback.listIdle();
+  const std::vector<std::string> others = current->compare.listIdle();
+  lines.insert(lines.end(), others.begin(), others.end());
+  return lines;
 }
 
 // What a thread knows: the snapshot it saw last, which lists each operator is on, and the call that it is in.
@@ -274,6 +283,7 @@ namespace {
 
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("refresh_controls() -> str[]", &refresh);
+  m.def("idle_controls() -> str[]", &listIdle);
 }
 
 }  // namespace

@@ -99,17 +99,20 @@ void listOperators(dit_operator_visitor visit, void *context) {
 
 }  // namespace
 
-void NameList::addPattern(const std::string &origin, const std::string &pattern, std::vector<std::string> &warnings) {
-  const bool plain = dit_operator_name_is_plain(pattern.c_str());
-  const std::string simple = plain ? simplify(pattern) : pattern;
+void NameList::addEntry(const std::string &origin, const std::string &text, std::vector<std::string> &warnings) {
+  const bool plain = dit_operator_name_is_plain(text.c_str());
+  const std::string simple = plain ? simplify(text) : text;
+  Entry &entry = entries_.emplace_back();
+  entry.origin = origin;
+  entry.text = text;
   try {
-    patterns_.emplace_back(simple);
+    entry.patterns.emplace_back(simple);
   } catch (const std::regex_error &error) {
     TORCH_CHECK_VALUE(
-        false, origin, ": '", pattern, "' is no regular expression (", error.what(),
+        false, origin, ": '", text, "' is no regular expression (", error.what(),
         "); give patterns of operator names such as add.out, softmax or .*_backward, separated by commas");
   }
-  const Matches found = findMatches(patterns_.back());
+  const Matches found = findMatches(entry.patterns.front());
   if (found.seen) {
     return;
   }
@@ -118,15 +121,16 @@ void NameList::addPattern(const std::string &origin, const std::string &pattern,
   for (const std::string &part : is_name ? listParts(simple) : std::vector<std::string>()) {
     std::regex exact(part);
     if (findMatches(exact).seen) {
-      patterns_.push_back(std::move(exact));
+      entry.patterns.push_back(std::move(exact));
       has_parts = true;
     }
   }
   if (has_parts) {
     return;
   }
+  entry.state = kMatched;  // the warning says it all
   warnings.push_back(
-      origin + ": '" + pattern + "' matches " +
+      origin + ": '" + text + "' matches " +
       (found.other.empty()
            ? "no operator; the nearest are " + listNearest(simple)
            : found.other + ", which the controls do not see: it is made of other operators, or needs no kernel"));
@@ -138,15 +142,46 @@ void NameList::add(const std::string &origin, const std::string &text, std::vect
     const size_t end = std::min(text.find_first_of(",\n\r", begin), text.size());
     const size_t first = text.find_first_not_of(" \t", begin);
     if (first < end) {
-      addPattern(origin, text.substr(first, text.find_last_not_of(" \t", end - 1) + 1 - first), warnings);
+      addEntry(origin, text.substr(first, text.find_last_not_of(" \t", end - 1) + 1 - first), warnings);
     }
     begin = end + 1;
   }
 }
 
 bool NameList::matches(const std::string &name) const {
-  return std::any_of(patterns_.begin(), patterns_.end(),
-                     [&](const std::regex &pattern) { return matchesName(pattern, name); });
+  bool found = false;
+  for (const Entry &entry : entries_) {
+    const bool matched = std::any_of(entry.patterns.begin(), entry.patterns.end(),
+                                     [&](const std::regex &pattern) { return matchesName(pattern, name); });
+    int before = kUnasked;
+    if (matched) {
+      entry.state = kMatched;
+    } else {
+      entry.state.compare_exchange_strong(before, kAsked);
+    }
+    found = found || matched;
+  }
+  return found;
+}
+
+std::vector<std::string> NameList::listIdle() const {
+  std::vector<std::string> lines;
+  for (const Entry &entry : entries_) {
+    if (entry.state == kAsked) {
+      lines.push_back(entry.origin + ": '" + entry.text + "' matched none of the operators that ran");
+    }
+  }
+  return lines;
+}
+
+void NameList::inherit(const NameList &before) {
+  for (Entry &entry : entries_) {
+    for (const Entry &old : before.entries_) {
+      if (old.origin == entry.origin && old.text == entry.text) {
+        entry.state = old.state.load();
+      }
+    }
+  }
 }
 
 }  // namespace ditorch::controls

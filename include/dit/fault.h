@@ -53,6 +53,9 @@ DIT_API void dit_fault_after(uint64_t token, const struct dit_tensor_view *input
                              const struct dit_tensor_view *outputs, int output_count);
 /// How many faults were injected since the last configure.
 DIT_API uint64_t dit_fault_get_count(void);
+/// Rules that have not acted since the last configure, in words: because no operator call matched them, or only calls
+/// that they leave alone. "" when all have, and when no operator ran.
+DIT_API void dit_fault_list_idle(char *buffer, size_t size);
 
 // The pieces, for whoever injects faults elsewhere (vendors/faulty)
 
@@ -80,7 +83,7 @@ struct dit_fault_rule {
   int64_t index;
   int bits;
   double ms;
-  uint64_t matched;  ///< calls that matched so far
+  uint64_t matched, acted;  ///< calls so far that matched, and those on which it acts
 };
 
 /// Parse a text in the form above with these words for kinds. At most `capacity` rules. Messages name the rule.

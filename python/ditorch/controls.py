@@ -30,8 +30,11 @@ class Controls:
     def __enter__(self) -> Controls:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        idle = list_idle() if kind is None else []
         _set(self._previous)
+        for text in idle:
+            warnings.warn(text, stacklevel=2)
 
 
 def _to_text(value: str | int | bool) -> str:
@@ -50,6 +53,13 @@ def refresh() -> None:
 
     for text in torch.ops.ditorch.refresh_controls():
         warnings.warn(text, stacklevel=2)
+
+
+def list_idle() -> list[str]:
+    """Entries of the lists in force that none of the operators matched that ran since then, in words."""
+    import torch
+
+    return [f"{text}; DITORCH_LEDGER=1 lists them" for text in torch.ops.ditorch.idle_controls()]
 
 
 def listen(on: bool) -> None:

@@ -18,8 +18,10 @@ class Fault:
     def __enter__(self) -> Fault:
         return self
 
-    def __exit__(self, *exc_info) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        idle = describe_idle() if _current is self and kind is None else ""
         _configure(self._previous)
+        _tell(idle)
 
     @property
     def count(self) -> int:
@@ -63,6 +65,14 @@ def fault(text: str = "") -> Fault:
 def start(text: str) -> None:
     """Rules from the options (DITORCH_FAULT)."""
     _tell(_configure(Fault(text, None)))
+
+
+def describe_idle() -> str:
+    """Rules in force that have not acted although operators ran; "" when there are none."""
+    idle = _C.fault_idle()
+    if not idle or _current is None:
+        return ""
+    return f"fault {_current.text!r}: {idle}; DITORCH_LEDGER=1 lists the operators that ran"
 
 
 def _tell(warning: str) -> None:

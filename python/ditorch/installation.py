@@ -104,6 +104,12 @@ def uninstall() -> None:
             raise RuntimeError(f"ditorch.uninstall() could not take back everything: {failures}") from failures[0]
 
 
+def _tell_idle() -> None:
+    """At the end: what was asked for by name and never met an operator of that name."""
+    for text in filter(None, [*controls.list_idle(), faults.describe_idle()]):
+        print(f"ditorch: {text}", file=sys.stderr)
+
+
 def _install_host(patches: Patches) -> None:
     import torch
 
@@ -142,6 +148,8 @@ def _install_host(patches: Patches) -> None:
     if settings.get("fault"):
         faults.start(settings.get("fault"))
         patches.defer(lambda: faults.start(""))
+    atexit.register(_tell_idle)
+    patches.defer(lambda: atexit.unregister(_tell_idle))
     if settings.get("ledger"):
         ledger.set_timing(True)
         atexit.register(ledger.print_ledger)

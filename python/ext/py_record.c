@@ -142,6 +142,14 @@ static PyObject *py_fault_configure(PyObject *module, PyObject *argument) {
   return PyUnicode_FromString(warning);
 }
 
+static PyObject *py_fault_idle(PyObject *module, PyObject *unused) {
+  char text[1024];
+  (void)module;
+  (void)unused;
+  dit_fault_list_idle(text, sizeof text);
+  return PyUnicode_FromString(text);
+}
+
 static PyObject *py_fault_count(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;
@@ -204,6 +212,8 @@ PyMethodDef py_record_methods[] = {
     {"operators_diopi", py_operators_diopi, METH_NOARGS, operators_diopi_doc},
     {"operators_c", py_operators_list, METH_NOARGS, operators_c_doc},
     {"fault_configure", py_fault_configure, METH_O, fault_configure_doc},
+    {"fault_idle", py_fault_idle, METH_NOARGS,
+     "fault_idle() -> str\n\nRules that have not acted since the last configure, and why, once operators have run."},
     {"fault_count", py_fault_count, METH_NOARGS, "fault_count() -> int\n\nFaults injected since the last configure."},
     {"log_set_level", py_log_set_level, METH_VARARGS, log_set_level_doc},
     {"version", py_version_get, METH_NOARGS, "version() -> str\n\nOf libdit."},

@@ -40,6 +40,15 @@ def explain_nothing(tool: Tool, counts: dict[str, int]) -> str:
     return "" if counts.get("applied", 0) else _explain_nothing(tool, counts, _list_reasons(tool, counts))
 
 
+def explain_idle(tool: Tool, counts: dict[str, int]) -> str:
+    """Why no call reached the tool, or which entries of its lists met none; empty when neither is so."""
+    why = explain_nothing(tool, counts)
+    if why or not counts.get("seen", 0):
+        return why
+    entries = tool._selection.list_idle()
+    return f"no call is meant by {', '.join(map(repr, entries))}" if entries else ""
+
+
 def _list_reasons(tool: Tool, counts: dict[str, int]) -> list[str]:
     first = tool._options.get_value("first")
     return [
@@ -55,9 +64,8 @@ def _explain_nothing(tool: Tool, counts: dict[str, int], parts: list[str]) -> st
     if tool._due_steps == 0:
         last = _C.engine_get_step()
         wanted = ", ".join(f"{name}={options[name].text}" for name in ("steps", "every") if _is_set(tool, name))
-        return (
-            f"No selected step came: {wanted} against steps {tool._first_step} to {last}; step() begins the next step"
-        )
+        hint = "" if last > tool._first_step else "; step() begins the next step"
+        return f"No selected step came: {wanted} against steps {tool._first_step} to {last}{hint}"
     if counts.get("seen", 0) == 0 and tool._attached:
         return (
             "No hooked function was called; names that other modules imported before apply_feature are not reached "

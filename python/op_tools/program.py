@@ -20,10 +20,12 @@ from importlib import import_module
 from typing import Any
 
 from ditorch import _C
+from ditorch.command import session as launch
 from ditorch.command.spec import TOOLS, Spec
 from ditorch.output import write_whole
 
 from . import console, observer, results, selection, session
+from .explanation import explain_idle
 
 FORMAT, VERSION = "ditorch-run", 1
 LAUNCHERS = ("torchrun", "accelerate", "accelerate-launch", "deepspeed", "torchx")
@@ -188,7 +190,8 @@ class Program:
             write_whole(os.path.join(self.spec.out, f"run-r{facts['rank']}-p{os.getpid()}.json"), _to_json(facts))
         except OSError as error:
             console.say(f"ditorch run: what was found is not saved: {error}")
-        if not self.spec.quiet and any(facts["counts"][name].get("seen") for name in self.tools):
+        did_something = self.steps or any(facts["counts"][name].get("seen") for name in self.tools)
+        if not self.spec.quiet and (did_something or launch.wanted is not None):
             console.say("\n".join(summarise(facts)))
         if self.spec.report and not self.spec.quiet:
             self._write_report()
@@ -228,6 +231,7 @@ class Program:
             "ditorch": _C.version(),
             "python": sys.version.split()[0],
             "counts": {name: tool.counts() for name, tool in self.tools.items()},
+            "idle": {name: explain_idle(tool, tool.counts()) for name, tool in self.tools.items()},
             "facts": {name: _count_facts(name, tool) for name, tool in self.tools.items()},
             "findings": findings,
             "saved": self.tools["nan"].saved() if "nan" in self.tools else [],
@@ -302,7 +306,11 @@ def summarise(facts: dict[str, Any]) -> list[str]:
     title = (
         f"== ditorch run:{rank} {facts['steps']} steps in {facts['seconds']:.1f} s, tools {', '.join(facts['tools'])}"
     )
-    lines = [title, *(_tell_tool(name, facts) for name in facts["tools"])]
+    lines = [title]
+    for name in facts["tools"]:
+        lines.append(_tell_tool(name, facts))
+        if facts["idle"][name] and facts["idle"][name] not in "".join(lines):
+            lines.append(f"  {'':<9}{facts['idle'][name]}")
     lines.append(f"  effect   {observer.describe(facts['observer'])}")
     if not facts["steps"]:
         lines.append("  steps    no optimizer.step was seen: all of it is step 0")

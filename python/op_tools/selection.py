@@ -105,7 +105,8 @@ class NameList:
             self._exact.add(entry)
             if not _EXACT.fullmatch(entry) or not self._add_name(entry):
                 self._patterns.append(_compile(entry, origin, entry, position))
-                _check_pattern(self._patterns[-1], entry, origin)
+                if entry not in (".*", ".+") and not _EXACT.fullmatch(entry):
+                    _check_pattern(self._patterns[-1].fullmatch, entry, origin)
         self._all = any(pattern.pattern in (".*", ".+") for pattern in self._patterns)
 
     def _add_name(self, entry: str) -> bool:
@@ -163,17 +164,29 @@ class PatternList:
             expression = entry[3:] if entry.startswith("re:") else fnmatch.translate(entry)
             self._patterns.append(_compile(expression, origin, entry, position))
 
-    def check_names(self) -> PatternList:
-        """Say which entries match no operator of torch."""
-        for (_, entry), pattern in zip(split(self.text), self._patterns, strict=True):
-            _check_pattern(pattern, entry, self.origin)
-        return self
-
     def match(self, text: str) -> bool:
         return any(pattern.fullmatch(text) for pattern in self._patterns)
 
     def __bool__(self) -> bool:
         return bool(self._patterns)
+
+
+class OperatorPatterns:
+    """Shell patterns of operators; an entry without wildcards is a name as in a NameList (softmax, F.softmax)."""
+
+    def __init__(self, text: str, origin: str):
+        self.text, self.origin = text, origin
+        entries = [entry for _, entry in split(text)]
+        self._names = NameList(",".join(entry for entry in entries if _EXACT.fullmatch(entry)), origin)
+        self._patterns = [PatternList(entry, origin) for entry in entries if not _EXACT.fullmatch(entry)]
+        for pattern in self._patterns:
+            _check_pattern(pattern.match, pattern.text, origin)
+
+    def match(self, name: str) -> bool:
+        return self._names.match(name) or any(pattern.match(name) for pattern in self._patterns)
+
+    def __bool__(self) -> bool:
+        return bool(self._names or self._patterns)
 
 
 class Ranges:
@@ -224,12 +237,9 @@ def _check_word(word: str, origin: str) -> None:
         _say_nothing_matches(word, origin, known)
 
 
-def _check_pattern(pattern: re.Pattern, entry: str, origin: str) -> None:
-    """A dotted name of another package says itself that it is none of torch's."""
-    if entry in (".*", ".+") or _EXACT.fullmatch(entry):
-        return
+def _check_pattern(match: Callable[[str], Any], entry: str, origin: str) -> None:
     names = known_names()
-    if not any(pattern.fullmatch(name) for name in (*names, *known_operators())):
+    if not any(map(match, (*names, *known_operators()))):
         _say_nothing_matches(entry, origin, names)
 
 
@@ -337,8 +347,8 @@ class Selection:
 
         self.names = make(NameList, "list")
         self.disabled = make(NameList, "disable_list")
-        self.include = make(PatternList, "include").check_names()
-        self.exclude = make(PatternList, "exclude").check_names()
+        self.include = make(OperatorPatterns, "include")
+        self.exclude = make(OperatorPatterns, "exclude")
         self.modules = make(PatternList, "modules")
         self.steps = Ranges(options["steps"].text)
         self.ranks = Ranges(options["ranks"].text)
@@ -353,6 +363,7 @@ class Selection:
         self.limits = (numel_min, numel_max or NO_LIMIT, options.get_value("first") or NO_LIMIT)
         self.rejected: set[str] = set()
         """Names the engine asked about that are not selected, for the explanation of an empty result."""
+        self.accepted: set[str] = set()
 
     def match(self, name: str) -> bool:
         """Is the operator selected by its name? The disable list beats the list; include comes before exclude."""
@@ -362,9 +373,19 @@ class Selection:
             and (not self.include or self.include.match(name))
             and not self.exclude.match(name)
         )
-        if not wanted:
-            self.rejected.add(name)
+        (self.accepted if wanted else self.rejected).add(name)
         return wanted
+
+    def list_idle(self) -> list[str]:
+        """Entries of list and include that mean none of the names that came."""
+        came = self.accepted | self.rejected
+        idle = []
+        for kind, chosen in ((NameList, self.names), (OperatorPatterns, self.include)):
+            for _, entry in split(chosen.text):
+                alone = kind(entry, chosen.origin)
+                if alone and not any(map(alone.match, came)):
+                    idle.append(entry)
+        return idle
 
     @property
     def module_filter(self) -> Callable[[str], bool] | None:

@@ -26,6 +26,7 @@ static int rule_count;
 static uint64_t generation;
 static _Atomic bool active;
 static _Atomic uint64_t injected;
+static uint64_t calls;  // since the last configure
 static char warning[1024];
 
 // What becomes of one name of a rule; the warning of one that means nothing is added to `text`.
@@ -77,6 +78,7 @@ enum dit_status dit_fault_configure(const char *text, struct dit_error *err) {
   memcpy(warning, text_warning, sizeof warning);
   memcpy(rules, parsed, sizeof(parsed[0]) * (size_t)count);
   rule_count = count;
+  calls = 0;
   generation = (generation + 1) & 0xFFFF;
   atomic_store_explicit(&injected, 0, memory_order_relaxed);
   atomic_store_explicit(&active, count > 0, memory_order_relaxed);
@@ -97,6 +99,26 @@ uint64_t dit_fault_get_count(void) {
   return atomic_load_explicit(&injected, memory_order_relaxed);
 }
 
+void dit_fault_list_idle(char *buffer, size_t size) {
+  size_t used = 0;
+  *buffer = '\0';
+  pthread_mutex_lock(&mutex);
+  for (int i = 0; i < rule_count && calls > 0 && used < size; i++) {
+    const unsigned long long matched = rules[i].matched, all = calls;
+    if (rules[i].acted > 0) {
+      continue;
+    }
+    const char *before = used ? "; " : "";
+    const int length =
+        matched
+            ? snprintf(buffer + used, size - used, "%srule %d did not act on any of the %llu calls that it matched",
+                       before, i + 1, matched)
+            : snprintf(buffer + used, size - used, "%srule %d matched none of %llu operator calls", before, i + 1, all);
+    used += (size_t)length;
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
 void dit_fault_sleep(double ms) {
   struct timespec left = {(time_t)(ms / 1e3), (long)((ms - 1e3 * (double)(time_t)(ms / 1e3)) * 1e6)};
   while (nanosleep(&left, &left) != 0 && errno == EINTR) {
@@ -110,6 +132,7 @@ enum dit_status dit_fault_before(const char *op, const struct dit_tensor_view *i
   uint64_t bits = 0, call = 0;
   char pattern[sizeof(rules[0].pattern)] = "";
   pthread_mutex_lock(&mutex);
+  calls++;
   for (int i = 0; i < rule_count; i++) {
     if (!dit_fault_applies(&rules[i], i, op, inputs, input_count)) {
       continue;

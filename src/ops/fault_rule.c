@@ -293,10 +293,11 @@ bool dit_fault_applies(struct dit_fault_rule *rule, int number, const char *op, 
   if (rule->matched < rule->first_call || rule->matched > rule->last_call) {
     return false;
   }
-  if (rule->probability >= 1) {
-    return true;
+  uint32_t random[4] = {0};
+  if (rule->probability < 1) {
+    dit_philox_generate(rule->seed, (uint64_t)number, rule->matched, random);
   }
-  uint32_t random[4];
-  dit_philox_generate(rule->seed, (uint64_t)number, rule->matched, random);
-  return (double)random[0] < rule->probability * 4294967296.0;
+  const bool acts = (double)random[0] < rule->probability * 4294967296.0;
+  rule->acted += acts;
+  return acts;
 }

@@ -115,6 +115,26 @@ static void test_calls(void) {
   count_calls("error:mm,probability=0", "......");
 }
 
+static void check_idle(const char *expected) {
+  char text[512];
+  dit_fault_list_idle(text, sizeof text);
+  CHECK(strcmp(text, expected) == 0);
+}
+
+static void test_idle(void) {
+  struct dit_error err = {0};
+  configure("slow:mm,ms=0;slow:mul,ms=0,call=3;slow:sub,ms=0");
+  check_idle("");  // nothing has run
+  CHECK_OK(call("aten::mm", NULL, NULL, &err));
+  CHECK_OK(call("aten::mul", NULL, NULL, &err));
+  check_idle("rule 2 did not act on any of the 1 calls that it matched; rule 3 matched none of 2 operator calls");
+  char cut[8];
+  dit_fault_list_idle(cut, sizeof cut);
+  CHECK(strcmp(cut, "rule 2 ") == 0);
+  configure("");
+  check_idle("");
+}
+
 static void test_probability(void) {
   int hits[2] = {0, 0};
   char first[400], second[400];
@@ -295,6 +315,7 @@ int main(void) {
   RUN(test_names);
   RUN(test_two_names);
   RUN(test_calls);
+  RUN(test_idle);
   RUN(test_probability);
   RUN(test_dtype);
   RUN(test_damage);

@@ -409,7 +409,7 @@ API void emulator_fail(int device, void *stream, int error) {
 API int cuMemAlloc_v2(driver_pointer *memory, size_t size) {
   BEGIN(device)
   if (size == 0 || size > ARENA) {
-    END(size ? OUT_OF_MEMORY : INVALID);
+    END(size ? DRIVER_OUT_OF_MEMORY : INVALID);
   }
   size = (size + 511) / 512 * 512;
   size_t end = 0;
@@ -419,7 +419,7 @@ API int cuMemAlloc_v2(driver_pointer *memory, size_t size) {
     link = &(*link)->next;
   }
   if (!*link && ARENA - end < size) {
-    END(OUT_OF_MEMORY);
+    END(DRIVER_OUT_OF_MEMORY);
   }
   struct block *block = malloc(sizeof *block);
   *block = (struct block){*link, end, size};
@@ -492,7 +492,7 @@ API int cuMemHostAlloc(void **memory, size_t size, unsigned flags) {
   BEGIN(device)
   *memory = size > PTRDIFF_MAX ? NULL : aligned_alloc(4096, (size + 4095) / 4096 * 4096);
   if (!*memory) {
-    END(OUT_OF_MEMORY);
+    END(DRIVER_OUT_OF_MEMORY);
   }
   add_range(*memory, size, false);
   END(0);

@@ -99,6 +99,21 @@ def test_a_pattern_with_an_operator_is_none(pattern, recwarn):
     assert not recwarn.list
 
 
+def test_entries_that_meant_nothing_that_ran_are_named(python, recwarn):
+    x = torch.randn(3, device="cuda")
+    idle = "option 'force_fallback': 'mm' matched none of the operators that ran"
+    with pytest.warns(UserWarning, match=idle), controls.use(force_fallback="softmax,mm"):
+        controls.use(autocompare="exp")
+        x.softmax(0)
+        controls.use(autocompare="")  # another list: what softmax and mm have met stays known
+    with controls.use(force_fallback="mm"):
+        pass  # nothing ran
+    assert not recwarn.list
+    program = 'import torch, ditorch\ntorch.ones(3, device="cuda").exp()\n'
+    told = python(program, DITORCH_FORCE_FALLBACK="mm,exp").stderr
+    assert f"ditorch: {idle}" in told and "'exp'" not in told
+
+
 def test_backward_operators_are_operators_too():
     x = torch.randn(4, 8, device="cuda", requires_grad=True)
     ditorch.reset_counters()

@@ -160,6 +160,17 @@ def test_environment_variable(python):
     assert answer.returncode != 0 and "wrong" in answer.stderr and "precision" in answer.stderr
 
 
+def test_rules_that_never_act_are_named(python):
+    text = "fault 'nan:mm;nan:mul': rule 1 matched none of 2 operator calls"
+    with pytest.warns(RuntimeWarning, match=text), ditorch.fault("nan:mm;nan:mul"):
+        torch.ones(3, device="cuda") * 2
+    program = 'import torch, ditorch\nx = torch.ones(3, device="cuda") * 2\n'
+    idle = "ditorch: fault 'nan:mm': rule 1 matched none of"
+    assert idle in python(program, DITORCH_FAULT="nan:mm").stderr
+    assert idle not in python(program + "x.view(1, 3) @ x\n", DITORCH_FAULT="nan:mm|mv|addmv").stderr
+    assert idle not in python("import torch, ditorch\n", DITORCH_FAULT="nan:mm").stderr  # nothing ran
+
+
 def test_the_operator_database_run_can_fail():
     """A damaged operator turns its entry of the OpInfo run red, and only its own."""
     runner = os.path.join(os.path.dirname(HERE), "torch", "opinfo.py")

@@ -12,7 +12,7 @@ import pytest
 import torch
 from ditorch import settings
 from op_tools import OpObserve, console, modules, results, selection, tool
-from op_tools.selection import NameList, PatternList, Ranges, Selection, split
+from op_tools.selection import NameList, OperatorPatterns, PatternList, Ranges, Selection, split
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -151,6 +151,14 @@ def test_split_keeps_what_brackets_hold():
 )
 def test_patterns(text, name, expected):
     assert PatternList(text, "include").match(name) is expected
+
+
+def test_a_name_without_wildcards_is_one_that_people_know():
+    include = OperatorPatterns("softmax, torch.*.gelu, F.relu", "include")
+    names = ["torch.nn.functional.softmax", "torch.softmax", "torch.nn.functional.gelu", "torch.nn.functional.relu"]
+    assert all(map(include.match, names)) and not include.match("torch.log_softmax")
+    with pytest.raises(ValueError, match="the nearest are"):
+        OperatorPatterns("torch.sofmax", "include")
 
 
 def test_include_comes_before_exclude_and_lists_count_too():

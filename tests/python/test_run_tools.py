@@ -114,6 +114,16 @@ def test_a_clean_program_is_clean_and_the_environment_is_enough(place):
     assert read_run(place, "ditorch_runs/run-001")["steps"] == 9
 
 
+def test_a_selection_that_meant_nothing_is_said(place):
+    answer = ditorch(place, "run", "--tool", "autocompare", "--steps", "50-51", "train.py")
+    assert "9 steps" in answer.stderr and "nothing was compared" in answer.stderr
+    assert "No selected step came: steps=50-51 against steps 0 to 9" in answer.stderr
+    answer = ditorch(place, "run", "--tool", "time", "--include", "softmax,gelu", "train.py")
+    assert "no call is meant by 'softmax'\n" in answer.stderr
+    answer = ditorch(place, "run", "--tool", "time", "--include", "softmax", "train.py")
+    assert "include is 'softmax'" in answer.stderr and "names that came: " in answer.stderr
+
+
 @pytest.mark.full
 @pytest.mark.skipif(shutil.which("torchrun") is None, reason="no torchrun")
 def test_a_launcher_and_its_ranks(place):
