@@ -179,15 +179,26 @@ def backward_probe(callback: Callable[[str, dict[str, Any]], Any] | None, /) -> 
     """A tool for tests: callback(kind, event) with kind 'call', 'begin' or 'end' gets every event, CPU operators
     included; None: nothing is told, describe() counts windows."""
 
+def call_settings() -> dict[str, Any] | None:
+    """What decides the result of a call made here and now besides its arguments: autocast, deterministic algorithms.
+    None when all is as usual."""
+
 def capture_parts(
     name: str, args: tuple[Any, ...], kwargs: dict[str, Any], identifier: str, /
 ) -> tuple[bytes, str, list[bytes]]:
     """One item as its parts, without a file."""
 
 def capture_write(
-    path: str | PathLike[str], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], identifier: str, /
+    path: str | PathLike[str],
+    name: str,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    identifier: str,
+    state: dict[str, Any] | None = None,
+    /,
 ) -> int:
-    """Write one item as a .pth file with its .json, atomically; bytes written."""
+    """Write one item as a .pth file with its .json, atomically; bytes written. state: what call_settings() said at the
+    call."""
 
 def current_device() -> int:
     """Of the calling thread."""
@@ -279,6 +290,9 @@ def fault_configure(text: str | None, /) -> str:
 
 def fault_count() -> int:
     """Faults injected since the last configure."""
+
+def fault_idle() -> str:
+    """Rules that have not acted since the last configure, and why, once operators have run."""
 
 def helper_copy(tensor: Tensor, /) -> bytes:
     """The span of memory that a tensor covers, through staging memory."""

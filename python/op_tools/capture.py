@@ -52,5 +52,7 @@ class OpCapture(Tool):
 
 
 def save_item(path: str | os.PathLike, item: dict[str, Any]) -> None:
-    """Write {"name", "args", "kwargs", "identifier"} as a file of a capture, with its .json, atomically."""
-    _C.capture_write(path, item["name"], tuple(item["args"]), dict(item["kwargs"]), item["identifier"])
+    """Write {"name", "args", "kwargs", "identifier"}, and "state" (_C.call_settings) where there is one, as a file of a
+    capture, with its .json, atomically."""
+    words = (item["name"], tuple(item["args"]), dict(item["kwargs"]), item["identifier"], item.get("state"))
+    _C.capture_write(path, *words)

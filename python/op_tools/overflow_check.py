@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 import torch
+from ditorch import _C
 from ditorch.table import Table
 from torch.utils._pytree import tree_map_only
 
@@ -36,6 +37,8 @@ class OpOverflowCheck(Tool):
         self._allowed: NameList | None = None
         self._told = 0
         self._saved: list[str] = []
+        self._exact: set[str] = set()
+        """Those in which all is as it was before the call."""
         self._callbacks = {"report": call_weakly(self._report), "allow": call_weakly(self._allow)}
 
     def engine_options(self, options: Any) -> dict[str, Any]:
@@ -56,6 +59,7 @@ class OpOverflowCheck(Tool):
     def started(self) -> None:
         self._told = 0
         self._saved = []
+        self._exact = set()
 
     # Results
 
@@ -72,6 +76,13 @@ class OpOverflowCheck(Tool):
     def saved(self) -> list[str]:
         """Directories with what was saved."""
         return list(self._saved)
+
+    def find_cause(self, finding: dict[str, Any]) -> str:
+        """What the CPU makes of the same inputs, in words; "" when they were not saved as they were."""
+        from .replay.cause import find_cause
+
+        name = f"{finding['id']}_{finding['kind']}"
+        return next((find_cause(folder) for folder in self._exact if os.path.basename(folder) == name), "")
 
     def table(self) -> Table:
         """The findings as a table that prints itself."""
@@ -142,6 +153,7 @@ class OpOverflowCheck(Tool):
         forward = finding["kind"] == "forward"
         names = ("input", "output") if forward else ("grad_outputs", "grad_inputs")
         identifier = f"{finding['id']}"
+        state = _C.call_settings() if forward else held.state if held is not None else None
         items = [(names[0], args, kwargs), (names[1], _as_tuple(result), None)]
         if not forward and held is not None:
             items.insert(0, ("input", held.args, held.kwargs))
@@ -149,15 +161,20 @@ class OpOverflowCheck(Tool):
             os.makedirs(folder, exist_ok=True)
             for name, values, keywords in items:
                 item = {"name": finding["name"], "args": values, "kwargs": keywords or {}, "identifier": identifier}
-                save_item(os.path.join(folder, f"{name}.pth"), item)
+                save_item(os.path.join(folder, f"{name}.pth"), {**item, "state": state})
         except (OSError, ValueError, RuntimeError, TypeError) as error:
             return f"not saved: {error}"
         self._saved.append(folder)
+        if forward or held is not None:
+            self._exact.add(folder)
         if not forward and held is None:
             return f"saved in {results.shorten(folder)} (the gradients alone: the forward's inputs were not kept)"
         if not forward and (held.is_changed() or finding["name"].endswith("_")):
+            self._exact.discard(folder)
             return f"saved in {results.shorten(folder)} (inputs as they are now: they were changed after the forward)"
         changed = any(tensor["when"] == "before" and "min" not in tensor for tensor in finding["in"] if tensor["numel"])
+        if changed:
+            self._exact.discard(folder)
         return f"saved in {results.shorten(folder)}" + (" (inputs as the call left them)" if changed else "")
 
 
@@ -166,6 +183,7 @@ class Held:
 
     def __init__(self, args: tuple, kwargs: dict[str, Any] | None):
         self.tensors: list[tuple[torch.Tensor, int]] = []
+        self.state = _C.call_settings()
         self.args, self.kwargs = tree_map_only(torch.Tensor, self._detach, (args, kwargs or {}))
 
     def _detach(self, tensor: torch.Tensor) -> torch.Tensor:

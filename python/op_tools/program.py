@@ -209,6 +209,9 @@ class Program:
         for name, tool in self.tools.items():
             for finding in tool.findings() if hasattr(tool, "findings") else ():
                 findings.append({"tool": name, **_plain(finding)})
+        made = [finding for finding in findings if finding["tool"] == "nan"]
+        if made:
+            made[0]["cause"] = self.tools["nan"].find_cause(made[0])
         times = self.tools["time"].rows() if "time" in self.tools else []
         facts = {
             "format": FORMAT,
@@ -321,6 +324,8 @@ def summarise(facts: dict[str, Any]) -> list[str]:
         place = results.format_location(finding.get("location") or "", source=False)
         way = "the backward of " if finding["kind"] == "backward" else ""
         lines.append(f"  found    {way}{finding['name']} {verb}, step {finding['step']}{', ' + place if place else ''}")
+        if finding.get("cause"):
+            lines.append(f"  cause    {finding['cause']}")
     folder, following = results.shorten(facts["out"]), suggest_next(facts)
     tail = [f"  results  {folder}", f"  report   ditorch report {folder}", f"  next     {following}"]
     if following == f"ditorch report {folder}":

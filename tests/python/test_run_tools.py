@@ -87,6 +87,27 @@ root(layer(torch.randn(2, 4).cuda())).sum().backward()
 """
 
 
+CAUSE = """
+import torch
+x = torch.full((4, 4), 300.0, device="cuda")
+with torch.autocast("cuda", dtype=torch.float16):
+    x @ x
+"""
+
+
+def test_the_cpu_tells_whose_fault_it_is(place):
+    causes = {"the operator is right": "nan", "is wrong on this device": "fault", "the dtype cannot": "half"}
+    (place / "half.py").write_text(CAUSE)
+    for words, case in causes.items():
+        program = ["half.py"] if case == "half" else ["train.py", case]
+        answer = ditorch(place, "nan", *program, DITORCH_FAULT="nan:gelu,call=4" if case == "fault" else "")
+        (cause,) = [line for line in answer.stderr.splitlines() if line.startswith("  cause    ")]
+        assert words in cause, answer.stderr
+    folder = answer.stderr.splitlines()[-1].removeprefix("  next     ditorch replay ")
+    state = torch.load(place / folder / "input.pth", weights_only=True)["state"]
+    assert state == {"autocast": {"cuda": {"enabled": True, "dtype": "float16"}}}
+
+
 def test_nan_in_a_backward_saves_the_inputs_of_the_forward(place):
     (place / "backward.py").write_text(BACKWARD)
     answer = ditorch(place, "nan", "backward.py")

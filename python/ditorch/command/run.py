@@ -292,6 +292,8 @@ def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:
         finding, run = first
         verb = "is wrong" if finding["tool"] == "autocompare" else "made NaN or Inf"
         lines.append(f"  first     rank {run['rank']}, step {finding['step']}: {finding['name']} {verb}")
+        if finding.get("cause"):
+            lines.append(f"  cause     {finding['cause']}")
     from op_tools import observer
 
     slowest = max(runs, key=lambda run: (run.get("observer", {}).get("time") or {"with": 0.0})["with"])

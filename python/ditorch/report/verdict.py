@@ -185,6 +185,9 @@ def _answer_nan(row: dict[str, Any]) -> dict[str, Any]:
     parts = [
         f"{take_number(row, name):,.0f} {label}" for name, label in (("nan", "NaN"), ("inf", "Inf")) if row.get(name)
     ]
+    cause = take_text(row, "cause") or (
+        "whether that is the operator's fault or the program's (a logarithm of 0), replaying it on the CPU tells"
+    )
     facts = [
         *_list_places(row),
         ("made", " and ".join(parts)),
@@ -193,8 +196,7 @@ def _answer_nan(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "title": f"{way}{row['name']} made NaN or Inf",
         "sure": CERTAIN,
-        "why": "its inputs were finite and its result was not; whether that is the operator's fault or the program's "
-        "(a logarithm of 0), replaying it on the CPU tells",
+        "why": f"its inputs were finite and its result was not; {cause}",
         "facts": [fact for fact in facts if fact[1]],
         "steps": _advise(row),
     }

@@ -66,7 +66,7 @@ PyObject *call_settings_get(const struct engine_call *call) {
   if (py_call_is_true(torch_names.py_is_deterministic, NULL)) {
     settings_add(&py_settings, "deterministic", Py_NewRef(Py_True));
   }
-  if (call->op->flags & ENGINE_OP_RANDOM) {
+  if (call && call->op->flags & ENGINE_OP_RANDOM) {
     int device = engine_call_get_device(call);
     settings_add(&py_settings, "random", random_describe(device < 0 ? 0 : device));
   }

@@ -8,7 +8,8 @@
 #include "engine/engine.h"
 
 /// New dictionary (autocast, deterministic, random), or NULL: everything is as usual. Never leaves an exception; what
-/// cannot be found out is left out. To be called before the operator draws its numbers.
+/// cannot be found out is left out. To be called before the operator draws its numbers; without a call (NULL) nothing
+/// is said about generators.
 PyObject *call_settings_get(const struct engine_call *call);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tools/call_settings.h"
 #include "tools/capture/pickle.h"
 
 // Free items, guarded by the GIL: at most as many as threads were in here at once.
@@ -101,7 +102,7 @@ int64_t capture_item_get_size(const struct capture_item *item) {
 struct arguments {
   const char *path, *name, *identifier;
   Py_ssize_t identifier_size;
-  PyObject *args, *kwargs;
+  PyObject *args, *kwargs, *state;
   struct engine_leaves leaves;
 };
 
@@ -116,6 +117,7 @@ static int arguments_build(struct arguments *a, struct capture_item *item) {
         .args = ((PyTupleObject *)a->args)->ob_item,
         .count = PyTuple_GET_SIZE(a->args),
         .kwargs = a->kwargs,
+        .state = a->state == Py_None ? NULL : a->state,
         .identifier = a->identifier,
         .identifier_size = (size_t)a->identifier_size,
         .tensors = a->leaves.tensor,
@@ -128,14 +130,16 @@ static int arguments_build(struct arguments *a, struct capture_item *item) {
   return status;
 }
 
-PyDoc_STRVAR(write_doc,
-             "capture_write(path: str | PathLike[str], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], "
-             "identifier: str, /) -> int\n\nWrite one item as a .pth file with its .json, atomically; bytes written.");
+PyDoc_STRVAR(
+    write_doc,
+    "capture_write(path: str | PathLike[str], name: str, args: tuple[Any, ...], kwargs: dict[str, Any], "
+    "identifier: str, state: dict[str, Any] | None = None, /) -> int\n\nWrite one item as a .pth file with its "
+    ".json, atomically; bytes written. state: what call_settings() said at the call.");
 static PyObject *py_capture_write(PyObject *module, PyObject *args) {
   struct arguments a = {0};
   PyObject *py_path = NULL;
-  if (!PyArg_ParseTuple(args, "O&sO!O!s#:capture_write", PyUnicode_FSConverter, &py_path, &a.name, &PyTuple_Type,
-                        &a.args, &PyDict_Type, &a.kwargs, &a.identifier, &a.identifier_size)) {
+  if (!PyArg_ParseTuple(args, "O&sO!O!s#|O:capture_write", PyUnicode_FSConverter, &py_path, &a.name, &PyTuple_Type,
+                        &a.args, &PyDict_Type, &a.kwargs, &a.identifier, &a.identifier_size, &a.state)) {
     Py_XDECREF(py_path);
     return NULL;
   }
@@ -198,7 +202,23 @@ static PyObject *py_capture_parts(PyObject *module, PyObject *args) {
   return py_parts;
 }
 
+PyDoc_STRVAR(settings_doc,
+             "call_settings() -> dict[str, Any] | None\n\nWhat decides the result of a call made here and now besides "
+             "its arguments: autocast, deterministic algorithms. None when all is as usual.");
+static PyObject *py_call_settings(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  if (engine_torch_load() < 0 || torch_names_load(TORCH_CAPTURE) < 0) {
+    return NULL;
+  }
+  int token = engine_guard_raise();
+  PyObject *py_settings = call_settings_get(NULL);
+  engine_guard_lower(token);
+  return py_settings ? py_settings : Py_NewRef(Py_None);
+}
+
 PyMethodDef py_capture_methods[] = {
+    {"call_settings", py_call_settings, METH_NOARGS, settings_doc},
     {"capture_write", py_capture_write, METH_VARARGS, write_doc},
     {"capture_parts", py_capture_parts, METH_VARARGS, parts_doc},
     {NULL, NULL, 0, NULL},
