@@ -51,6 +51,7 @@ struct Graph {
   std::mutex mutex;
   std::map<std::vector<int64_t>, std::shared_ptr<dit_graph_plan>> plans;  // by symbols and device
   std::deque<std::vector<int64_t>> ages;
+  std::string refusal;  // why the engine could make no plan of it
 };
 
 // One run: the tensors behind the storages.
@@ -318,19 +319,29 @@ void keepArgument(Run &run, int32_t step, const dit_graph_arg &arg) {
   }
 }
 
+// What the step reads before it, and writes after it; a subgraph may write to what it is given.
+bool isOperandOf(const Run &run, const dit_graph_step &step, int operand, bool is_after) {
+  if (step.kind == DIT_NODE_REGION) {
+    return (step.region->operands[operand].stored >= 0) == is_after;
+  }
+  const bool is_written = (run.plan.graph->tensors[step.tensors[operand]].flags & DIT_GRAPH_OWN) != 0;
+  return is_after ? operand >= step.nreads || is_written : operand < step.nreads;
+}
+
 dit_status observe(void *self, int32_t index, bool is_after, dit_error *err) {
   return guarded(self, err, [&](Run &run) {
     const dit_graph_step &step = run.plan.steps[index];
     const dit_graph_node &node = run.plan.graph->nodes[step.node];
+    const bool is_call = step.kind == DIT_NODE_ROW || step.kind == DIT_NODE_ISLAND;
     for (int i = 0; i < step.noperands; i++) {
-      if ((step.region->operands[i].stored >= 0) == is_after) {
+      if (isOperandOf(run, step, i, is_after)) {
         keepTensor(run, index, is_after, step.tensors[i]);
       }
     }
-    for (int i = 0; step.kind != DIT_NODE_REGION && !is_after && i < node.nargs; i++) {
+    for (int i = 0; is_call && !is_after && i < node.nargs; i++) {
       keepArgument(run, index, run.plan.graph->args[node.first_arg + i]);
     }
-    for (int i = 0; step.kind != DIT_NODE_REGION && is_after && i < node.nouts; i++) {
+    for (int i = 0; is_call && is_after && i < node.nouts; i++) {
       if (node.outs[i] >= 0) {
         keepTensor(run, index, true, node.outs[i]);
       }
@@ -384,7 +395,14 @@ std::shared_ptr<dit_graph_plan> findPlan(Graph &graph, std::vector<int64_t> key,
     return found->second;
   }
   dit_graph_plan *made = nullptr;
-  DIT_CHECK(dit_graph_plan_create(graph.ir.get(), key.data(), dit_runtime_get_graph_engine(), device, &made, &err));
+  dit_error err;
+  err.message[0] = '\0';
+  const dit_status status =
+      dit_graph_plan_create(graph.ir.get(), key.data(), dit_runtime_get_graph_engine(), device, &made, &err);
+  if (status == DIT_ERR_UNSUPPORTED) {
+    graph.refusal = err.message;
+  }
+  check(status, err);
   if (graph.ages.size() == kKeptPlans) {
     graph.plans.erase(graph.ages.front());
     graph.ages.pop_front();
@@ -515,9 +533,18 @@ std::string getEngine() {
 
 void settleEngine() {
   const dit_graph_engine *engine = dit_runtime_get_graph_engine();
-  if (engine != nullptr && engine->struct_size > offsetof(dit_graph_engine, settle) && engine->settle != nullptr) {
+  if (engine != nullptr && engine->settle != nullptr) {
     engine->settle();
   }
+}
+
+// Does the engine run an operation on tensors of these dtypes (-1: a number; the result's comes last)?
+bool supportsOperation(int64_t op, int64_t folded, int64_t ndim, c10::IntArrayRef dtypes) {
+  const std::vector<int> numbers(dtypes.begin(), dtypes.end());
+  TORCH_CHECK(static_cast<int64_t>(numbers.size()) == dit_region_op_get_arity(static_cast<int>(op)) + 1,
+              "graph: ", numbers.size(), " dtypes for operation ", op);
+  return dit_graph_engine_supports(dit_runtime_get_graph_engine(), 0, static_cast<int>(op), static_cast<int>(folded),
+                                   static_cast<int>(ndim), numbers.data());
 }
 
 bool hasRow(const std::string &name, const std::string &overload) {
@@ -533,11 +560,53 @@ bool hasRow(const std::string &name, const std::string &overload) {
 
 const char *const kKinds[] = {"pointwise", "rows", "columns"};
 
+// As the inside of a JSON string.
+std::string escapeText(const char *text) {
+  std::string out;
+  for (; *text != '\0'; text++) {
+    if (*text == '"' || *text == '\\') {
+      out += '\\';
+    }
+    out += static_cast<unsigned char>(*text) < ' ' ? ' ' : *text;
+  }
+  return out;
+}
+
+// What a subgraph runs, in the order of the graph: operations and operators by name.
+void listNodes(std::ostringstream &out, const dit_graph_plan &plan, const dit_graph_step &step) {
+  const auto index = static_cast<int32_t>(&step - plan.steps);
+  const char *between = "";
+  for (int32_t i = 0; i < plan.graph->nnodes; i++) {
+    const dit_graph_node &node = plan.graph->nodes[i];
+    if (plan.step_of[i] == index) {
+      const bool is_call = node.kind == DIT_NODE_ROW || node.kind == DIT_NODE_ISLAND;
+      out << between << (is_call ? node.name : dit_region_op_get_name(node.op));
+      between = " ";
+    }
+  }
+}
+
+void describeSubgraph(std::ostringstream &out, const dit_graph_plan &plan, const dit_graph_step &step) {
+  char engine[160] = "";
+  if (plan.engine->describe_graph != nullptr) {
+    plan.engine->describe_graph(step.executable, engine, sizeof engine);
+  }
+  out << R"({"kind": "subgraph", "name": ")" << escapeText(plan.engine->name) << R"(", "nodes": )" << step.nodes
+      << ", \"inputs\": " << step.nreads << ", \"outputs\": " << step.noperands - step.nreads
+      << ", \"workspace\": " << step.workspace << ", \"from\": \"" << (step.is_kept ? "disk" : "compiler")
+      << "\", \"runs\": \"" << escapeText(engine) << "\", \"operations\": \"";
+  listNodes(out, plan, step);
+  out << "\"}";
+}
+
 void describeStep(std::ostringstream &out, const dit_graph_plan &plan, const dit_graph_step &step) {
   const dit_graph_node &node = plan.graph->nodes[step.node];
+  if (step.kind == DIT_NODE_OPAQUE) {
+    return describeSubgraph(out, plan, step);
+  }
   if (step.kind != DIT_NODE_REGION) {
     out << "{\"kind\": \"" << (step.kind == DIT_NODE_ROW ? "row" : "island") << "\", \"name\": \"" << node.name
-        << "\", \"reason\": \"" << node.reason << "\"}";
+        << "\", \"reason\": \"" << escapeText(node.reason) << "\"}";
     return;
   }
   char engine[64] = "";
@@ -556,6 +625,13 @@ void describeStep(std::ostringstream &out, const dit_graph_plan &plan, const dit
   out << "\"}";
 }
 
+// Why the engine could make no plan of the graph; empty: it could.
+std::string getRefusal(int64_t number) {
+  const auto graph = findGraph(number);
+  const std::lock_guard<std::mutex> lock(graph->mutex);
+  return graph->refusal;
+}
+
 // The plans that a graph has at the moment, as JSON.
 std::string describeGraph(int64_t number) {
   const auto graph = findGraph(number);
@@ -565,8 +641,13 @@ std::string describeGraph(int64_t number) {
   bool first = true;
   for (const auto &[key, plan] : graph->plans) {
     out << (first ? "" : ", ") << "{\"nodes\": " << plan->graph->nnodes << ", \"regions\": " << plan->nregions
-        << ", \"rows\": " << plan->nrows << ", \"islands\": " << plan->nislands << ", \"arena\": " << plan->arena
-        << ", \"unplanned\": " << plan->unplanned << ", \"steps\": [";
+        << ", \"subgraphs\": " << plan->nopaques << ", \"rows\": " << plan->nrows << ", \"islands\": " << plan->nislands
+        << ", \"arena\": " << plan->arena << ", \"unplanned\": " << plan->unplanned << ", \"refusals\": [";
+    for (const dit_graph_refusal *refusal = plan->refusals; refusal != nullptr; refusal = refusal->next) {
+      out << "{\"nodes\": " << refusal->nodes << ", \"reason\": \"" << escapeText(refusal->reason) << "\"}"
+          << (refusal->next != nullptr ? ", " : "");
+    }
+    out << "], \"steps\": [";
     for (int32_t i = 0; i < plan->nsteps; i++) {
       out << (i ? ", " : "");
       describeStep(out, *plan, plan->steps[i]);
@@ -582,6 +663,8 @@ TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("graph_engine() -> str", &getEngine);
   m.def("graph_settle() -> ()", &settleEngine);
   m.def("graph_operations() -> str[]", &listOperations);
+  m.def("graph_supports(int op, int folded, int ndim, int[] dtypes) -> bool", &supportsOperation);
+  m.def("graph_refusal(int graph) -> str", &getRefusal);
   m.def("graph_has_row(str name, str overload) -> bool", &hasRow);
   m.def("graph_load(Tensor words) -> int", &loadGraph);
   m.def("graph_free(int graph) -> ()", &freeGraph);

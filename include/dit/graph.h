@@ -134,12 +134,21 @@ struct dit_region {
 #define DIT_GRAPH_ENGINE_ABI_VERSION 1
 #define DIT_VENDOR_GRAPH_SYMBOL "dit_vendor_get_graph_engine"
 
-/// A vendor's engine, exported as dit_vendor_get_graph_engine. It only grows at the end; slots may be NULL but for
-/// compile, run and release.
+/// Takes bytes of a program that is kept.
+typedef enum dit_status dit_graph_write(void *context, const void *bytes, size_t size, struct dit_error *err);
+
+struct dit_graph;
+
+/// A vendor's engine, exported as dit_vendor_get_graph_engine. It only grows at the end. It makes regions (compile, run
+/// and release are there), takes whole subgraphs (the slots from supports_node to run_graph are there), or does both.
 struct dit_graph_engine {
   uint32_t abi_version, struct_size;
   const char *name, *version;
-  /// Can the region be made? Cheap; asked while fusing.
+
+  // Regions
+
+  /// Can the region be made? Cheap; asked for each operation alone while the graph is written (with sizes of 2: only
+  /// operations, dtypes and ranks count), and for each region before it is compiled. NULL: every region can.
   bool (*supports)(const struct dit_region *region);
   /// Thread safe, no work on the device; keeps nothing of `region`.
   enum dit_status (*compile)(const struct dit_region *region, int device, void **executable, struct dit_error *err);
@@ -150,10 +159,46 @@ struct dit_graph_engine {
   void (*describe)(void *executable, char *text, size_t size);
   /// Until nothing is being made in the background; for measurements and tests. (optional)
   void (*settle)(void);
+
+  // Subgraphs: nodes between which nothing else has to run, as one step
+
+  /// Would the engine take this node? Cheap; asked for each operation alone while the graph is written, and for every
+  /// node before a graph is divided. A size may be a symbol: the answer is for all its values. Nodes that draw random
+  /// numbers, and those with a tensor that is not the device's, are not asked about.
+  bool (*supports_node)(const struct dit_graph *graph, int32_t node, int device);
+  /// Make a program of the words of a subgraph (dit_graph_load reads them). Every size is a number; nodes are rows,
+  /// operations and folds, and results are as if they ran in their order. Each input begins where its memory does, and
+  /// an operation may write to one; each output is made by a node. Thread safe, no work on the device, keeps nothing
+  /// of `words`. Any failure is a refusal: the graph runs by regions and rows instead, and its text is told.
+  enum dit_status (*compile_graph)(const int64_t *words, size_t count, int device, void **program,
+                                   struct dit_error *err);
+  void (*release_graph)(void *program);  ///< NULL allowed; runs that are still queued keep what they need
+  /// Bytes of device memory that a run needs beside its inputs and outputs.
+  enum dit_status (*measure)(void *program, int64_t *workspace, struct dit_error *err);
+  /// Enqueue on the stream (NULL: the default one). Re-entrant; takes no memory of the device. `data` has the memory of
+  /// each input, then of each output, in the order of the words; `workspace` is aligned to 64 bytes.
+  enum dit_status (*run_graph)(void *program, int device, void *stream, void *const *data, void *workspace,
+                               struct dit_error *err);
+  /// One line about a program, into the buffer. (optional)
+  void (*describe_graph)(void *program, char *text, size_t size);
+
+  // Programs on disk: all three, or none
+
+  /// All that changes what a program's bytes mean: chip, toolchain, options.
+  enum dit_status (*fingerprint)(int device, uint8_t out[32], struct dit_error *err);
+  /// Hand the program's bytes to `write`, in any number of pieces; its failure is handed back.
+  enum dit_status (*save)(void *program, dit_graph_write *write, void *context, struct dit_error *err);
+  /// A program from its bytes, which are checked: any failure is a miss, and the subgraph is compiled.
+  enum dit_status (*load)(const void *bytes, size_t size, int device, void **program, struct dit_error *err);
 };
 
 /// Of the active vendor; NULL when it has none.
 DIT_API const struct dit_graph_engine *dit_runtime_get_graph_engine(void);
+
+/// Does the engine run this operation, by a region or in a subgraph? `folded` as in struct dit_graph_node; `dtypes` of
+/// the arguments and of the result, all of rank `ndim`. NULL engine: no.
+DIT_API bool dit_graph_engine_supports(const struct dit_graph_engine *engine, int device, int op, int folded, int ndim,
+                                       const int *dtypes);
 
 // The graph
 
@@ -180,7 +225,8 @@ struct dit_graph_expr {
 enum dit_graph_tensor_flag {
   DIT_GRAPH_INPUT = 1 << 0,
   DIT_GRAPH_OUTPUT = 1 << 1,
-  DIT_GRAPH_OWN = 1 << 2,  ///< its memory may be seen by the framework: never in the arena
+  DIT_GRAPH_OWN = 1 << 2,   ///< its memory may be seen by the framework: never in the arena
+  DIT_GRAPH_HOST = 1 << 3,  ///< of the CPU
 };
 struct dit_graph_tensor {
   int16_t dtype;
@@ -194,7 +240,7 @@ struct dit_graph_tensor {
 enum dit_graph_node_kind {
   DIT_NODE_ROW,     ///< an operator of the device's table, by name
   DIT_NODE_REGION,  ///< made by fusion
-  DIT_NODE_OPAQUE,  ///< the vendor's own; no loader takes one yet
+  DIT_NODE_OPAQUE,  ///< a subgraph that the engine takes whole; made by fusion
   DIT_NODE_ISLAND,  ///< an operator that the framework runs
   DIT_NODE_POINT,   ///< one elementwise operation, to be fused
   DIT_NODE_REDUCE,  ///< one reduction over the last or the first dimensions, to be fused
@@ -274,13 +320,16 @@ struct dit_graph_storage {
   int64_t bytes, at;    ///< ARENA: where
 };
 struct dit_graph_step {
-  uint8_t kind;   ///< enum dit_graph_node_kind: ROW, ISLAND or REGION
-  int32_t node;   ///< ROW, ISLAND: which; REGION: its first one
+  uint8_t kind;   ///< enum dit_graph_node_kind: ROW, ISLAND, REGION or OPAQUE
+  int32_t node;   ///< ROW, ISLAND: which; REGION, OPAQUE: its first one
   int32_t nodes;  ///< how many nodes of the graph it stands for
   void *executable;
   int32_t noperands;
-  int32_t *tensors;  ///< REGION: a tensor per operand
+  int32_t *tensors;  ///< REGION: a tensor per operand; OPAQUE: the one that defines the memory of each
   const struct dit_region *region;
+  int32_t nreads;                   ///< OPAQUE: operands that it reads; they come first
+  bool is_kept;                     ///< OPAQUE: its program came from disk
+  int64_t workspace, workspace_at;  ///< OPAQUE: bytes, and where in the arena
 };
 struct dit_graph_plan {
   const struct dit_graph *graph;
@@ -291,15 +340,22 @@ struct dit_graph_plan {
   int32_t *releases, *released;  ///< storages used for the last time by step i: releases[i] to releases[i + 1]
   int64_t *dims;                 ///< values of the expressions
   int64_t *symbols;
-  int32_t nsteps, nregions, nrows, nislands;
+  int32_t nsteps, nregions, nrows, nislands, nopaques;
   int64_t arena, unplanned;  ///< bytes with reuse, and without
   int device;
-  int32_t *step_of;  ///< per node: the step that runs it
+  int32_t *step_of;                    ///< per node: the step that runs it
+  struct dit_graph_refusal *refusals;  ///< subgraphs that the engine supports and did not make; NULL: none
+};
+struct dit_graph_refusal {
+  struct dit_graph_refusal *next;
+  int32_t nodes;
+  char reason[160];
 };
 
 /// The value of a dimension in this plan.
 DIT_API int64_t dit_graph_plan_get_dim(const struct dit_graph_plan *plan, struct dit_graph_dim dim);
-/// DIT_ERR_INVALID where the symbols' values make a shape that is none. `graph` must outlive the plan.
+/// DIT_ERR_INVALID where the symbols' values make a shape that is none; DIT_ERR_UNSUPPORTED where the engine has
+/// refused an operation that no row can run instead. `graph` must outlive the plan. Threads may make plans at once.
 DIT_API DIT_NODISCARD enum dit_status dit_graph_plan_create(const struct dit_graph *graph, const int64_t *symbols,
                                                             const struct dit_graph_engine *engine, int device,
                                                             struct dit_graph_plan **out, struct dit_error *err);

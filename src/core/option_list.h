@@ -46,6 +46,9 @@
     "Mishaps of the test device (vendor=opaque), such as slow:50,fail:3; see vendors/opaque/mishap.c.")                \
   X(opaque_missing, "DITORCH_OPAQUE_MISSING", STRING, "", NULL, 0, 0,                                                  \
     "What the test device lacks: functions (diopiAdd, diopi*Backward), kernel:copy, dtype:bfloat16, layout:strided.")  \
+  X(opaque_graph, "DITORCH_OPAQUE_GRAPH", STRING, "", NULL, 0, 0,                                                      \
+    "What the test device's graph engine refuses: operations (GELU), operators (aten::mm), dtype:int64, compile, or "  \
+    "compile:9 for programs of 9 nodes and more; none does without the engine.")                                       \
   X(log_level, "DITORCH_LOG_LEVEL", CHOICE, "warning", "debug|info|warning|error|off", 0, 0,                           \
     "Least important message that is written.")                                                                        \
   X(num_threads, "DITORCH_NUM_THREADS", INT, "0", NULL, 0, 1024,                                                       \
@@ -58,6 +61,9 @@
     "C compiler of the host device's graph engine: a command, \"none\" to do without, empty for CC or cc.")            \
   X(host_cache, "DITORCH_HOST_CACHE", STRING, "", NULL, 0, 0,                                                          \
     "Directory of what that compiler made, private to the user; empty for the user's cache directory.")                \
+  X(graph_cache, "DITORCH_GRAPH_CACHE", STRING, "", NULL, 0, 0,                                                        \
+    "Directory of the programs of a vendor's graph engine, private to the user; \"none\" to keep none, empty for the " \
+    "user's cache directory.")                                                                                         \
   X(cuda_cudnn, "DITORCH_CUDA_CUDNN", STRING, "", NULL, 0, 0,                                                          \
     "cuDNN library of NVIDIA devices by C: a path, \"none\" for the built-in kernels, empty to look for one.")         \
   X(cuda_blas, "DITORCH_CUDA_BLAS", STRING, "", NULL, 0, 0,                                                            \

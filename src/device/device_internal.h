@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <stdatomic.h>
 
+#include "dit/graph.h"
 #include "dit/kernel.h"
 #include "dit/runtime.h"
 
@@ -23,7 +24,8 @@ struct dit_vendor {
   struct dit_device_vtable device;
   struct dit_kernel_vtable kernels;
   bool has_kernels;
-  const struct dit_graph_engine *graph_engine;  ///< NULL: it has none
+  struct dit_graph_engine graph_engine;
+  bool has_graph_engine;
 };
 
 /// Load and check the library; on failure nothing stays loaded and `out` is untouched.

@@ -142,6 +142,28 @@ static enum dit_status take_kernels(struct dit_vendor *vendor, struct dit_error 
   return DIT_OK;
 }
 
+/// Slots that only make sense together: all are there, or none.
+static enum dit_status check_graph_engine(const char *path, const struct dit_graph_engine *engine,
+                                          struct dit_error *err) {
+  const bool makes_regions = engine->compile || engine->run || engine->release;
+  const bool takes_graphs =
+      engine->supports_node || engine->compile_graph || engine->release_graph || engine->measure || engine->run_graph;
+  const bool keeps = engine->fingerprint || engine->save || engine->load;
+  const char *lacks = NULL;
+  if (!engine->name || !(makes_regions || takes_graphs)) {
+    lacks = "a name, regions or subgraphs";
+  } else if (makes_regions && !(engine->compile && engine->run && engine->release)) {
+    lacks = "compile, run or release";
+  } else if (takes_graphs && !(engine->supports_node && engine->compile_graph && engine->release_graph &&
+                               engine->measure && engine->run_graph)) {
+    lacks = "supports_node, compile_graph, release_graph, measure or run_graph";
+  } else if (keeps && !(takes_graphs && engine->fingerprint && engine->save && engine->load)) {
+    lacks = "fingerprint, save, load, or the subgraphs that they are for";
+  }
+  return lacks ? dit_error_set(err, DIT_ERR_INVALID, "vendor library '%s': its graph engine lacks %s", path, lacks)
+               : DIT_OK;
+}
+
 static enum dit_status take_graph_engine(struct dit_vendor *vendor, struct dit_error *err) {
   const struct dit_graph_engine *(*get)(void);
   void *symbol = dlsym(vendor->handle, DIT_VENDOR_GRAPH_SYMBOL);
@@ -151,12 +173,11 @@ static enum dit_status take_graph_engine(struct dit_vendor *vendor, struct dit_e
     return DIT_OK;
   }
   DIT_RETURN_IF_NOT_OK(check_versions(vendor->path, "graph", engine->abi_version, DIT_GRAPH_ENGINE_ABI_VERSION,
-                                      engine->struct_size, sizeof *engine, err));
-  if (!engine->name || !engine->compile || !engine->release || !engine->run) {
-    return dit_error_set(err, DIT_ERR_INVALID,
-                         "vendor library '%s': its graph engine lacks name, compile, release or run", vendor->path);
-  }
-  vendor->graph_engine = engine;
+                                      engine->struct_size, offsetof(struct dit_graph_engine, supports_node), err));
+  const size_t known = sizeof vendor->graph_engine;
+  memcpy(&vendor->graph_engine, engine, engine->struct_size < known ? engine->struct_size : known);
+  DIT_RETURN_IF_NOT_OK(check_graph_engine(vendor->path, &vendor->graph_engine, err));
+  vendor->has_graph_engine = true;
   return DIT_OK;
 }
 

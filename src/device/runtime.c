@@ -66,7 +66,7 @@ const struct dit_kernel_vtable *dit_runtime_get_kernels(void) {
 }
 
 const struct dit_graph_engine *dit_runtime_get_graph_engine(void) {
-  return is_loaded() ? active.graph_engine : NULL;
+  return is_loaded() && active.has_graph_engine ? &active.graph_engine : NULL;
 }
 
 const char *dit_runtime_get_path(void) {

@@ -1,5 +1,6 @@
-/// Fusion: nodes become groups that run as one region. A node joins a group of the same index space when it reads what
-/// the group makes element for element, and when nothing that runs between them would have to wait for both.
+/// Fusion: nodes become groups that run as one region, or as one subgraph where the engine takes those. A node joins a
+/// region of the same index space when it reads what the group makes element for element; it joins a subgraph whatever
+/// it reads; and in both cases only when nothing that runs between them would have to wait for both.
 ///
 /// Invariant: the groups and what they wait for are a graph without cycles; `waits` keeps its closure, a bit per group.
 #include <string.h>
@@ -24,6 +25,8 @@ struct fuser {
   int32_t last_ordered;
   int32_t *needs;  ///< groups that a node waits for
   int32_t nneeds;
+  uint8_t *taken;  ///< per node: the engine takes it in a subgraph
+  const struct graph_refused *refused;
 };
 
 static bool waits_for(const struct fuser *fuser, int32_t group, int32_t other) {
@@ -333,17 +336,33 @@ static bool count_in(struct fuser *fuser, int32_t group_index, int32_t node_inde
   return true;
 }
 
+/// Would the group have to wait for something that waits for it?
+static bool is_cycle(const struct fuser *fuser, int32_t group_index) {
+  for (int i = 0; i < fuser->nneeds; i++) {
+    if (fuser->needs[i] != group_index && waits_for(fuser, fuser->needs[i], group_index)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool is_full(const struct fuser *fuser, const struct graph_group *group, int32_t node_index) {
+  const int32_t limit = fuser->refused->limit[node_index];
+  return (limit && group->nnodes >= limit) || (group->limit && group->nnodes >= group->limit);
+}
+
 static bool try_join(struct fuser *fuser, int32_t group_index, int32_t node_index) {
   struct graph_group *group = &fuser->fusion->groups[group_index];
   const struct dit_graph_node *node = &fuser->graph->nodes[node_index];
   const struct graph_group before = *group;
-  if (group->kind != DIT_NODE_REGION) {
+  if (group->kind != (fuser->taken[node_index] ? DIT_NODE_OPAQUE : DIT_NODE_REGION) || is_cycle(fuser, group_index)) {
     return false;
   }
-  for (int i = 0; i < fuser->nneeds; i++) {
-    if (fuser->needs[i] != group_index && waits_for(fuser, fuser->needs[i], group_index)) {
-      return false;
-    }
+  if (group->kind == DIT_NODE_OPAQUE) {
+    return true;
+  }
+  if (is_full(fuser, group, node_index)) {
+    return false;
   }
   const int level = find_level(fuser, group, node_index);
   bool fits = level >= 0 && (group->region_kind == before.region_kind || suits_members(fuser, group_index));
@@ -367,6 +386,8 @@ static void enter(struct fuser *fuser, int32_t group_index, int32_t node_index) 
   group->first = group->nnodes ? group->first : node_index;
   group->last = node_index;
   group->nnodes++;
+  const int32_t limit = fuser->refused->limit[node_index];
+  group->limit = limit && (!group->limit || limit < group->limit) ? limit : group->limit;
   for (int i = 0; i < fuser->nneeds; i++) {
     add_wait(fuser, group_index, fuser->needs[i]);
   }
@@ -409,8 +430,8 @@ static void collect_needs(struct fuser *fuser, int32_t node_index) {
       }
     }
   }
-  if (node->kind != DIT_NODE_POINT && node->kind != DIT_NODE_REDUCE && node->folded) {
-    need(fuser, fuser->last_ordered);  // draws random numbers: in the program's order
+  if (graph_draws(node)) {
+    need(fuser, fuser->last_ordered);  // in the program's order
   }
 }
 
@@ -421,8 +442,9 @@ static int32_t find_group(struct fuser *fuser, int32_t node_index) {
     }
   }
   int tried = 0;
+  const uint8_t kind = fuser->taken[node_index] ? DIT_NODE_OPAQUE : DIT_NODE_REGION;
   for (int32_t g = fuser->fusion->ngroups - 1; g >= 0 && tried < RECENT; g--) {
-    if (fuser->fusion->groups[g].kind == DIT_NODE_REGION) {
+    if (fuser->fusion->groups[g].kind == kind) {
       tried++;
       if (try_join(fuser, g, node_index)) {
         return g;
@@ -437,9 +459,17 @@ static enum dit_status start_group(struct fuser *fuser, int32_t node_index, int3
   const int32_t index = fuser->fusion->ngroups++;
   struct graph_group *group = &fuser->fusion->groups[index];
   *out = index;
+  if (fuser->taken[node_index]) {
+    group->kind = DIT_NODE_OPAQUE;
+    return DIT_OK;
+  }
   if (node->kind != DIT_NODE_POINT && node->kind != DIT_NODE_REDUCE) {
     group->kind = node->kind;
     return DIT_OK;
+  }
+  if (!fuser->plan->engine->compile) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "graph: the engine '%s' does not run %s, and makes no regions",
+                         fuser->plan->engine->name, dit_region_op_get_name(node->op));
   }
   group->kind = DIT_NODE_REGION;
   group->region_kind = DIT_REGION_POINTWISE;
@@ -456,7 +486,7 @@ static enum dit_status fuse_node(struct fuser *fuser, int32_t node_index, struct
   const struct dit_graph_node *node = &fuser->graph->nodes[node_index];
   collect_needs(fuser, node_index);
   int32_t group = -1;
-  if (node->kind == DIT_NODE_POINT || node->kind == DIT_NODE_REDUCE) {
+  if (node->kind == DIT_NODE_POINT || node->kind == DIT_NODE_REDUCE || fuser->taken[node_index]) {
     group = find_group(fuser, node_index);
   }
   if (group < 0) {
@@ -475,7 +505,7 @@ static enum dit_status fuse_node(struct fuser *fuser, int32_t node_index, struct
       }
     }
   }
-  if (group >= 0 && fuser->fusion->groups[group].kind != DIT_NODE_REGION && node->folded) {
+  if (graph_draws(node)) {
     fuser->last_ordered = node_index;
   }
   return DIT_OK;
@@ -514,8 +544,40 @@ static void count_uses(struct fuser *fuser, const struct dit_graph_arg *arg) {
   }
 }
 
-enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **list, struct graph_fusion *fusion,
-                           struct dit_error *err) {
+static bool is_of_host(const struct dit_graph *graph, const struct dit_graph_arg *arg) {
+  if (arg->tag == DIT_ARG_TENSOR) {
+    return (graph->tensors[arg->dim.value].flags & DIT_GRAPH_HOST) != 0;
+  }
+  for (int i = 0; arg->tag == DIT_ARG_LIST && i < arg->count; i++) {
+    if (is_of_host(graph, &graph->args[arg->first + i])) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// Does the engine take the node in a subgraph?
+static bool is_taken(const struct fuser *fuser, int32_t node_index) {
+  const struct dit_graph_engine *engine = fuser->plan->engine;
+  const struct dit_graph_node *node = &fuser->graph->nodes[node_index];
+  if (!engine || !engine->compile_graph || fuser->refused->subgraph[node_index] || graph_draws(node)) {
+    return false;
+  }
+  for (int k = 0; k < node->nargs; k++) {
+    if (is_of_host(fuser->graph, &fuser->graph->args[node->first_arg + k])) {
+      return false;
+    }
+  }
+  for (int k = 0; k < node->nouts; k++) {
+    if (node->outs[k] >= 0 && (fuser->graph->tensors[node->outs[k]].flags & DIT_GRAPH_HOST)) {
+      return false;
+    }
+  }
+  return engine->supports_node(fuser->graph, node_index, fuser->plan->device);
+}
+
+enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **list, const struct graph_refused *refused,
+                           struct graph_fusion *fusion, struct dit_error *err) {
   const struct dit_graph *graph = plan->graph;
   const size_t nodes = (size_t)graph->nnodes, storages = (size_t)graph->nstorages;
   size_t uses = (size_t)graph->nargs;
@@ -524,7 +586,7 @@ enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **lis
       uses += 1 + (size_t)graph->args[graph->nodes[i].first_arg + k].count;
     }
   }
-  struct fuser fuser = {.plan = plan, .graph = graph, .fusion = fusion, .last_ordered = -1};
+  struct fuser fuser = {.plan = plan, .graph = graph, .fusion = fusion, .last_ordered = -1, .refused = refused};
   fuser.words = (graph->nnodes + 63) / 64;
   fusion->groups = graph_pool_take(list, nodes, sizeof *fusion->groups);
   fusion->group_of = graph_pool_take(list, nodes, sizeof *fusion->group_of);
@@ -539,10 +601,11 @@ enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **lis
   fuser.reader_next = graph_pool_take(list, uses, sizeof *fuser.reader_next);
   fuser.reader_node = graph_pool_take(list, uses, sizeof *fuser.reader_node);
   fuser.needs = graph_pool_take(list, 2 * uses + nodes + 2, sizeof *fuser.needs);
+  fuser.taken = graph_pool_take(list, nodes, 1);
   uint8_t *done = graph_pool_take(list, nodes + 64, 1);
   if (!fusion->groups || !fusion->group_of || !fusion->level || !fusion->order || !fusion->producer || !fuser.waits ||
       !fuser.writer || !fuser.uses || !fuser.inside || !fuser.reader_head || !fuser.reader_next || !fuser.reader_node ||
-      !fuser.needs || !done) {
+      !fuser.needs || !fuser.taken || !done) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory to fuse in");
   }
   for (size_t i = 0; i < storages; i++) {
@@ -553,6 +616,7 @@ enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **lis
     for (int32_t k = 0; k < graph->nodes[i].nargs; k++) {
       count_uses(&fuser, &graph->args[graph->nodes[i].first_arg + k]);
     }
+    fuser.taken[i] = is_taken(&fuser, i);
   }
   for (int32_t i = 0; i < graph->nnodes; i++) {
     DIT_RETURN_IF_NOT_OK(fuse_node(&fuser, i, err));

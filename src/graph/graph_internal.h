@@ -14,6 +14,11 @@ static inline bool graph_is_fold(int op) {
   return op == DIT_REGION_SUM || op == DIT_REGION_MAX || op == DIT_REGION_MIN;
 }
 
+/// Does the node draw random numbers? Those run in the program's order, each by itself.
+static inline bool graph_draws(const struct dit_graph_node *node) {
+  return node->kind != DIT_NODE_POINT && node->kind != DIT_NODE_REDUCE && node->folded != 0;
+}
+
 /// What a region reads: the same elements in the same order are loaded once.
 struct graph_load {
   int32_t tensor;
@@ -23,13 +28,21 @@ struct graph_load {
 
 /// A step before it has memory: nodes that run together.
 struct graph_group {
-  uint8_t kind;         ///< enum dit_graph_node_kind: ROW, ISLAND or REGION
+  uint8_t kind;         ///< enum dit_graph_node_kind: ROW, ISLAND, REGION or OPAQUE
   uint8_t region_kind;  ///< enum dit_region_kind
   int32_t nouter, ninner;
   int64_t space[DIT_GRAPH_MAX_DIMS];          ///< sizes without ones: the outer dimensions, then those of a row
   int32_t first, last;                        ///< nodes
   int32_t nnodes, nvalues, nloads, npending;  ///< pending: results that somebody outside may still need
+  int32_t limit;                              ///< most nodes; 0: no limit
   struct graph_load loads[DIT_REGION_MAX_OPERANDS];
+};
+
+/// What the engine has refused of a graph so far: what the next attempt at a plan leaves out.
+struct graph_refused {
+  uint8_t *subgraph;  ///< per node: not in a subgraph any more
+  int32_t *limit;     ///< per node: most nodes of a region that it is in; 0: no limit
+  bool again;         ///< this attempt is over
 };
 
 /// Fusion: which group each node belongs to, and the order of the groups.
@@ -51,10 +64,41 @@ bool graph_map(const struct dit_graph_plan *plan, const struct graph_group *grou
 bool graph_is_same_begin(const struct dit_graph_plan *plan, int32_t tensor, int32_t other);
 
 DIT_NODISCARD enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **list,
-                                         struct graph_fusion *fusion, struct dit_error *err);
+                                         const struct graph_refused *refused, struct graph_fusion *fusion,
+                                         struct dit_error *err);
+/// A region that the engine refuses is noted in `refused`.
 DIT_NODISCARD enum dit_status graph_build_region(struct dit_graph_plan *plan, struct graph_piece **list,
                                                  const struct graph_fusion *fusion, int32_t group,
-                                                 struct dit_graph_step *step, struct dit_error *err);
+                                                 struct graph_refused *refused, struct dit_graph_step *step,
+                                                 struct dit_error *err);
+/// Does a node outside of the group read what the group leaves in the storage, or does somebody outside of the graph?
+bool graph_is_seen(const struct dit_graph_plan *plan, const struct graph_fusion *fusion, int32_t group, int32_t node,
+                   int32_t storage);
+
+/// A subgraph as words: what it reads (memory that comes from outside) and makes for others.
+struct graph_subgraph {
+  int64_t *words;
+  size_t count;
+  int32_t nreads, noperands;
+  int32_t *tensors;  ///< the definers of that memory; those that are read come first
+};
+DIT_NODISCARD enum dit_status graph_write_subgraph(const struct dit_graph_plan *plan, struct graph_piece **list,
+                                                   const struct graph_fusion *fusion, int32_t group,
+                                                   struct graph_subgraph *out, struct dit_error *err);
+
+/// Programs of a plan; a plan's subgraphs with the same words share one.
+struct graph_program {
+  struct graph_program *next;
+  const int64_t *words;
+  size_t count;
+  void *program;
+  int64_t workspace;
+  bool is_kept;  ///< it came from disk
+};
+/// From the list, from disk, or from the engine. Not DIT_OK: the engine has refused, and says why.
+DIT_NODISCARD enum dit_status graph_find_program(const struct dit_graph_plan *plan, struct graph_piece **list,
+                                                 const struct graph_subgraph *subgraph, struct graph_program **programs,
+                                                 struct graph_program **out, struct dit_error *err);
 /// Places of the storages that regions write and nobody else sees: the arena.
 DIT_NODISCARD enum dit_status graph_place(struct dit_graph_plan *plan, struct graph_piece **list,
                                           struct dit_error *err);

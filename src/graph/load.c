@@ -142,7 +142,7 @@ static void read_tensors(struct reader *reader) {
     tensor->dtype = (int16_t)read_within(reader, 0, DIT_DTYPE_COUNT, "a tensor of no dtype");
     tensor->ndim = (int16_t)read_within(reader, 0, DIT_GRAPH_MAX_DIMS + 1, "a tensor with too many dimensions");
     tensor->storage = (int32_t)read_within(reader, 0, graph->nstorages, "a tensor of no storage");
-    tensor->flags = (uint32_t)read_within(reader, 0, 8, "a tensor with flags that are none");
+    tensor->flags = (uint32_t)read_within(reader, 0, 16, "a tensor with flags that are none");
     tensor->offset = read_dim(reader, graph->nexprs);
     struct dit_graph_dim *dims = take(reader, (size_t)tensor->ndim * 2, sizeof *dims);
     for (int d = 0; d < 2 * tensor->ndim && reader->status == DIT_OK; d++) {

@@ -7,6 +7,7 @@
 #include "graph_internal.h"
 
 #define ALIGNMENT 64
+#define MOST (INT64_MAX / 4)
 
 static void use(struct dit_graph_plan *plan, int32_t tensor, int32_t step) {
   struct dit_graph_storage *storage = &plan->storages[plan->graph->tensors[tensor].storage];
@@ -30,7 +31,7 @@ static void find_lives(struct dit_graph_plan *plan) {
   }
   for (int32_t i = 0; i < plan->nsteps; i++) {
     const struct dit_graph_step *step = &plan->steps[i];
-    if (step->kind == DIT_NODE_REGION) {
+    if (step->kind == DIT_NODE_REGION || step->kind == DIT_NODE_OPAQUE) {
       for (int32_t k = 0; k < step->noperands; k++) {
         use(plan, step->tensors[k], i);
       }
@@ -53,29 +54,32 @@ static void find_lives(struct dit_graph_plan *plan) {
   }
 }
 
+/// Memory of the arena: a storage's, or a step's workspace.
 struct piece {
-  int64_t bytes;
-  int32_t storage;
+  int64_t bytes, at;
+  int32_t first, last;
+  int32_t number;
+  int64_t *place;  ///< where `at` is told
 };
 
 static int compare(const void *a, const void *b) {
   const struct piece *left = a, *right = b;
   return left->bytes != right->bytes ? (left->bytes < right->bytes) - (left->bytes > right->bytes)
-                                     : (left->storage > right->storage) - (left->storage < right->storage);
+                                     : (left->number > right->number) - (left->number < right->number);
 }
 
-static int64_t find_place(const struct dit_graph_plan *plan, const struct piece *pieces, int32_t placed) {
-  const struct dit_graph_storage *mine = &plan->storages[pieces[placed].storage];
+static int64_t find_place(const struct piece *pieces, int32_t placed) {
+  const struct piece *mine = &pieces[placed];
   int64_t at = 0;
   for (bool moved = true; moved;) {
     moved = false;
     for (int32_t i = 0; i < placed; i++) {
-      const struct dit_graph_storage *other = &plan->storages[pieces[i].storage];
+      const struct piece *other = &pieces[i];
       if (other->first > mine->last || mine->first > other->last) {
         continue;
       }
-      if (at < other->at + pieces[i].bytes && other->at < at + pieces[placed].bytes) {
-        at = other->at + pieces[i].bytes;
+      if (at < other->at + other->bytes && other->at < at + mine->bytes) {
+        at = other->at + other->bytes;
         moved = true;
       }
     }
@@ -109,8 +113,34 @@ static bool list_releases(struct dit_graph_plan *plan, struct graph_piece **list
   return true;
 }
 
+static struct piece make_piece(int64_t bytes, int32_t first, int32_t last, int32_t number, int64_t *place) {
+  return (struct piece){(bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, 0, first, last, number, place};
+}
+
+static int32_t list_pieces(struct dit_graph_plan *plan, struct piece *pieces, int64_t *largest) {
+  int32_t count = 0;
+  for (int32_t i = 0; i < plan->graph->nstorages; i++) {
+    struct dit_graph_storage *storage = &plan->storages[i];
+    if (storage->place != DIT_PLACE_ARENA || storage->first < 0) {
+      continue;  // never written down: it lives in registers, or in a workspace
+    }
+    *largest = storage->bytes > *largest ? storage->bytes : *largest;
+    if (storage->bytes <= MOST) {
+      pieces[count++] = make_piece(storage->bytes, storage->first, storage->last, i, &storage->at);
+    }
+  }
+  for (int32_t i = 0; i < plan->nsteps; i++) {
+    struct dit_graph_step *step = &plan->steps[i];
+    *largest = step->workspace > *largest ? step->workspace : *largest;
+    if (step->workspace > 0 && step->workspace <= MOST) {
+      pieces[count++] = make_piece(step->workspace, i, i, plan->graph->nstorages + i, &step->workspace_at);
+    }
+  }
+  return count;
+}
+
 enum dit_status graph_place(struct dit_graph_plan *plan, struct graph_piece **list, struct dit_error *err) {
-  struct piece *pieces = graph_pool_take(list, (size_t)plan->graph->nstorages, sizeof *pieces);
+  struct piece *pieces = graph_pool_take(list, (size_t)plan->graph->nstorages + (size_t)plan->nsteps, sizeof *pieces);
   if (!pieces) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
   }
@@ -118,25 +148,19 @@ enum dit_status graph_place(struct dit_graph_plan *plan, struct graph_piece **li
   if (!list_releases(plan, list)) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
   }
-  int32_t count = 0;
-  for (int32_t i = 0; i < plan->graph->nstorages; i++) {
-    const struct dit_graph_storage *storage = &plan->storages[i];
-    if (storage->place != DIT_PLACE_ARENA || storage->first < 0) {
-      continue;  // never written down: it lives in registers
-    }
-    if (storage->bytes > INT64_MAX / 4) {
-      return dit_error_set(err, DIT_ERR_NOMEM, "graph: a tensor of %lld bytes", (long long)storage->bytes);
-    }
-    pieces[count++] = (struct piece){(storage->bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, i};
+  int64_t largest = 0;
+  const int32_t count = list_pieces(plan, pieces, &largest);
+  if (largest > MOST) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: a tensor of %lld bytes", (long long)largest);
   }
   if (count) {
     qsort(pieces, (size_t)count, sizeof *pieces, compare);
   }
   for (int32_t i = 0; i < count; i++) {
-    struct dit_graph_storage *storage = &plan->storages[pieces[i].storage];
-    storage->at = find_place(plan, pieces, i);
+    pieces[i].at = find_place(pieces, i);
+    *pieces[i].place = pieces[i].at;
     int64_t end;
-    if (__builtin_add_overflow(storage->at, pieces[i].bytes, &end) ||
+    if (__builtin_add_overflow(pieces[i].at, pieces[i].bytes, &end) ||
         __builtin_add_overflow(plan->unplanned, pieces[i].bytes, &plan->unplanned)) {
       return dit_error_set(err, DIT_ERR_NOMEM, "graph: more memory than there is");
     }

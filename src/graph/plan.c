@@ -1,6 +1,9 @@
-/// A plan: a graph with numbers for its symbols. Layouts, fusion, regions, memory; and its run.
+/// A plan: a graph with numbers for its symbols. Layouts, fusion, regions and subgraphs, memory; and its run.
+#include <stdio.h>
 #include <string.h>
 
+#include "dit/ledger.h"
+#include "dit/log.h"
 #include "dit/runtime.h"
 #include "graph_internal.h"
 
@@ -9,6 +12,7 @@
 struct plan_memory {
   struct dit_graph_plan plan;
   struct graph_piece *list;
+  struct graph_program *programs;
 };
 
 int64_t dit_graph_plan_get_dim(const struct dit_graph_plan *plan, struct dit_graph_dim dim) {
@@ -104,9 +108,43 @@ static void own(struct dit_graph_plan *plan, const struct dit_graph_arg *arg) {
   }
 }
 
+/// Memory that the framework may see: what islands read, and what leaves the graph. `fusion` NULL: none is made yet.
+static void own_seen(struct dit_graph_plan *plan, const struct graph_fusion *fusion) {
+  const struct dit_graph *graph = plan->graph;
+  for (int32_t i = 0; i < graph->nnodes; i++) {
+    const struct dit_graph_node *node = &graph->nodes[i];
+    const uint8_t kind = fusion ? fusion->groups[fusion->group_of[i]].kind : node->kind;
+    for (int k = 0; kind == DIT_NODE_ISLAND && k < node->nargs; k++) {
+      own(plan, &graph->args[node->first_arg + k]);
+    }
+  }
+  for (int32_t i = 0; i < graph->noutputs; i++) {
+    if (graph->outputs[i].tensor >= 0) {
+      const struct dit_graph_arg arg = {.tag = DIT_ARG_TENSOR, .dim.value = graph->outputs[i].tensor};
+      own(plan, &arg);
+    }
+  }
+}
+
+/// What subgraphs make is theirs to write, also where an operator of the framework would have made it.
+static void place_subgraphs(struct dit_graph_plan *plan, const struct graph_fusion *fusion) {
+  const struct dit_graph *graph = plan->graph;
+  for (int32_t i = 0; i < graph->nnodes; i++) {
+    const struct dit_graph_node *node = &graph->nodes[i];
+    for (int k = 0; fusion->groups[fusion->group_of[i]].kind == DIT_NODE_OPAQUE && k < node->nouts; k++) {
+      if (node->outs[k] >= 0) {
+        struct dit_graph_storage *storage = &plan->storages[graph->tensors[node->outs[k]].storage];
+        storage->place = storage->place == DIT_PLACE_CALL ? DIT_PLACE_ARENA : storage->place;
+      }
+    }
+  }
+  own_seen(plan, fusion);
+}
+
 /// Where each storage comes from, and that every tensor lies inside of its own.
 static enum dit_status set_storages(struct dit_graph_plan *plan, struct dit_error *err) {
   const struct dit_graph *graph = plan->graph;
+  memset(plan->storages, 0, (size_t)graph->nstorages * sizeof *plan->storages);
   for (int32_t i = 0; i < graph->ninputs; i++) {
     if (graph->inputs[i].tensor >= 0) {
       DIT_RETURN_IF_NOT_OK(define(plan, graph->inputs[i].tensor, DIT_PLACE_INPUT, err));
@@ -120,16 +158,8 @@ static enum dit_status set_storages(struct dit_graph_plan *plan, struct dit_erro
         DIT_RETURN_IF_NOT_OK(define(plan, node->outs[k], fuses ? DIT_PLACE_ARENA : DIT_PLACE_CALL, err));
       }
     }
-    for (int k = 0; node->kind == DIT_NODE_ISLAND && k < node->nargs; k++) {
-      own(plan, &graph->args[node->first_arg + k]);
-    }
   }
-  for (int32_t i = 0; i < graph->noutputs; i++) {
-    if (graph->outputs[i].tensor >= 0) {
-      const struct dit_graph_arg arg = {.tag = DIT_ARG_TENSOR, .dim.value = graph->outputs[i].tensor};
-      own(plan, &arg);
-    }
-  }
+  own_seen(plan, NULL);
   for (int32_t i = 0; i < graph->ntensors; i++) {
     const struct dit_graph_storage *storage = &plan->storages[graph->tensors[i].storage];
     const int64_t span = graph_get_span(&plan->layouts[i], graph->tensors[i].ndim, graph->tensors[i].dtype);
@@ -144,7 +174,67 @@ static enum dit_status set_storages(struct dit_graph_plan *plan, struct dit_erro
   return DIT_OK;
 }
 
-static enum dit_status make_steps(struct plan_memory *memory, const struct graph_fusion *fusion,
+/// A subgraph that the engine has refused: its nodes run by regions and rows, in the next attempt.
+static enum dit_status note_refusal(struct plan_memory *memory, const struct graph_fusion *fusion, int32_t group,
+                                    struct graph_refused *refused, const char *reason, struct dit_error *err) {
+  struct dit_graph_plan *plan = &memory->plan;
+  struct dit_graph_refusal *refusal = graph_pool_take(&memory->list, 1, sizeof *refusal);
+  if (!refusal) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
+  }
+  refusal->next = plan->refusals;
+  refusal->nodes = fusion->groups[group].nnodes;
+  snprintf(refusal->reason, sizeof refusal->reason, "%.150s", reason);
+  plan->refusals = refusal;
+  for (int32_t n = 0; n < plan->graph->nnodes; n++) {
+    refused->subgraph[n] |= fusion->group_of[n] == group;
+  }
+  refused->again = true;
+  char name[224];
+  snprintf(name, sizeof name, "graph engine %s refuses a subgraph: %s", plan->engine->name, refusal->reason);
+  struct dit_ledger_entry *entry = dit_ledger_get(name);
+  if (entry) {
+    dit_ledger_add(entry, DIT_LEDGER_FALLBACK, 0, 0);
+  }
+  dit_log_write_once(
+      "graph refusal", DIT_LOG_WARNING,
+      "the graph engine '%s' refuses a subgraph of %d nodes, which runs by regions and operators instead: "
+      "%s; `ditorch compile --explain` lists all of them",
+      plan->engine->name, (int)refusal->nodes, refusal->reason);
+  return DIT_OK;
+}
+
+static enum dit_status make_subgraph(struct plan_memory *memory, const struct graph_fusion *fusion, int32_t group,
+                                     struct graph_refused *refused, struct dit_graph_step *step,
+                                     struct dit_error *err) {
+  struct dit_graph_plan *plan = &memory->plan;
+  struct graph_subgraph subgraph;
+  struct graph_program *program = NULL;
+  struct dit_error why = {.message = ""};
+  DIT_RETURN_IF_NOT_OK(graph_write_subgraph(plan, &memory->list, fusion, group, &subgraph, err));
+  if (graph_find_program(plan, &memory->list, &subgraph, &memory->programs, &program, &why) != DIT_OK) {
+    return note_refusal(memory, fusion, group, refused, why.message, err);
+  }
+  step->executable = program->program;
+  step->workspace = program->workspace;
+  step->is_kept = program->is_kept;
+  step->tensors = subgraph.tensors;
+  step->noperands = subgraph.noperands;
+  step->nreads = subgraph.nreads;
+  return DIT_OK;
+}
+
+/// Programs of subgraphs stay in their list; regions are each step's own.
+static void release_steps(struct dit_graph_plan *plan) {
+  for (int32_t i = 0; i < plan->nsteps; i++) {
+    if (plan->steps[i].executable && plan->steps[i].kind == DIT_NODE_REGION) {
+      plan->engine->release(plan->steps[i].executable);
+    }
+  }
+  plan->nsteps = 0;
+}
+
+static enum dit_status take_steps(struct plan_memory *memory, const struct graph_fusion *fusion,
                                   struct dit_error *err) {
   struct dit_graph_plan *plan = &memory->plan;
   plan->steps = graph_pool_take(&memory->list, (size_t)fusion->ngroups, sizeof *plan->steps);
@@ -153,27 +243,55 @@ static enum dit_status make_steps(struct plan_memory *memory, const struct graph
   if (!plan->steps || !plan->step_of || !places) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
   }
+  plan->nrows = plan->nislands = plan->nregions = plan->nopaques = 0;
   for (int32_t i = 0; i < fusion->ngroups; i++) {
+    const struct graph_group *group = &fusion->groups[fusion->order[i]];
+    struct dit_graph_step *step = &plan->steps[i];
     places[fusion->order[i]] = i;
+    step->kind = group->kind;
+    step->node = group->first;
+    step->nodes = group->nnodes;
+    plan->nrows += group->kind == DIT_NODE_ROW;
+    plan->nislands += group->kind == DIT_NODE_ISLAND;
+    plan->nregions += group->kind == DIT_NODE_REGION;
+    plan->nopaques += group->kind == DIT_NODE_OPAQUE;
   }
   for (int32_t n = 0; n < plan->graph->nnodes; n++) {
     plan->step_of[n] = places[fusion->group_of[n]];
   }
-  for (int32_t i = 0; i < fusion->ngroups; i++) {
-    const struct graph_group *group = &fusion->groups[fusion->order[i]];
-    struct dit_graph_step *step = &plan->steps[i];
-    step->kind = group->kind;
-    step->node = group->first;
-    step->nodes = group->nnodes;
-    plan->nsteps = i + 1;
-    plan->nrows += group->kind == DIT_NODE_ROW;
-    plan->nislands += group->kind == DIT_NODE_ISLAND;
-    plan->nregions += group->kind == DIT_NODE_REGION;
-    if (group->kind == DIT_NODE_REGION) {
-      DIT_RETURN_IF_NOT_OK(graph_build_region(plan, &memory->list, fusion, fusion->order[i], step, err));
+  plan->nsteps = fusion->ngroups;
+  return DIT_OK;
+}
+
+/// Subgraphs first: when one is refused, the regions will be others.
+static enum dit_status make_steps(struct plan_memory *memory, const struct graph_fusion *fusion,
+                                  struct graph_refused *refused, struct dit_error *err) {
+  struct dit_graph_plan *plan = &memory->plan;
+  DIT_RETURN_IF_NOT_OK(take_steps(memory, fusion, err));
+  for (int32_t i = 0; i < plan->nsteps; i++) {
+    if (plan->steps[i].kind == DIT_NODE_OPAQUE) {
+      DIT_RETURN_IF_NOT_OK(make_subgraph(memory, fusion, fusion->order[i], refused, &plan->steps[i], err));
+    }
+  }
+  for (int32_t i = 0; !refused->again && i < plan->nsteps; i++) {
+    if (plan->steps[i].kind == DIT_NODE_REGION) {
+      DIT_RETURN_IF_NOT_OK(
+          graph_build_region(plan, &memory->list, fusion, fusion->order[i], refused, &plan->steps[i], err));
     }
   }
   return DIT_OK;
+}
+
+/// One attempt; `refused` says what of it the engine does not make.
+static enum dit_status divide(struct plan_memory *memory, struct graph_refused *refused, struct dit_error *err) {
+  struct dit_graph_plan *plan = &memory->plan;
+  struct graph_fusion fusion = {0};
+  release_steps(plan);
+  refused->again = false;
+  DIT_RETURN_IF_NOT_OK(set_storages(plan, err));
+  DIT_RETURN_IF_NOT_OK(graph_fuse(plan, &memory->list, refused, &fusion, err));
+  place_subgraphs(plan, &fusion);
+  return make_steps(memory, &fusion, refused, err);
 }
 
 static bool take_tables(struct plan_memory *memory, const struct dit_graph *graph) {
@@ -207,9 +325,15 @@ static enum dit_status fill_plan(struct plan_memory *memory, const int64_t *symb
   }
   DIT_RETURN_IF_NOT_OK(set_storages(plan, err));
   graph_mistake_layouts(plan);
-  struct graph_fusion fusion = {0};
-  DIT_RETURN_IF_NOT_OK(graph_fuse(plan, &memory->list, &fusion, err));
-  DIT_RETURN_IF_NOT_OK(make_steps(memory, &fusion, err));
+  struct graph_refused refused = {
+      .subgraph = graph_pool_take(&memory->list, (size_t)graph->nnodes, sizeof *refused.subgraph),
+      .limit = graph_pool_take(&memory->list, (size_t)graph->nnodes, sizeof *refused.limit)};
+  if (!refused.subgraph || !refused.limit) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
+  }
+  do {  // every attempt that is not the last one leaves out more
+    DIT_RETURN_IF_NOT_OK(divide(memory, &refused, err));
+  } while (refused.again);
   DIT_RETURN_IF_NOT_OK(graph_place(plan, &memory->list, err));
   graph_mistake_places(plan);
   return DIT_OK;
@@ -247,13 +371,38 @@ void dit_graph_plan_destroy(struct dit_graph_plan *plan) {
     return;
   }
   struct plan_memory *memory = (struct plan_memory *)plan;  // its first member
-  for (int32_t i = 0; i < plan->nsteps; i++) {
-    if (plan->steps[i].executable) {
-      plan->engine->release(plan->steps[i].executable);
-    }
+  release_steps(plan);
+  for (struct graph_program *program = memory->programs; program; program = program->next) {
+    plan->engine->release_graph(program->program);
   }
   graph_pool_free(memory->list);
   dit_free(memory);
+}
+
+static enum dit_status run_subgraph(const struct dit_graph_plan *plan, const struct dit_graph_step *step, int32_t at,
+                                    void *stream, void *arena, void **data, const struct dit_graph_host *host,
+                                    struct dit_error *err) {
+  void *few[64], **operands = few;
+  if (step->noperands > 64 && !(operands = dit_malloc((size_t)step->noperands * sizeof *operands))) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory to run a subgraph");
+  }
+  enum dit_status status = DIT_OK;
+  for (int32_t i = 0; i < step->noperands && status == DIT_OK; i++) {
+    const int32_t index = plan->graph->tensors[step->tensors[i]].storage;
+    const struct dit_graph_storage *storage = &plan->storages[index];
+    if (storage->place == DIT_PLACE_OWN && storage->first == at && !data[index]) {
+      status = host->allocate(host->self, index, &data[index], err);
+    }
+    operands[i] = data[index];
+  }
+  if (status == DIT_OK) {
+    status = plan->engine->run_graph(step->executable, plan->device, stream, operands,
+                                     step->workspace > 0 ? (char *)arena + step->workspace_at : NULL, err);
+  }
+  if (operands != few) {
+    dit_free(operands);
+  }
+  return status;
 }
 
 static enum dit_status run_region(const struct dit_graph_plan *plan, const struct dit_graph_step *step, int32_t at,
@@ -289,8 +438,9 @@ enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stre
     if (host->observe) {
       DIT_RETURN_IF_NOT_OK(host->observe(host->self, i, false, err));
     }
-    DIT_RETURN_IF_NOT_OK(step->kind == DIT_NODE_REGION ? run_region(plan, step, i, stream, data, host, err)
-                                                       : host->call(host->self, step->node, data, err));
+    DIT_RETURN_IF_NOT_OK(step->kind == DIT_NODE_REGION   ? run_region(plan, step, i, stream, data, host, err)
+                         : step->kind == DIT_NODE_OPAQUE ? run_subgraph(plan, step, i, stream, arena, data, host, err)
+                                                         : host->call(host->self, step->node, data, err));
     if (host->observe) {
       DIT_RETURN_IF_NOT_OK(host->observe(host->self, i, true, err));
     }

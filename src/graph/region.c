@@ -136,25 +136,28 @@ static bool reads_arg(const struct dit_graph *graph, const struct dit_graph_arg 
   return false;
 }
 
-/// Does anybody outside of the group see the result of this node?
-static bool is_seen(const struct builder *builder, int32_t index) {
-  const struct dit_graph *graph = builder->graph;
-  const int32_t storage = graph->tensors[graph->nodes[index].outs[0]].storage;
-  const struct dit_graph_storage *place = &builder->plan->storages[storage];
+bool graph_is_seen(const struct dit_graph_plan *plan, const struct graph_fusion *fusion, int32_t group, int32_t node,
+                   int32_t storage) {
+  const struct dit_graph *graph = plan->graph;
+  const struct dit_graph_storage *place = &plan->storages[storage];
   if (place->place == DIT_PLACE_INPUT || place->place == DIT_PLACE_OWN) {
     return true;
   }
-  for (int32_t n = index + 1; n < graph->nnodes; n++) {
-    if (builder->fusion->group_of[n] == builder->index) {
-      continue;
-    }
-    for (int k = 0; k < graph->nodes[n].nargs; k++) {
+  for (int32_t n = node + 1; n < graph->nnodes; n++) {
+    for (int k = 0; fusion->group_of[n] != group && k < graph->nodes[n].nargs; k++) {
       if (reads_arg(graph, &graph->args[graph->nodes[n].first_arg + k], storage)) {
         return true;
       }
     }
   }
   return false;
+}
+
+/// Does anybody outside of the group see the result of this node?
+static bool is_seen(const struct builder *builder, int32_t index) {
+  const struct dit_graph *graph = builder->graph;
+  return graph_is_seen(builder->plan, builder->fusion, builder->index, index,
+                       graph->tensors[graph->nodes[index].outs[0]].storage);
 }
 
 static bool can_merge(const struct builder *builder, const int64_t *sizes, int d) {
@@ -206,8 +209,26 @@ static bool set_dimensions(struct builder *builder) {
   return !splits || count == outer + 1;
 }
 
-static enum dit_status finish(struct builder *builder, struct graph_piece **list, struct dit_graph_step *step,
+/// The engine has no way to run the region: smaller ones are tried. One of a single node cannot be made smaller.
+static enum dit_status refuse(const struct builder *builder, struct graph_refused *refused, const char *reason,
                               struct dit_error *err) {
+  const struct graph_group *group = builder->group;
+  if (group->nnodes == 1) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "graph: the engine '%s' does not run %s: %s",
+                         builder->plan->engine->name, dit_region_op_get_name(builder->graph->nodes[group->first].op),
+                         reason);
+  }
+  for (int32_t n = group->first; n <= group->last; n++) {
+    if (builder->fusion->group_of[n] == builder->index) {
+      refused->limit[n] = group->nnodes / 2;
+    }
+  }
+  refused->again = true;
+  return DIT_OK;
+}
+
+static enum dit_status finish(struct builder *builder, struct graph_piece **list, struct graph_refused *refused,
+                              struct dit_graph_step *step, struct dit_error *err) {
   struct dit_region *region = graph_pool_take(list, 1, sizeof *region);
   struct dit_region_op *ops = graph_pool_take(list, (size_t)builder->region.nops, sizeof *ops);
   struct dit_region_operand *operands = graph_pool_take(list, (size_t)builder->region.noperands, sizeof *operands);
@@ -228,12 +249,18 @@ static enum dit_status finish(struct builder *builder, struct graph_piece **list
   step->tensors = tensors;
   step->region = region;
   graph_mistake_region(region, (int32_t)(step - builder->plan->steps));
-  return builder->plan->engine->compile(region, builder->plan->device, &step->executable, err);
+  const struct dit_graph_engine *engine = builder->plan->engine;
+  if (engine->supports && !engine->supports(region)) {
+    return refuse(builder, refused, "it does not support the region", err);
+  }
+  struct dit_error why = {.message = ""};
+  const enum dit_status status = engine->compile(region, builder->plan->device, &step->executable, &why);
+  return status == DIT_OK ? DIT_OK : refuse(builder, refused, why.message, err);
 }
 
 enum dit_status graph_build_region(struct dit_graph_plan *plan, struct graph_piece **list,
-                                   const struct graph_fusion *fusion, int32_t index, struct dit_graph_step *step,
-                                   struct dit_error *err) {
+                                   const struct graph_fusion *fusion, int32_t index, struct graph_refused *refused,
+                                   struct dit_graph_step *step, struct dit_error *err) {
   const struct dit_graph *graph = plan->graph;
   int16_t *values = graph_pool_take(list, (size_t)graph->nnodes, sizeof *values);
   struct builder *builder = graph_pool_take(list, 1, sizeof *builder);
@@ -267,5 +294,5 @@ enum dit_status graph_build_region(struct dit_graph_plan *plan, struct graph_pie
   if (builder->is_full || !set_dimensions(builder)) {
     return dit_error_set(err, DIT_ERR_INTERNAL, "graph: a region that cannot be written down");
   }
-  return finish(builder, list, step, err);
+  return finish(builder, list, refused, step, err);
 }

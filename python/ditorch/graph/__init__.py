@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import json
+import threading
 import time
 import weakref
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from . import check, dicp_variables
 from .lower import Lowering, Value
@@ -32,21 +34,26 @@ class Compiled:
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
-        ops = torch.ops.ditorch
-        lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine())).run()
-        self.lowering = lowering if check.is_on() else None
-        self.words = lowering.words.pack()
-        self.graph = ops.graph_load(self.words)
-        self.constants = lowering.constants
-        self.islands = lowering.islands
-        self.out_places = lowering.out_places
+        self.module = module
+        self.lock = threading.Lock()
+        self.refusal = ""  # why the engine could make no plan of the graph, and operators run instead
+        self._load(_supports if torch.ops.ditorch.graph_engine() else None)
         inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
         self.tensor_places = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
         self.number_places = [i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)]
         fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
         self.device = next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0)
-        self.is_plain = all(kind == "tensor" for kind, _ in self.out_places)
-        self.finalizer = weakref.finalize(self, ops.graph_free, self.graph)
+
+    def _load(self, supports: Any) -> None:
+        lowering = Lowering(self.module, _get_operations(), torch.ops.ditorch.graph_has_row, supports).run()
+        self.lowering = lowering if check.is_on() else None
+        self.words = lowering.words.pack()
+        self.graph = torch.ops.ditorch.graph_load(self.words)
+        self.constants = lowering.constants
+        self.islands, self.refused = lowering.islands, lowering.refused
+        is_plain = all(kind == "tensor" for kind, _ in lowering.out_places)
+        self.call = (self.graph, self.constants, [] if is_plain else lowering.out_places)  # what a thread runs with
+        weakref.finalize(self, torch.ops.ditorch.graph_free, self.graph)
 
     def split(self, args: list[Any]) -> tuple[list[torch.Tensor], list[int]]:
         """The tensors and the integers that C takes."""
@@ -55,13 +62,32 @@ class Compiled:
     def __call__(self, args: list[Any]) -> Any:
         tensors = [args[i] for i in self.tensor_places]
         numbers = [args[i] for i in self.number_places]
-        all_tensors = [*tensors, *self.constants] if self.constants else tensors
         args.clear()
-        made, counted = torch.ops.ditorch.graph_run.default(self.graph, all_tensors, numbers, self.device)
-        if self.is_plain:
+        call = self.call
+        try:
+            return self._run(call, tensors, numbers)
+        except NotImplementedError:
+            refusal = torch.ops.ditorch.graph_refusal(call[0])
+            if not refusal:
+                raise
+            self._refuse(call, refusal)  # nothing has run yet
+            return self._run(self.call, tensors, numbers)
+
+    def _refuse(self, call: Any, refusal: str) -> None:
+        """From now on the graph runs by the device's operators alone."""
+        with self.lock, unset_fake_temporarily():
+            if self.call is call:
+                self.refusal = refusal
+                self._load(None)
+
+    def _run(self, call: Any, tensors: list[torch.Tensor], numbers: list[int]) -> Any:
+        graph, constants, out_places = call
+        all_tensors = [*tensors, *constants] if constants else tensors
+        made, counted = torch.ops.ditorch.graph_run.default(graph, all_tensors, numbers, self.device)
+        if not out_places:
             return made
         results, made, counted = [], iter(made), iter(counted)
-        for kind, place in self.out_places:
+        for kind, place in out_places:
             if kind == "copy":
                 tensors[place].copy_(next(made))
             else:
@@ -81,6 +107,11 @@ def _get_operations() -> dict[str, int]:
     return {name: number for number, name in enumerate(torch.ops.ditorch.graph_operations())}
 
 
+@functools.cache
+def _supports(op: int, folded: int, ndim: int, dtypes: tuple[int, ...]) -> bool:
+    return torch.ops.ditorch.graph_supports(op, folded, ndim, dtypes)
+
+
 def keep(on: bool = True) -> list[Any]:
     """Start (or stop) to keep the graphs that are compiled; the list of what was kept. An entry is a Compiled, or the
     reason why a graph runs as it is."""
@@ -93,7 +124,6 @@ def keep(on: bool = True) -> list[Any]:
 def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     """The inner compiler: what AOTAutograd hands its graphs to."""
     from functorch.compile import make_boxed_func
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     made: Any

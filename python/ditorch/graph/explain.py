@@ -101,6 +101,7 @@ class Explanation:
             logger.propagate = propagates
         for row, made in self._made:
             row["plans"] = made.describe()
+            row["islands"], row["refused"], row["refusal"] = dict(made.islands), dict(made.refused), made.refusal
         self._made.clear()
 
     def watch(self, module: torch.fx.GraphModule, made: Any, reason: str, seconds: float) -> Any:
@@ -112,6 +113,7 @@ class Explanation:
             "place": next((place for place in map(get_place, nodes) if place), ""),
             "operators": len(nodes), "unplanned": reason, "compile_seconds": round(seconds, 4),
             "calls": 0, "seconds": 0.0, "islands": dict(getattr(made, "islands", {})), "plans": [],
+            "refused": dict(getattr(made, "refused", {})), "refusal": "",
         }  # fmt: skip
         self.graphs.append(row)
         if not reason:
@@ -139,20 +141,31 @@ class Explanation:
         return "\n".join(lines)
 
 
+def _count_subgraphs(plan: dict[str, Any]) -> str:
+    return f"{plan['subgraphs']} subgraphs, " if plan["subgraphs"] else ""
+
+
 def _render_graph(number: int, row: dict[str, Any]) -> list[str]:
-    each = f"{row['seconds'] / row['calls'] * 1e3:.3g} ms each" if row["calls"] else "never called"
+    time_each = f"{row['seconds'] / row['calls'] * 1e3:.3g} ms each" if row["calls"] else "never called"
     head = f"graph {number:<4} {row['kind']} {row['place']}"
-    lines = [f"{head}: {row['operators']} operators, {row['calls']} calls, {each}"]
+    lines = [f"{head}: {row['operators']} operators, {row['calls']} calls, {time_each}"]
     if row["unplanned"]:
         lines.append(f"  runs operator by operator: {row['unplanned']}")
     for plan in row["plans"]:
         lines.append(
-            f"  {plan['regions']} regions, {plan['rows']} operators of the device, {plan['islands']} islands; "
-            f"arena {plan['arena']} of {plan['unplanned']} bytes"
+            f"  {plan['regions']} regions, {_count_subgraphs(plan)}{plan['rows']} operators of the device, "
+            f"{plan['islands']} islands; arena {plan['arena']} of {plan['unplanned']} bytes"
         )
         for step in plan["steps"]:
             if step["kind"] == "region":
                 sizes = "x".join(map(str, step["sizes"]))
                 lines.append(f"    region {step['name']} [{sizes}] by {step['runs']}: {step['operations']}")
+            elif step["kind"] == "subgraph":
+                made = f"{step['runs']}, from {step['from']}"
+                lines.append(f"    subgraph of {step['nodes']} nodes by {step['name']} ({made}): {step['operations']}")
+        lines += [f"    refused: a subgraph of {each['nodes']} nodes: {each['reason']}" for each in plan["refusals"]]
+    if row["refusal"]:
+        lines.append(f"  by the device's operators: {row['refusal']}")
+    lines += [f"  operator {name}: {reason}" for name, reason in row["refused"].items()]
     lines += [f"  island {name}: {reason}" for name, reason in row["islands"].items()]
     return lines

@@ -18,7 +18,10 @@ from . import reference
 from .lower import Value
 from .words import UnsupportedGraph
 
-KINDS = {"region": "fused region", "row": "operator of the device", "island": "operator run by PyTorch"}
+KINDS = {
+    "region": "fused region", "subgraph": "subgraph", "row": "operator of the device",
+    "island": "operator run by PyTorch",
+}  # fmt: skip
 
 
 @dataclasses.dataclass

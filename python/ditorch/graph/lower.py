@@ -10,12 +10,14 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, statically_known_true
 
-from .words import ISLAND, POINT, REDUCE, ROW, UnsupportedGraph, Words
+from .words import DTYPES, ISLAND, POINT, REDUCE, ROW, UnsupportedGraph, Words
 
 FUSED_DTYPES = {
     torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.int16, torch.int8,
     torch.uint8, torch.bool,
 }  # fmt: skip
+HOST = 8
+"""DIT_GRAPH_HOST"""
 MAX_ROW = 8192
 """DIT_REGION_MAX_ROW"""
 HALVES = (torch.bfloat16, torch.float16)
@@ -50,6 +52,10 @@ FILLS = {
 
 class Unfused(Exception):
     """This operator, as it is called here, is not written as elementwise nodes."""
+
+
+class Refused(Unfused):
+    """It could be, but the engine does not run one of them."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -107,13 +113,16 @@ def _drop_unused(node: torch.fx.Node, out: Any) -> Any:
 class Lowering:
     """Walks one graph; `words` is the result."""
 
-    def __init__(self, module: torch.fx.GraphModule, operations: dict[str, int], has_row, fuses: bool) -> None:
-        self.module, self.operations, self.has_row, self.fuses = module, operations, has_row, fuses
+    def __init__(self, module: torch.fx.GraphModule, operations: dict[str, int], has_row, supports) -> None:
+        """`supports` says whether the engine runs an operation on dtypes and a rank; None: there is no engine."""
+        self.module, self.operations, self.has_row, self.supports = module, operations, has_row, supports
+        self.fuses = supports is not None
         self.words = Words()
         self.values: dict[torch.fx.Node, Any] = {}
         self.constants: list[torch.Tensor] = []
         self.late_copies: list[tuple[int, Any]] = []
         self.islands: dict[str, str] = {}
+        self.refused: dict[str, str] = {}  # rows that would be fused, had the engine taken their operations
         self.origins: list[torch.fx.Node] = []  # of each node of the words: what it came from
         self.out_places: list[tuple[str, Any]] = []
 
@@ -124,6 +133,7 @@ class Lowering:
             raise UnsupportedGraph(f"a tensor of layout {fake.layout}")
         sizes, strides = tuple(fake.shape), tuple(fake.stride())
         offset = fake.storage_offset() - base
+        flags |= 0 if fake.is_cuda else HOST
         index = self.words.add_tensor(fake.dtype, sizes, strides, storage, offset, flags)
         return Value(index, storage, base, sizes, strides, fake.dtype, fake.is_cuda, fake.is_contiguous())
 
@@ -139,6 +149,14 @@ class Lowering:
 
     # Nodes
 
+    def ask(self, name: str, args: list[Any], dtype: torch.dtype, shape, folded: int = 0) -> None:
+        """Unfused where the engine does not run the operation."""
+        dtypes = [DTYPES[arg.dtype] if isinstance(arg, Value) else -1 for arg in args]
+        if not self.supports(self.operations[name], folded, len(shape), (*dtypes, DTYPES[dtype])):
+            work = next((arg.dtype for arg in reversed(args) if isinstance(arg, Value)), dtype)
+            of = str(work) if work == dtype else f"{work} to {dtype}"
+            raise Refused(f"the engine does not take {name} of {of.replace('torch.', '')}")
+
     def point(self, name: str, args: list[Any], dtype: torch.dtype, shape, strides=None) -> Value:
         for arg in args:
             if isinstance(arg, Value):
@@ -152,6 +170,7 @@ class Lowering:
         is_one = work.is_floating_point if name not in BITS else not work.is_floating_point
         if not is_one and name not in ANY_DTYPE and (name not in NUMBERS or work is torch.bool):
             raise Unfused(f"{name.lower()} of {work}")
+        self.ask(name, args, dtype, shape)
         out = self.make(shape, dtype, strides)
         self.words.add_node(POINT, self.operations[name], 0, ("", "", ""), args, [out.tensor_index])
         return out
@@ -177,6 +196,7 @@ class Lowering:
             value = self.point("COPY", [value], value.dtype, value.shape)
         if value.dtype not in FUSED_DTYPES or not value.on_device:
             raise Unfused(f"a reduction of {value.dtype}")
+        self.ask(name, [value], value.dtype, value.shape, folded)
         out = self.make([1 if dim in dims else size for dim, size in enumerate(value.shape)], value.dtype)
         self.words.add_node(REDUCE, self.operations[name], folded, ("", "", ""), [value], [out.tensor_index])
         return out
@@ -459,7 +479,10 @@ class Lowering:
 
     # Calls
 
-    def call(self, target: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any], out: Any, why: str) -> Any:
+    def call(
+        self, target: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any], out: Any, why: str,
+        is_refused: bool = False,
+    ) -> Any:  # fmt: skip
         schema = target._schema
         name, overload = schema.name, schema.overload_name
         if schema.is_mutable:
@@ -491,7 +514,10 @@ class Lowering:
         reason = why or "an operator of PyTorch's own"
         if kind == ISLAND:
             self.islands[f"{name}.{overload}".rstrip(".")] = reason
-        self.words.add_node(kind, 0, int(draws), (name, overload, reason if kind == ISLAND else ""), whole, outs)
+        elif is_refused:
+            self.refused[f"{name}.{overload}".rstrip(".")] = reason
+        told = reason if kind == ISLAND or is_refused else ""
+        self.words.add_node(kind, 0, int(draws), (name, overload, told), whole, outs)
         return made if isinstance(out, (list, tuple)) else made[0]
 
     def operator(self, node: torch.fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -511,16 +537,16 @@ class Lowering:
                 return made if isinstance(out, (list, tuple)) else made[0]
         if name == "copy_":
             return self.write(args[0], args[1])
-        why = ""
+        why, is_refused = "", False
         if self.fuses and target._schema.name.split("::")[0] in ("aten", "prims"):
             mark = (len(self.words.nodes), len(self.words.tensors), len(self.words.args), self.words.storages)
             try:
                 return self.fuse(name, target._schema.overload_name, args, kwargs, out)
             except Unfused as reason:
-                why = str(reason)
+                why, is_refused = str(reason), isinstance(reason, Refused)
                 del self.words.nodes[mark[0] :], self.words.tensors[mark[1] :], self.words.args[mark[2] :]
                 self.words.storages = mark[3]
-        return self.call(target, args, kwargs, _drop_unused(node, out), why)
+        return self.call(target, args, kwargs, _drop_unused(node, out), why, is_refused)
 
     def _check_reach(self, base: Value, view: torch.Tensor) -> None:
         """`as_strided` may show what the tensor that the graph was given does not cover."""
@@ -538,8 +564,7 @@ class Lowering:
 
     def write(self, target: Value, source: Any) -> Value:
         """`copy_` to an input: AOTAutograd's way of saying that a graph changes it."""
-        is_fused = self.fuses and target.storage in self.input_storages and isinstance(source, Value)
-        if is_fused and all(side.on_device and side.dtype in FUSED_DTYPES for side in (target, source)):
+        if self._can_write(target, source):
             op = "COPY" if source.dtype == target.dtype else "CAST"
             row = self.words.tensors[self.input_storages[target.storage]]
             row[3] |= 4  # written: it must come with the strides of the trace
@@ -550,6 +575,18 @@ class Lowering:
         place = list(self.input_storages).index(target.storage)
         self.late_copies.append((place, source))
         return target if not isinstance(source, Value) else source
+
+    def _can_write(self, target: Value, source: Any) -> bool:
+        """Can a node of the graph write to the input?"""
+        if not self.fuses or target.storage not in self.input_storages or not isinstance(source, Value):
+            return False
+        if not all(side.on_device and side.dtype in FUSED_DTYPES for side in (target, source)):
+            return False
+        try:
+            self.ask("COPY" if source.dtype == target.dtype else "CAST", [source], target.dtype, target.shape)
+        except Unfused:
+            return False
+        return True
 
     # The walk
 

@@ -2,8 +2,8 @@
 /// first, and otherwise runs the compiler on the source and what stands in front of it (region_prelude.inc: the host's
 /// own expressions). Whatever goes wrong leaves the block machine in charge.
 ///
-/// Files: written under a temporary name, closed with a checksum, renamed; a file that is not complete, or whose
-/// directory belongs to somebody else, is not loaded.
+/// Files are those of store/disk_cache.h: one that is not complete, or whose directory belongs to somebody else, is not
+/// loaded.
 #include "region_code.h"
 
 #include <dlfcn.h>
@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +22,7 @@
 #include "dit/options.h"
 #include "dit/thread.h"
 #include "simd.h"
+#include "store/disk_cache.h"
 
 #define VERSION "1"  // of what generated code is called with
 #define MAX_CODES 4096
@@ -81,86 +81,9 @@ static const char *get_compiler(void) {
   return compiler && compiler[0] && !strchr(compiler, ' ') ? compiler : "cc";
 }
 
-// The directory
+#define MARK "DITREGN2"
 
-static bool is_private(const char *path) {
-  struct stat status;
-  return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-         (status.st_mode & 077) == 0;
-}
-
-/// Makes `path` and its parent; false: it is not ours alone.
-static bool make_directory(char *path) {
-  char *slash = strrchr(path, '/');
-  if (slash && slash != path) {
-    *slash = '\0';
-    (void)mkdir(path, 0700);
-    *slash = '/';
-  }
-  (void)mkdir(path, 0700);
-  return is_private(path);
-}
-
-static bool find_directory(char *path, size_t size) {
-  const char *chosen = get_option("host_cache");
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int length = -1;
-  if (chosen[0]) {
-    length = snprintf(path, size, "%s", chosen);
-  } else if (cache && cache[0] == '/') {
-    length = snprintf(path, size, "%s/ditorch-regions", cache);
-  } else if (home && home[0] == '/') {
-    length = snprintf(path, size, "%s/.cache/ditorch-regions", home);
-  }
-  if (length > 0 && (size_t)length < size && make_directory(path) && access(path, W_OK | X_OK) == 0) {
-    return true;
-  }
-  length = snprintf(path, size, "/tmp/ditorch-regions-%ld", (long)geteuid());
-  return length > 0 && (size_t)length < size && make_directory(path);
-}
-
-// Files: the library, and behind it "DITREGN1", its size and its hash
-
-#define FOOTER 24
-
-static char *read_file(const char *path, size_t *size) {
-  const int file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-  struct stat status;
-  char *data = NULL;
-  if (file < 0) {
-    return NULL;
-  }
-  if (fstat(file, &status) == 0 && status.st_uid == geteuid() && S_ISREG(status.st_mode) && status.st_size > 0 &&
-      status.st_size < (16 << 20)) {
-    data = dit_malloc((size_t)status.st_size);
-  }
-  size_t at = 0;
-  while (data && at < (size_t)status.st_size) {
-    const ssize_t got = read(file, data + at, (size_t)status.st_size - at);
-    if (got == 0 || (got < 0 && errno != EINTR)) {
-      dit_free(data);
-      data = NULL;
-    } else if (got > 0) {
-      at += (size_t)got;
-    }
-  }
-  close(file);
-  *size = at;
-  return data;
-}
-
-static bool is_complete(const char *path) {
-  size_t size = 0;
-  char *data = read_file(path, &size);
-  uint64_t words[2] = {0, 0};
-  bool complete = false;
-  if (data && size > FOOTER && memcmp(data + size - FOOTER, "DITREGN1", 8) == 0) {
-    memcpy(words, data + size - 16, sizeof words);
-    complete = words[0] == size - FOOTER && words[1] == hash_bytes(1, data, size - FOOTER);
-  }
-  dit_free(data);
-  return complete;
-}
+// The compiler
 
 static bool write_whole(int file, const char *data, size_t size) {
   while (size > 0) {
@@ -173,27 +96,6 @@ static bool write_whole(int file, const char *data, size_t size) {
   }
   return true;
 }
-
-static bool add_footer(const char *path) {
-  size_t size = 0;
-  char *data = read_file(path, &size);
-  if (!data) {
-    return false;
-  }
-  char footer[FOOTER];
-  const uint64_t words[2] = {size, hash_bytes(1, data, size)};
-  dit_free(data);
-  memcpy(footer, "DITREGN1", 8);
-  memcpy(footer + 8, words, sizeof words);
-  const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-  const bool done = file >= 0 && write_whole(file, footer, sizeof footer);
-  if (file >= 0) {
-    close(file);
-  }
-  return done;
-}
-
-// The compiler
 
 /// Everything but includes of our own: the files stand one behind the other.
 static bool write_prelude(int file) {
@@ -278,8 +180,10 @@ static bool make_library(const struct region_code *code, const char *directory, 
   }
   bool good = write_prelude(file) && write_whole(file, code->source, strlen(code->source));
   good = close(file) == 0 && good;
-  good = good && run_compiler(source, made) && add_footer(made) && rename(made, library) == 0;
-  if (!good) {
+  if (good && run_compiler(source, made)) {
+    good = dit_disk_cache_seal(made, library, MARK);
+  } else {
+    good = false;
     (void)unlink(made);
   }
   (void)unlink(source);
@@ -288,16 +192,19 @@ static bool make_library(const struct region_code *code, const char *directory, 
 
 static region_function *load(const char *library) {
   region_function *function = NULL;
-  void *handle = is_complete(library) ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
+  size_t size;
+  void *bytes = dit_disk_cache_read(library, MARK, &size);
+  void *handle = bytes ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
   void *symbol = handle ? dlsym(handle, "region") : NULL;
   memcpy(&function, &symbol, sizeof function);
+  dit_free(bytes);
   return function;  // the library stays
 }
 
 static void make(struct region_code *code) {
   char directory[4000], library[4100];
   region_function *function = NULL;
-  if (find_directory(directory, sizeof directory)) {
+  if (dit_disk_cache_find(get_option("host_cache"), "ditorch-regions", directory, sizeof directory)) {
     snprintf(library, sizeof library, "%s/%016llx%016llx.so", directory, (unsigned long long)code->hash[0],
              (unsigned long long)code->hash[1]);
     function = load(library);
