@@ -146,6 +146,27 @@ def test_modes(mode, chosen, kept):
     assert len(kept) == 1
 
 
+@pytest.mark.parametrize("trains", [pytest.param(True, marks=pytest.mark.full), False])
+@pytest.mark.parametrize("name", [pytest.param("gpt", marks=pytest.mark.full), "llama", "resnet"])
+def test_twenty_batch_sizes_are_one_recompile(name, trains, kept):
+    torch._dynamo.utils.counters.clear()
+    make, _ = TRAINED[name]()
+    model = make().to(DEVICE).train(trains)
+    twin = copy.deepcopy(model)
+    compiled = torch.compile(twin, backend="dit")
+    for batch in range(2, 22):
+        _, loss_of = TRAINED[name](batch)
+        with torch.set_grad_enabled(trains):
+            wanted, got = loss_of(model), loss_of(compiled)
+        torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-5)
+        if trains:
+            wanted.backward(), got.backward()
+    for mine, eager in zip(twin.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, eager.grad, rtol=1e-3, atol=1e-4)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    assert len(kept) <= 4 and not any(isinstance(entry, str) for entry in kept)
+
+
 @pytest.mark.parametrize("kind", ["weights", "masks"])
 def test_attention_backward(kind):
     attention = torch.nn.functional.scaled_dot_product_attention
