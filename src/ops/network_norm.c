@@ -277,9 +277,10 @@ static bool is_all_contiguous(const struct dit_tensor_view *input, struct dit_te
 }
 
 /// Arguments: input, weight, bias, [running_mean, running_var,] training, momentum, eps. `given` counts those before
-/// training, without the input: 4, or 2 where the running statistics are absent.
-static enum dit_status run_batch_norm(struct dit_call *call, int given) {
-  struct dit_tensor_view *input = net_get(call, 0), *parameters[4] = {NULL}, out, mean, invstd;
+/// training, without the input: 4, or 2 where the running statistics are absent. `functional`: those stay as they are,
+/// and the new ones are results.
+static enum dit_status run_batch_norm(struct dit_call *call, int given, bool functional) {
+  struct dit_tensor_view *input = net_get(call, 0), *parameters[4] = {NULL}, out, mean, invstd, running[2];
   struct diopiContext context;
   struct diopiTensor rooms[8];
   bool mixed;
@@ -296,6 +297,13 @@ static enum dit_status run_batch_norm(struct dit_call *call, int given) {
   DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, input->sizes, format, input->dtype, &out));
   DIT_RETURN_IF_NOT_OK(net_new(call, 1, training ? input->sizes + 1 : empty, 0, stat, &mean));
   DIT_RETURN_IF_NOT_OK(net_new(call, 1, training ? input->sizes + 1 : empty, 0, stat, &invstd));
+  for (int i = 0; functional && i < 2; i++) {
+    NET_NEED(parameters[2 + i]);
+    DIT_RETURN_IF_NOT_OK(net_new_like(call, parameters[2 + i], parameters[2 + i]->dtype, &running[i]));
+    DIT_RETURN_IF_NOT_OK(op_copy(call, &running[i], parameters[2 + i]));
+    parameters[2 + i] = &running[i];
+    (void)op_return(call, 3 + i, &running[i]);
+  }
   op_context_init(&context, call);
   DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiBatchNorm, op_handle(call, &rooms[0], &out),
                                 op_handle(call, &rooms[1], training ? &mean : NULL),
@@ -310,11 +318,14 @@ static enum dit_status run_batch_norm(struct dit_call *call, int given) {
 }
 
 enum dit_status op_batch_norm(struct dit_call *call) {
-  return run_batch_norm(call, 4);
+  return run_batch_norm(call, 4, false);
 }
 /// The overload no_stats.
 enum dit_status op_batch_norm_bare(struct dit_call *call) {
-  return run_batch_norm(call, 2);
+  return run_batch_norm(call, 2, false);
+}
+enum dit_status op_batch_norm_functional(struct dit_call *call) {
+  return run_batch_norm(call, 4, true);
 }
 
 enum dit_status op_batch_norm_backward(struct dit_call *call) {

@@ -437,14 +437,42 @@ class Lowering:
         scaled = self.point("MUL", [value, factor], work, value.shape)
         return [self._scale(scaled, args[2], None, outs[0], work), factor]
 
+    def evaluate_batch_norm(self, args: list[Any], outs: Any) -> list[Any]:
+        """input, weight, bias, mean, variance, momentum, epsilon -> result, mean, 1 / deviation. The statistics are
+        there as the trace has them, which no kernel gives."""
+        value, weight, bias, mean, variance = args[:5]
+        work = torch.float64 if value.dtype == torch.float64 else torch.float32
+        if any(saved.dtype != work or tuple(saved.shape) != mean.shape for saved in outs[1:]):
+            raise Unfused("statistics of another dtype")
+        mean, variance = self.cast(mean, work), self.cast(variance, work)
+        shifted = self.point("ADD", [variance, float(args[6])], work, variance.shape)
+        factor = self.point("RSQRT", [shifted], work, variance.shape)
+        scale = factor if weight is None else self.point("MUL", [factor, self.cast(weight, work)], work, factor.shape)
+        rest = self.point("SUB", [self.cast(value, work), self.spread(mean, value)], work, value.shape)
+        shift = None if bias is None else self.spread(self.cast(bias, work), value)
+        made = self._scale(rest, self.spread(scale, value), shift, outs[0], work)
+        return [made, self.point("COPY", [mean], work, mean.shape), factor]
+
+    def spread(self, value: Value, like: Value) -> Value:
+        """One element per channel as a view over the second dimension of `like`."""
+        after = [1] * (len(like.shape) - 2)
+        shape, strides = (value.shape[0], *after), (value.strides[0], *after)
+        index = self.words.add_tensor(value.dtype, shape, strides, value.storage)
+        self.words.tensors[index][4:6] = self.words.tensors[value.tensor_index][4:6]  # the offset
+        return dataclasses.replace(value, tensor_index=index, shape=shape, strides=strides, is_contiguous=False)
+
     def fuse(self, name: str, overload: str, args: list[Any], kwargs: dict[str, Any], out: Any) -> Any:
         """The operator as nodes that C fuses."""
         if name.startswith("_foreach_") and isinstance(out, (list, tuple)):
             return self._foreach(name.removeprefix("_foreach_"), args, kwargs, out)
+        if name == "_native_batch_norm_legit_no_training" and out[0].is_cuda and not _is_empty(out[0]):
+            return self.evaluate_batch_norm(args, out)
         norms = {"native_layer_norm": (self.layer_norm, 5), "_fused_rms_norm": (self.rms_norm, 4)}
         if name in norms and not kwargs and len(args) == norms[name][1] and out[0].is_cuda and not _is_empty(out[0]):
             return norms[name][0](args, out)
-        if not isinstance(out, torch.Tensor) or not out.is_cuda:
+        if not isinstance(out, torch.Tensor):
+            raise Unfused("")
+        if not out.is_cuda:
             raise Unfused("a result that is no tensor of the device")
         if "out" in overload or _is_empty(out):
             raise Unfused("an empty tensor")

@@ -10,6 +10,7 @@
 #include "region_code.h"
 
 #define LANES 64
+#define TERMS 4  // floats that a lane adds up before they go to its double
 
 struct writer {
   const struct region_program *program;
@@ -330,10 +331,10 @@ static const char *get_fold_start(const struct value *value) {
                                       : "INFINITY";
 }
 
-static void put_fold(struct writer *writer, int i, const char *at) {
+static void put_fold(struct writer *writer, int i, const char *at, const char *type) {
   const struct value *value = &writer->program->values[i];
   if (value->op == DIT_REGION_SUM) {
-    put(writer->out, "%s += (%s)v%d;\n", at, get_fold_type(value), value->args[0]);
+    put(writer->out, "%s += (%s)v%d;\n", at, type, value->args[0]);
   } else {
     put(writer->out, "%s = join_%s_%s(%s, v%d);\n", at, value->op == DIT_REGION_MAX ? "max" : "min", tags[value->klass],
         at, value->args[0]);
@@ -358,8 +359,13 @@ static void find_needed(struct writer *writer, int phase) {
   }
 }
 
-/// What happens to element c; `fold` says where accumulator i is, by its format.
-static void put_body(struct writer *writer, int phase, bool wide, const char *fold) {
+/// A sum whose lanes take TERMS floats at a time: converting each of them costs as much as the addition.
+static bool has_part(const struct value *value) {
+  return value->op == DIT_REGION_SUM && value->klass == CLASS_F32;
+}
+
+/// What happens to element c. Folds go to accumulators: one, one per column, or one per lane.
+static void put_body(struct writer *writer, int phase, bool wide, bool in_lanes) {
   const struct region_program *program = writer->program;
   struct region_text *out = writer->out;
   for (int i = 0; i < program->nvalues; i++) {
@@ -367,9 +373,14 @@ static void put_body(struct writer *writer, int phase, bool wide, const char *fo
       put_element(writer, i, phase, wide);
     }
     if (folds_in(writer, i, phase)) {
+      const bool is_part = in_lanes && has_part(&program->values[i]);
       char at[32];
-      snprintf(at, sizeof at, "a%d%s", i, fold);
-      put_fold(writer, i, at);
+      snprintf(at, sizeof at, "a%d%s", i,
+               is_part                               ? "_part[k]"
+               : in_lanes                            ? "_lanes[k]"
+               : program->kind == DIT_REGION_COLUMNS ? "[c]"
+                                                     : "");
+      put_fold(writer, i, at, is_part ? "float" : get_fold_type(&program->values[i]));
     }
     if (writer->scratch[i] >= 0 && writer->phase[i] == phase) {
       put(out, "r%d[c] = v%d;\n", i, i);
@@ -384,23 +395,38 @@ static void put_body(struct writer *writer, int phase, bool wide, const char *fo
   }
 }
 
+static void put_lane_array(struct writer *writer, int i, const char *type, const char *name) {
+  put(writer->out, "%s a%d%s[%d];\nfor (int k = 0; k < %d; k++) {\na%d%s[k] = %s;\n}\n", type, i, name, LANES, LANES, i,
+      name, get_fold_start(&writer->program->values[i]));
+}
+
 /// A row's folds in LANES side by side, so that they need not wait for each other; they are joined pair by pair.
 static void put_lanes(struct writer *writer, int phase) {
   const struct region_program *program = writer->program;
   struct region_text *out = writer->out;
-  put(out, "if (n >= %d) {\n", 4 * LANES);
+  put(out, "if (n >= %d) {\n", TERMS * LANES);
   for (int i = 0; i < program->nvalues; i++) {
     if (folds_in(writer, i, phase)) {
-      const struct value *value = &program->values[i];
-      put(out, "%s a%d_lanes[%d];\nfor (int k = 0; k < %d; k++) {\na%d_lanes[k] = %s;\n}\n", get_fold_type(value), i,
-          LANES, LANES, i, get_fold_start(value));
+      put_lane_array(writer, i, get_fold_type(&program->values[i]), "_lanes");
     }
   }
-  put(out, "for (; done + %d <= n; done += %d) {\n#pragma omp simd\nfor (int64_t k = 0; k < %d; k++) {\n", LANES, LANES,
-      LANES);
-  put(out, "const int64_t c = done + k;\n");
-  put_body(writer, phase, false, "_lanes[k]");
+  put(out, "for (; done + %d <= n; done += %d) {\n", TERMS * LANES, TERMS * LANES);
+  for (int i = 0; i < program->nvalues; i++) {
+    if (folds_in(writer, i, phase) && has_part(&program->values[i])) {
+      put_lane_array(writer, i, "float", "_part");
+    }
+  }
+  put(out, "for (int64_t at = done; at < done + %d; at += %d) {\n#pragma omp simd\n", TERMS * LANES, LANES);
+  put(out, "for (int64_t k = 0; k < %d; k++) {\nconst int64_t c = at + k;\n", LANES);
+  put_body(writer, phase, false, true);
   put(out, "}\n}\n");
+  for (int i = 0; i < program->nvalues; i++) {
+    if (folds_in(writer, i, phase) && has_part(&program->values[i])) {
+      put(out, "#pragma omp simd\nfor (int k = 0; k < %d; k++) {\na%d_lanes[k] += (double)a%d_part[k];\n}\n", LANES, i,
+          i);
+    }
+  }
+  put(out, "}\n");
   for (int i = 0; i < program->nvalues; i++) {
     if (!folds_in(writer, i, phase)) {
       continue;
@@ -446,7 +472,7 @@ static void put_loop(struct writer *writer, int phase, bool wide) {
     put(out, "\n");
   }
   put(out, "for (int64_t c = done; c < n; c++) {\n");
-  put_body(writer, phase, wide, program->kind == DIT_REGION_COLUMNS ? "[c]" : "");
+  put_body(writer, phase, wide, false);
   put(out, "}\n}\n");
 }
 
