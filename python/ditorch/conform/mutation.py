@@ -148,6 +148,7 @@ class Task(NamedTuple):
 
 def run_task(task: Task) -> Row:
     """{"function", "cases", "caught": {kind: id of the case}, "survived": [kinds], "idle": [kinds], "problem"}."""
+    task = Task(*task)  # from a worker it is a list
     answer: Row = {"function": task.function, "cases": 0, "caught": {}, "survived": [], "idle": [], "problem": ""}
     environment = {"DITORCH_FAULTY_LIB": task.library, "DITORCH_FAULTY": ""}
     with tempfile.TemporaryDirectory(prefix="ditorch-mutation-") as folder:
