@@ -191,6 +191,12 @@ test-libraries: build ## real libraries (transformers, accelerate, Lightning ...
 	@$(CPU) OMP_NUM_THREADS=1 PYTHONPATH=$(CURDIR)/python build/venv-libraries/bin/python -m pytest -q -o pythonpath= -p no:cacheprovider tests/libraries
 	@$(PY) tests/libraries/table.py
 
+test-ray: package ## --ray: the work on a cluster, workers and a machine lost on the way (downloads Ray once; minutes)
+	@test -x build/venv-ray/bin/python || $(PYTHON) -m venv build/venv-ray
+	@$(PY) -c 'import site; print(site.getsitepackages()[0])' > $$(build/venv-ray/bin/python -c 'import site; print(site.getsitepackages()[0])')/shared.pth
+	@build/venv-ray/bin/python -c 'import ray' 2>/dev/null || build/venv-ray/bin/pip install --disable-pip-version-check -q 'ray>=2.40'
+	@$(CPU) build/venv-ray/bin/python -m pytest -q -p no:cacheprovider tests/ray
+
 test-aarch64: ## the device alias, cross-compiled for aarch64 and run under qemu-user (Debian: gcc-aarch64-linux-gnu qemu-user libc6-dev-arm64-cross)
 	@tests/alias_aarch64/run.sh
 

@@ -1,7 +1,8 @@
 """Worker processes that are used again and again, and survive what their tasks do to them.
 
 A task that kills its worker, or takes longer than allowed, is answered with an error, and a new worker takes the next
-one. Only children of this pool are ever ended, by their own handles.
+one. Only children of this pool are ever ended, by their own handles. `open_pool` gives the same on a cluster
+(ray_pool.py), where each machine has pools of its own.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
+
+from .worker_notes import MOST_NOTES, NOTE_BYTES, Notes
 
 START_SECONDS = 300.0
 """That a worker may take to import torch and find its devices."""
 MOST_TASKS = 5000
 """After which a worker is replaced: what its libraries gather does not grow without bound."""
+EVERY_DEVICE = 1 << 30
+"""Workers of a cluster: as many as it has devices."""
 _TAIL = 4000
 
 
@@ -32,6 +37,20 @@ class PoolError(Exception):
 
 class StartError(PoolError):
     """A worker ended, or took too long, before it was ready."""
+
+
+class Executor(Protocol):
+    """Runs tasks somewhere: processes here (Pool) or on a cluster (ray_pool.RayPool). A task is a dictionary with an
+    `index`; its answer is what the worker says of it, or has an `error` (stage, type, text)."""
+
+    facts: dict[str, Any]
+
+    def __enter__(self) -> Executor: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None: ...
+    def set_timeout(self, seconds: float) -> None: ...
+    def set_jobs(self, jobs: int) -> None: ...
+    def start(self) -> dict[str, Any]: ...
+    def run(self, tasks: Iterable[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]: ...
 
 
 class _Worker:
@@ -118,7 +137,8 @@ class _Worker:
 class Pool:
     """`command` starts a worker: lines of JSON on its standard input, first `options`, then tasks; it answers the
     options with {"ready": facts} and each task with one line. `environment`: what it sees besides this process's.
-    `group`: each worker leads a session of its own, and what it leaves running ends with it."""
+    `group`: each worker leads a session of its own, and what it leaves running ends with it. `notes`: workers write
+    what they are at (worker_notes.py) into a file, which the options name; the errors have it as `place`."""
 
     def __init__(
         self,
@@ -128,8 +148,15 @@ class Pool:
         command: Sequence[str],
         environment: Mapping[str, str] | None = None,
         group: bool = False,
+        notes: bool = False,
     ) -> None:
         self._group = group
+        self._notes: Notes | None = None
+        if notes:
+            self._note_file = tempfile.NamedTemporaryFile(prefix="ditorch-notes-")  # noqa: SIM115  closed by __exit__
+            self._note_file.truncate(NOTE_BYTES * MOST_NOTES)
+            self._notes = Notes(self._note_file.name)
+            options = {**options, "notes": self._note_file.name}
         self._command = list(command)
         self._environment = {**make_environment(), **(environment or {})}
         self._options = options
@@ -146,6 +173,9 @@ class Pool:
         for worker in list(self._workers):
             self._remove(worker, kill=worker.task is not None or not worker.ready)
         self._selector.close()
+        if self._notes is not None:
+            self._notes.close()
+            self._note_file.close()
 
     def set_timeout(self, seconds: float) -> None:
         """For tasks from now on; 0: none."""
@@ -222,7 +252,7 @@ class Pool:
         if not worker.ready:
             raise StartError(f"a worker does not start: {text}")
         if task is not None:
-            yield task, _fail(task, "crash", text)
+            yield task, self._fail(task, "crash", text)
 
     def _end_late(self) -> Iterator[tuple[dict, dict]]:
         for worker in [w for w in self._workers if w.has_gone()]:
@@ -233,11 +263,42 @@ class Pool:
             self._remove(worker, kill=True)
             if task is None:
                 raise StartError(f"a worker was not ready after {START_SECONDS:.0f} s")
-            yield task, _fail(task, "timeout", f"no end after {self._timeout:g} s (--timeout)")
+            yield task, self._fail(task, "timeout", f"no end after {self._timeout:g} s (--timeout)")
+
+    def _fail(self, task: dict[str, Any], kind: str, text: str) -> dict[str, Any]:
+        return fail(task, kind, text, self._notes.read(task["index"]) if self._notes is not None else "")
 
 
-def _fail(task: dict[str, Any], kind: str, text: str) -> dict[str, Any]:
-    return {"index": task["index"], "name": "", "error": {"stage": kind, "type": kind, "text": text}}
+def fail(task: dict[str, Any], kind: str, text: str, place: str = "") -> dict[str, Any]:
+    """The answer to a task that has none."""
+    error = {"stage": kind, "type": kind, "text": text}
+    return {"index": task["index"], "name": "", "error": {**error, "place": place} if place else error}
+
+
+def add_ray_option(add: Callable[..., Any]) -> None:
+    """`add` of a parser."""
+    add(
+        "--ray",
+        default="",
+        metavar="ADDRESS",
+        help="work on a Ray cluster, a worker per device: host:port, auto, or local (local:4) to start one here",
+    )
+
+
+def count_jobs(options: Any) -> int:
+    """Workers that the command line means."""
+    return EVERY_DEVICE if options.ray else options.jobs
+
+
+def open_pool(
+    address: str, options: dict[str, Any], jobs: int, timeout: float, command: Sequence[str], **more: Any
+) -> Executor:
+    """Pool, or the same on the Ray cluster at `address`. `jobs`: most workers; `more`: of Pool."""
+    if not address:
+        return Pool(options, jobs, timeout, command, **more)
+    from .ray_pool import RayPool
+
+    return RayPool(address, options, jobs, timeout, command, **more)
 
 
 def make_environment() -> dict[str, str]:

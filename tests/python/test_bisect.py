@@ -16,7 +16,7 @@ from ditorch.bisect.answer import format_answer, make_json
 from ditorch.bisect.hunt import ELSEWHERE, FOUND, NOTHING, Hunt, Wish
 from ditorch.bisect.metric import Condition, MetricError, MissingError, compile_pattern, is_near, read_values
 from ditorch.bisect.runner import BAD, GOOD, Choice, Outcome, Question, Runner
-from ditorch.bisect.search import estimate, find_smallest
+from ditorch.bisect.search import estimate, find_smallest, look_ahead
 from ditorch.bisect.state import State, StateError
 from ditorch.command.tree import Head
 
@@ -116,6 +116,25 @@ def test_any_one_and_any_two_are_found_in_few_questions(count):
                 assert 2 + len(asked) <= max(estimate(count), 4)
 
 
+def test_what_is_asked_next_is_known_before():
+    """Whatever the answers are, the questions of the next levels are among those that are looked ahead."""
+    for wanted in ({3}, {0, 7}, {1, 2, 8}):
+        answers, asked, rounds = {}, [], 0
+
+        def is_enough(chosen, wanted=wanted, answers=answers, asked=asked):
+            nonlocal rounds
+            asked.append(tuple(chosen))
+            if tuple(chosen) not in answers:
+                rounds += 1
+                ahead = look_ahead(range(9), {q: wanted <= set(q) for q in asked[:-1]}, 7)
+                assert ahead[0] == chosen and len(ahead) <= 7
+                answers.update({tuple(q): wanted <= set(q) for q in ahead})
+            return answers[tuple(chosen)]
+
+        assert set(find_smallest(range(9), is_enough)) == wanted
+        assert asked == list(dict.fromkeys(asked)) and rounds <= math.ceil(len(asked) / 3) + 1
+
+
 def test_more_than_wanted_is_none():
     assert find_smallest(range(9), lambda chosen: {2, 5} <= set(chosen), most=1) is None
 
@@ -125,6 +144,8 @@ def test_more_than_wanted_is_none():
 
 class Play:
     """Runs take no time: wrong unless all of `culprits` are away; every operator has two calls."""
+
+    width = 1
 
     def __init__(self, *culprits, names=tuple("abcdefghij"), flaky=0.0):
         self.culprits, self.names, self.rng, self.flaky, self.runs = set(culprits), names, random.Random(1), flaky, 0

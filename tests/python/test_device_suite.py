@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from conftest import HERE
+from ditorch import worker_notes
 from ditorch.device_suite import arguments, expect, report, worker
 from ditorch.device_suite import main as command
 
@@ -316,8 +317,8 @@ def test_the_page_of_a_whole_run(read, tmp_path, python):
 
 def test_notes_stay_in_their_slots(tmp_path):
     path = tmp_path / "notes"
-    path.write_bytes(b"\0" * worker.NOTE_BYTES * 3)
-    notes = worker.Notes(str(path))
+    path.write_bytes(b"\0" * worker_notes.NOTE_BYTES * 3)
+    notes = worker_notes.Notes(str(path))
     notes.write(1, "sample 1, a long text " * 20)
     notes.write(1, "sample 2")
     assert [notes.read(index) for index in range(3)] == ["", "sample 2", ""]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .runner import BAD, GOOD, UNKNOWN, Choice, Outcome, Runner, read_facts
-from .search import estimate, find_smallest
+from .search import estimate, find_smallest, look_ahead
 from .state import State
 
 LEVELS = ("signature", "module", "call")
@@ -73,6 +73,7 @@ class Hunt:
         self.detailing = False
         self.is_embedded = False
         self._longest = 0.0
+        self._ahead: dict[str, list[Outcome]] = {}
 
     # One question
 
@@ -97,7 +98,8 @@ class Hunt:
         """The majority of --repeat runs; no more of them than can change it."""
         outcomes: list[Outcome] = []
         while True:
-            outcomes.append(self.runner.run(choice))
+            ahead = self._ahead.get(choice.to_key())
+            outcomes.append(ahead.pop(0) if ahead else self.runner.run(choice))
             votes = [outcome.verdict for outcome in outcomes]
             winner = max(dict.fromkeys(votes), key=votes.count)
             if votes.count(winner) * 2 > self.wish.repeat or len(outcomes) >= self.wish.repeat:
@@ -105,6 +107,33 @@ class Hunt:
         chosen = next(outcome for outcome in reversed(outcomes) if outcome.verdict == winner)
         seconds = sum(outcome.seconds for outcome in outcomes)
         return dataclasses.replace(chosen, votes=votes, seconds=seconds)
+
+    def _search(
+        self, items: list[Any], choose: Callable[[list[Any]], Choice], ask: Callable[[list[Any]], bool], most: int = 0
+    ) -> list[Any] | None:
+        """find_smallest. Where several programs can run at once, the questions that may come next are run beside the
+        one that is asked; what is not asked afterwards is as if it had not been run."""
+        answers: dict[tuple[Any, ...], bool] = {}
+
+        def is_enough(chosen: list[Any]) -> bool:
+            if self.runner.width > 1:
+                votes = self.wish.repeat // 2 + 1
+                self._run_ahead(
+                    [choose(next_one) for next_one in look_ahead(items, answers, self.runner.width // votes or 1, most)]
+                )
+            answers[tuple(chosen)] = ask(chosen)
+            return answers[tuple(chosen)]
+
+        return find_smallest(items, is_enough, most)
+
+    def _run_ahead(self, choices: list[Choice]) -> None:
+        """The first one is asked now: as long as it is known, nothing runs."""
+        unknown = [choice for choice in choices if not self.state.find(choice) and choice.to_key() not in self._ahead]
+        if unknown[:1] != choices[:1]:
+            return
+        wanted = [choice for choice in unknown for _ in range(self.wish.repeat // 2 + 1)]
+        for choice, outcome in zip(wanted, self.runner.run_many(wanted), strict=True):
+            self._ahead.setdefault(choice.to_key(), []).append(outcome)
 
     def _tell(self, outcome: Outcome, label: str, is_known: bool) -> None:
         done = self.answer.runs + self.answer.detail_runs
@@ -154,7 +183,7 @@ class Hunt:
         if not operators:
             answer.kind = BLIND
             return answer
-        names = find_smallest(list(operators), lambda chosen: self._ask_names(chosen, operators)) or []
+        names = self._search(list(operators), self._choose, lambda chosen: self._ask_names(chosen, operators)) or []
         answer.kind = FOUND
         answer.culprits = [Culprit(name, operators[name]) for name in names]
         answer.after = self.state.find(self._choose(names))
@@ -267,13 +296,15 @@ class Hunt:
             if len(keys) > 1:
                 self.expected = self.answer.detail_runs + len(keys).bit_length() + 1
 
-                def is_enough(chosen: list[Any], level: str = level) -> bool:
+                def choose(chosen: list[Any], level: str = level) -> Choice:
                     limits = {**full.limits, culprit.name: [*culprit.limits, [level, chosen]]}
-                    choice = Choice(by="tool", how=full.how, limits=limits)
-                    shown = f"{level} {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} {level}s"
-                    return self.ask(choice, f"{culprit.name}, {shown} {self._where()}").is_good
+                    return Choice(by="tool", how=full.how, limits=limits)
 
-                found = find_smallest(keys, is_enough, most=1)
+                def is_enough(chosen: list[Any], level: str = level) -> bool:
+                    shown = f"{level} {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} {level}s"
+                    return self.ask(choose(chosen), f"{culprit.name}, {shown} {self._where()}").is_good
+
+                found = self._search(keys, choose, is_enough, most=1)
                 if found is None:
                     break
                 culprit.limits.append([level, found])

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..command.spec import Spec
@@ -19,6 +19,7 @@ from ..command.tree import Head
 from .metric import Condition, MissingError, Series, is_near, read_values
 
 GOOD, BAD, UNKNOWN = "right", "wrong", "unknown"
+ORDER = "order.json"
 CANNOT_TELL = 125
 """Exit status of --check, as of git bisect."""
 MOST_TEXT = 64 << 20
@@ -145,17 +146,28 @@ class Runner:
         self.program, self.is_command, self.question, self.head = program, is_command, question, head
         self.folder, self.timeout, self.step_marker = folder, 0.0, ""
         self.start: Start = start_process
+        self.width = 1
 
     def run(self, choice: Choice) -> Outcome:
         """KeyboardInterrupt leaves no process behind."""
-        folder = self._make_folder()
-        spec = Spec(out=folder, step_marker=self.step_marker, quiet=True, probe=os.path.join(folder, "order.json"))
-        order = {**dataclasses.asdict(choice), "result": self.question.result}
-        with open(spec.probe, "w", encoding="utf-8") as file:
-            json.dump(order, file)
+        folder, environment = self.make_order(choice)
         begin = time.monotonic()
-        status, is_late = self.start(self._make_words(), self._make_environment(spec, choice), folder, self.timeout)
-        seconds = time.monotonic() - begin
+        status, is_late = self.start(self.make_words(), environment, folder, self.timeout)
+        return self.judge(folder, status, is_late, time.monotonic() - begin)
+
+    def run_many(self, choices: Sequence[Choice]) -> list[Outcome]:
+        """At once where `width` is more than 1."""
+        return [self.run(choice) for choice in choices]
+
+    def make_order(self, choice: Choice) -> tuple[str, dict[str, str]]:
+        """A new folder with what the run is to do, and its environment."""
+        folder = self._make_folder()
+        spec = Spec(out=folder, step_marker=self.step_marker, quiet=True, probe=os.path.join(folder, ORDER))
+        with open(spec.probe, "w", encoding="utf-8") as file:
+            json.dump({**dataclasses.asdict(choice), "result": self.question.result}, file)
+        return folder, self._make_environment(spec, choice)
+
+    def judge(self, folder: str, status: int, is_late: bool, seconds: float) -> Outcome:
         facts = read_facts(folder, "probe-")
         values = self._read(folder, facts, seconds)
         if is_late:
@@ -172,7 +184,7 @@ class Runner:
                 return path
         raise OSError(f"{self.folder!r} is full")
 
-    def _make_words(self) -> list[str]:
+    def make_words(self) -> list[str]:
         if self.is_command:
             return self.program
         return [sys.executable, "-m", "ditorch", "run", *self.program]

@@ -9,6 +9,7 @@ further one as many again; the answer itself has always been asked for.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -35,6 +36,34 @@ def find_smallest(items: Sequence[Item], is_enough: Callable[[list[Item]], bool]
         if most and len(kept) >= most:
             return None
     return kept
+
+
+class _Unknown(Exception):
+    """A question without an answer yet."""
+
+
+def look_ahead(
+    items: Sequence[Item], answers: dict[tuple[Item, ...], bool], count: int, most: int = 0
+) -> list[list[Item]]:
+    """The questions that `find_smallest` asks next after these answers: first the one that it asks now, then those that
+    follow its answer yes or no, and so on; at most `count`."""
+    found: dict[tuple[Item, ...], list[Item]] = {}
+    branches: deque[dict[tuple[Item, ...], bool]] = deque([answers])
+    while branches and len(found) < count:
+        known = branches.popleft()
+
+        def answer(chosen: list[Item], known: dict[tuple[Item, ...], bool] = known) -> bool:
+            if tuple(chosen) not in known:
+                raise _Unknown(chosen)
+            return known[tuple(chosen)]
+
+        try:
+            find_smallest(items, answer, most)
+        except _Unknown as question:
+            chosen = question.args[0]
+            found[tuple(chosen)] = chosen
+            branches += [{**known, tuple(chosen): True}, {**known, tuple(chosen): False}]
+    return list(found.values())
 
 
 def estimate(count: int) -> int:

@@ -6,10 +6,13 @@ import fnmatch
 import json
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
+from .. import call_worker
 from ..output import write_whole
 from ..table import format_table
+from ..worker_pool import EVERY_DEVICE, PoolError, add_ray_option, open_pool
 from .parser import Parser, suggest
 from .tree import Head
 
@@ -38,6 +41,7 @@ def make_parser() -> Parser:
     parser.add_argument("--op", action="append", metavar="PATTERN", help="operators, as aten::mm or a shell pattern")
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="timed rounds a call and device, default 5")
     parser.add_argument("--memory", type=float, default=4, metavar="GIB", help="most memory of one call's arguments")
+    add_ray_option(parser.add_argument)
     parser.add_argument("--top", type=int, default=20, metavar="N", help="rows to print, 0: all; default 20")
     parser.add_argument("--json", metavar="FILE", help="all rows")
     return parser
@@ -86,7 +90,7 @@ class _Progress:
         self.told = now
         rest = (now - self.begin) / self.done * max(self.total - self.done, 0)
         end = "\r" if sys.stderr.isatty() else "\n"
-        print(f"{self.model}: {self.done} of at most {self.total} calls, {rest:.0f} s left ", end=end, file=sys.stderr)
+        print(f"{self.model}: {self.done} of {self.total} calls, {rest:.0f} s left ", end=end, file=sys.stderr)
 
 
 def _tell(name: str, rows: list[Any], devices: list[str], roofs: dict[str, float], top: int) -> None:
@@ -140,20 +144,82 @@ def main(words: list[str], head: Head) -> int:
     options = parser.parse_args(words)
     corpora = _read_models(parser, options.model)
     _check(parser, options, corpora)
-    import torch
+    devices = list(dict.fromkeys(options.device or ["cuda"]))
+    try:
+        with (_Cluster if options.ray else _Here)(options, devices, head) as place:
+            return _measure(options, devices, corpora, place)
+    except (ValueError, PoolError) as error:
+        parser.error(str(error))
 
-    import ditorch
 
+class _Here:
+    """Calls are measured in this process."""
+
+    def __init__(self, options: Any, devices: list[str], head: Head) -> None:
+        import ditorch
+
+        from ..models import measure
+
+        ditorch.install(head.config, **head.options)
+        self._options, self._devices = options, devices
+        self.roofs = measure.start_worker(devices)["roofs"]
+
+    def __enter__(self) -> _Here:
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        pass
+
+    def measure(self, rows: list[Any], limit: int) -> Iterator[tuple[int, Any]]:
+        from ..models import measure
+
+        for index, (forms, count) in enumerate(rows):
+            yield index, measure.measure_call(forms, count, self._devices, self._options.rounds, limit)
+
+
+class _Cluster:
+    """By workers of a cluster."""
+
+    def __init__(self, options: Any, devices: list[str], head: Head) -> None:
+        from ..models import measure
+
+        words = ["--config", head.config] if head.config is not None else []
+        for name, value in {**head.options, "banner": "0"}.items():
+            words += ["--set", f"{name}={value}"]
+        command = [sys.executable, "-m", "ditorch", *words, "-m", call_worker.COMMAND[-1]]
+        work = call_worker.make_options(measure.measure_texts, measure.start_worker, [devices])
+        self._options, self._devices = options, devices
+        self._pool = open_pool(options.ray, work, EVERY_DEVICE, 0.0, command)
+
+    def __enter__(self) -> _Cluster:
+        self._pool.__enter__()
+        self.roofs = self._pool.start()["roofs"]
+        return self
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._pool.__exit__(kind, error, trace)
+
+    def measure(self, rows: list[Any], limit: int) -> Iterator[tuple[int, Any]]:
+        from ..models import measure
+
+        rest = [self._devices, self._options.rounds, limit]
+        tasks = [
+            {"index": index, "arguments": [list(map(str, forms)), count, *rest]}
+            for index, (forms, count) in enumerate(rows)
+        ]
+        for task, answer in self._pool.run(tasks):
+            index, error = task["index"], answer.get("error")
+            forms, count = rows[index]
+            if error:
+                yield index, measure.Row(forms[-1], count, 0, {}, dict.fromkeys(self._devices, error["text"]))
+            else:
+                yield index, measure.read_row(answer["value"], count)
+
+
+def _measure(options: Any, devices: list[str], corpora: list[Any], place: _Here | _Cluster) -> int:
     from ..models import measure
 
-    ditorch.install(head.config, **head.options)
-    devices = list(dict.fromkeys(options.device or ["cuda"]))
-    for device in devices:
-        try:
-            torch.empty(1, device=device)
-        except Exception as error:
-            parser.error(f"--device {device}: {str(error).splitlines()[0]}")
-    roofs = {device: measure.measure_copy(device) for device in devices}
+    roofs = place.roofs
 
     def is_wanted(name: str) -> bool:
         return not options.op or any(_matches(name, pattern) for pattern in options.op)
@@ -161,14 +227,12 @@ def main(words: list[str], head: Head) -> int:
     all_rows: list[dict[str, Any]] = []
     problems = ran = 0
     for corpus in corpora:
-        progress = _Progress(corpus.name, measure.count_rows(corpus, is_wanted))
-        rows = []
-        limit = int(options.memory * GIB)
-        for row in measure.measure(
-            corpus, devices, scale=options.scale, rounds=options.rounds, limit=limit, is_wanted=is_wanted
-        ):
-            rows.append(row)
+        plan = measure.plan(corpus, options.scale, is_wanted)
+        progress, found = _Progress(corpus.name, len(plan)), {}
+        for index, row in place.measure(plan, int(options.memory * GIB)):
+            found[index] = row
             progress.step()
+        rows = [row for _, row in sorted(found.items())]
         if rows:
             _tell(corpus.name, rows, devices, roofs, options.top)
         problems += sum(bool(row.problems) for row in rows)

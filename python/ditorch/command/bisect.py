@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shlex
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from ..worker_pool import PoolError, add_ray_option
 from .guard import say
 from .parser import Parser
 from .run import USAGE, find_program
@@ -70,6 +73,7 @@ def make_parser() -> Parser:
         "(force_fallback, the embedded device has it) or op_tools; auto takes the first that works")  # fmt: skip
     add("--depth", choices=("name", "signature", "module", "call"), default="call", help="how far to narrow it down")
     add("--repeat", type=int, default=1, metavar="N", help="the majority of N runs, for metrics that are not stable")
+    add_ray_option(add)
     add("--timeout", type=float, default=0.0, metavar="S", help="a run that takes longer is wrong")
     add("--include", default="", metavar="GLOBS", help="suspect only these: 'addmm,aten::*norm*'")
     add("--exclude", default="", metavar="GLOBS", help="but not these")
@@ -156,7 +160,6 @@ def drive(plan: Plan, head: Head) -> int:
     from ..bisect.answer import EXITS as STATUS
     from ..bisect.answer import format_answer, make_json
     from ..bisect.hunt import Hunt, Wish
-    from ..bisect.runner import Runner
     from ..bisect.state import BASE, State, make_name
 
     options, about = plan.options, describe(plan)
@@ -177,11 +180,11 @@ def drive(plan: Plan, head: Head) -> int:
         _split(options.exclude),
         options.ref == "cpu",
     )
-    runner = Runner(plan.program, plan.is_command, options.question, head, state.folder)
-    runner.timeout, runner.step_marker = options.timeout, options.step_marker
     try:
-        answer = Hunt(runner, state, wish, _tell).find()
-    except ValueError as error:
+        with _open_runner(plan, head, state.folder) as runner:
+            runner.timeout, runner.step_marker = options.timeout, options.step_marker
+            answer = Hunt(runner, state, wish, _tell).find()
+    except (ValueError, PoolError) as error:
         say(str(error))
         return 2
     if options.json:
@@ -189,6 +192,20 @@ def drive(plan: Plan, head: Head) -> int:
     else:
         print(format_answer(answer, plan.command, options.how, folder))
     return STATUS[answer.kind]
+
+
+@contextlib.contextmanager
+def _open_runner(plan: Plan, head: Head, folder: str) -> Iterator[Any]:
+    from ..bisect.runner import Runner
+
+    about = plan.program, plan.is_command, plan.options.question, head, folder
+    if not plan.options.ray:
+        yield Runner(*about)
+        return
+    from ..bisect.cluster import ClusterRunner, open_runs
+
+    with open_runs(plan.options.ray) as pool:
+        yield ClusterRunner(pool, *about)
 
 
 def _split(text: str) -> list[str]:

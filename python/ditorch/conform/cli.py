@@ -14,6 +14,7 @@ from typing import Any
 
 from .. import diopi
 from ..command.parser import Parser
+from ..worker_pool import add_ray_option, count_jobs
 from . import pack, report, runner, selection, suite
 from .names import DTYPE_NAMES, LAYOUTS, RUNS
 
@@ -91,6 +92,7 @@ def make_parser() -> Parser:
     add("--skip", metavar="FILE", help="JSON: cases to leave out, with reasons")
     add("--tolerance", metavar="FILE", help="JSON: factors on tolerances, with reasons")
     add("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
+    add_ray_option(add)
     add("--timeout", type=float, default=60.0, metavar="S", help="seconds per case (default 60)")
     add("--json", metavar="FILE", help="write all results as JSON")
     add("--junit", metavar="FILE", help="write all results as JUnit XML")
@@ -242,6 +244,9 @@ def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]
         bool(options.perf),
         options.timeout,
     )
+    other = next((name for name in ("pack", "model", "perf") if getattr(options, name)), "")
+    if options.ray and other:
+        raise UsageError(f"--ray and --{other}: workers make the suite's own cases; leave one of them out")
     if options.pack:
         return _run_pack(options, work)
     if options.model:
@@ -249,7 +254,7 @@ def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]
     cases = _choose(options)
     diopi.Library(options.library).close()  # a library that cannot be opened is told before cases are made
     journal = suite.Journal(options.journal, _describe(options), options.resume)
-    return suite.run(cases, work, options.jobs, journal, _show_progress)
+    return suite.run(cases, work, count_jobs(options), journal, _show_progress, options.ray)
 
 
 def _add_reasons(rows: list[Row], rules: selection.Rules) -> None:

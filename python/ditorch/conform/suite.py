@@ -6,17 +6,14 @@ are those of runner.py. Depends on pack and runner, and for making cases on expa
 
 from __future__ import annotations
 
-import concurrent.futures
-import contextlib
 import json
-import math
-import multiprocessing
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .. import call_worker
+from ..worker_pool import PoolError, open_pool
 from . import pack, runner
 
 if TYPE_CHECKING:
@@ -43,7 +40,7 @@ class Work(NamedTuple):
 _cases: dict[str, CaseId] = {}
 
 
-def _start_worker() -> None:
+def start_worker() -> None:
     """Cases of this process by id; one thread each."""
     import torch
 
@@ -59,11 +56,12 @@ def write_pack(path: str, ids: Iterable[str], seed: int) -> None:
     from .expand import build
 
     if not _cases:
-        _start_worker()
+        start_worker()
     pack.write(path, (build(_cases[case_id], seed) for case_id in ids))
 
 
-def _run_piece(ids: list[str], work: Work) -> list[Row]:
+def run_piece(ids: list[str], work: Work) -> list[Row]:
+    work = Work(*work)  # from a worker it is a list
     with tempfile.TemporaryDirectory(prefix="ditorch-conform-") as folder:
         path = os.path.join(folder, "cases.pack")
         write_pack(path, ids, work.seed)
@@ -97,48 +95,31 @@ def _split(cases: list[CaseId]) -> list[list[str]]:
 
 def _run_here(pieces: list[list[str]], work: Work) -> Iterator[list[Row]]:
     for piece in pieces:
-        yield _run_piece(piece, work)
+        yield run_piece(piece, work)
 
 
-@contextlib.contextmanager
-def _without_device() -> Iterator[None]:
-    """Workers compute references on the CPU: importing ditorch must not install a device there. They find this very
-    package, however this process found it."""
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    wanted = {"DITORCH_BACKEND": "none", "PYTHONPATH": path}
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
+def run_workers(function: Callable[..., Any], calls: list[tuple[Any, ...]], jobs: int, ray: str = "") -> Iterator[Any]:
+    """Answers of function(*call), as they come, from processes that make cases; arguments and answers are JSON. Workers
+    compute references on the CPU: importing ditorch must not install a device there."""
+    options = call_worker.make_options(function, start_worker)
+    tasks = [{"index": index, "arguments": call} for index, call in enumerate(calls)]
+    environment = {"DITORCH_BACKEND": "none"}
     try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        with open_pool(ray, options, jobs, 0.0, call_worker.COMMAND, environment=environment) as pool:
+            for _, answer in pool.run(tasks):
+                _raise(answer.get("error"))
+                yield answer["value"]
+    except PoolError as error:
+        raise runner.ConformError(str(error)) from None
 
 
-def run_workers(
-    function: Callable[..., Any], calls: list[tuple[Any, ...]], jobs: int, until: float = math.inf
-) -> Iterator[Any]:
-    """Answers of function(*call), as they come, from processes that make cases. No call begins after `until` (of
-    time.monotonic); those at work then are waited for."""
-    context = multiprocessing.get_context("spawn")
-    with _without_device(), concurrent.futures.ProcessPoolExecutor(jobs, context, _start_worker) as pool:
-        futures = [pool.submit(function, *call) for call in calls]
-        try:
-            for future in concurrent.futures.as_completed(futures):
-                if time.monotonic() >= until:
-                    for other in futures:
-                        other.cancel()
-                if not future.cancelled():
-                    yield future.result()
-        except concurrent.futures.BrokenExecutor as error:
-            raise runner.ConformError("a worker that makes cases ended early; try --jobs 1") from error
-        finally:
-            for future in futures:
-                future.cancel()
+def _raise(error: dict[str, str] | None) -> None:
+    if error is None:
+        return
+    if error["stage"] == "raise":
+        known = error["type"] == "ConformError"
+        raise runner.ConformError(error["text"] if known else f"a worker: {error['type']}: {error['text']}")
+    raise runner.ConformError(f"a worker that makes cases ended early ({error['text']}); try --jobs 1")
 
 
 class Journal:
@@ -191,6 +172,7 @@ def run(
     jobs: int = 1,
     journal: Journal | None = None,
     progress: Callable[[int, int], None] | None = None,
+    ray: str = "",
 ) -> list[Row]:
     """Rows of all cases, in their order. Speed is measured in this process alone."""
     journal = journal or Journal(None, {}, False)
@@ -199,7 +181,9 @@ def run(
     jobs = 1 if work.perf else max(1, min(jobs, len(pieces)))
     try:
         found = (
-            _run_here(pieces, work) if jobs == 1 else run_workers(_run_piece, [(piece, work) for piece in pieces], jobs)
+            _run_here(pieces, work)
+            if jobs == 1 and not ray
+            else run_workers(run_piece, [(piece, work) for piece in pieces], jobs, ray)
         )
         for rows in found:
             journal.keep(rows)

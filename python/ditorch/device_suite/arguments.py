@@ -13,6 +13,7 @@ import zlib
 from typing import Any, NamedTuple
 
 from ..command.parser import Parser
+from ..worker_pool import add_ray_option
 from .expect import DTYPES, Expectations
 
 QUICK_SAMPLES = 4
@@ -77,6 +78,7 @@ def make_parser() -> Parser:
     )
     add("--compiled", metavar="BACKEND", help="through torch.compile with this backend, such as dit")
     add("--jobs", type=_number(1, int), default=min(2, os.cpu_count() or 1), help="worker processes (default 2)")
+    add_ray_option(add)
     add("--timeout", type=_number(0.1, float), metavar="S", help="seconds per pair; a pair that takes longer fails")
     add("--run-skipped", action="store_true", help="run the pairs of [[skip]] too, as if they were in [[fail]]")
     add("--json", metavar="FILE", help="write all results as JSON")
@@ -137,6 +139,8 @@ def _check_mode(options: argparse.Namespace) -> None:
     of_cases |= {"share"} if options.share != 1 else set()
     of_entries = {name for name in ("ops", "dtypes", "samples", "quick", "compiled") if getattr(options, name)}
     if options.pytorch or options.suite:
+        if options.ray:
+            raise UsageError("--ray belongs to the operator database and to models; test cases run on this machine")
         wrong, place = of_entries, "the operator database; choose test cases by --cases, --files, --share"
     else:
         wrong, place = of_cases, "test cases: give --pytorch DIR or --suite NAME too"

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
 import time
 from typing import Any
 
 from ..batch_state import State, StateError
-from ..worker_pool import Pool, PoolError
+from ..worker_pool import Executor, PoolError, count_jobs, open_pool
 from . import report, worker
 from .about import describe, make_key
 from .arguments import Pair, UsageError, choose_pairs, parse
@@ -110,18 +109,17 @@ class Run:
 
     def main(self) -> int:
         begin = time.monotonic()
-        with tempfile.NamedTemporaryFile(prefix="ditorch-notes-") as file:
-            file.truncate(worker.NOTE_BYTES * worker.MOST_NOTES)
-            words = {**self._make_words(), "notes": file.name}
-            command = [sys.executable, "-W", "ignore", "-c", worker.COMMAND]
-            jobs = 1 if self.options.list else self.options.jobs
-            with Pool(words, jobs, 0.0, command, environment=self.environment) as pool:
-                self._prepare(pool.start())
-                if self.options.list:
-                    print("\n".join(f"{pair.entry} {pair.dtype}" for pair in self.pairs))
-                    return 0
-                pool.set_timeout(self.timeout)
-                results = self._run(pool, worker.Notes(file.name))
+        command = [sys.executable, "-W", "ignore", "-c", worker.COMMAND]
+        options = self.options
+        address, jobs = ("", 1) if options.list else (options.ray, count_jobs(options))
+        environment = self.environment
+        with open_pool(address, self._make_words(), jobs, 0.0, command, environment=environment, notes=True) as pool:
+            self._prepare(pool.start())
+            if options.list:
+                print("\n".join(f"{pair.entry} {pair.dtype}" for pair in self.pairs))
+                return 0
+            pool.set_timeout(self.timeout)
+            results = self._run(pool)
         return self._report(results, time.monotonic() - begin)
 
     def _make_words(self) -> dict[str, Any]:
@@ -160,7 +158,7 @@ class Run:
 
     # The pairs
 
-    def _run(self, pool: Any, notes: worker.Notes) -> list[dict[str, Any]]:
+    def _run(self, pool: Executor) -> list[dict[str, Any]]:
         state = None
         if self.options.resume:
             key = make_key(self._describe(), self.options, self.timeout, self.environment, ("DITORCH_",))
@@ -179,14 +177,15 @@ class Run:
                 index = task["index"]
                 error = answer.get("error")
                 if error:  # crash or timeout
-                    place = notes.read(index) or "at the start"
-                    answer = {"status": error["stage"], "message": f"{error['text']} ({place})"}
+                    answer = {
+                        "status": error["stage"],
+                        "message": f"{error['text']} ({error.get('place') or 'at the start'})",
+                    }
                 if state is not None:
                     state.add(_name(self.pairs[index]), "", answer)
                 done[index] = self._judge(self.pairs[index], answer, progress)
         finally:
             progress.clear()
-            notes.close()
             if state is not None:
                 state.close()
         return [done[index] for index in range(len(self.pairs))]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import faulthandler
 import functools
 import json
-import mmap
 import os
 import signal
 import sys
@@ -19,12 +18,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from ..worker_notes import Notes
+
 COMMAND = (
     "from torch.testing._internal import common_methods_invocations\n"
     "from ditorch.device_suite import worker\nraise SystemExit(worker.main())"
 )
-NOTE_BYTES = 96
-MOST_NOTES = 1 << 15
 
 
 def list_entries() -> dict[str, Any]:
@@ -66,25 +65,6 @@ def forget_absent_devices() -> None:
         module = getattr(torch, name, None)
         if module is not None and not module.is_available():
             module.manual_seed_all = lambda seed: None
-
-
-class Notes:
-    """A file with a slot per task, shared with the parent by memory."""
-
-    def __init__(self, path: str) -> None:
-        with open(path, "r+b") as file:
-            self._memory = mmap.mmap(file.fileno(), 0)
-
-    def write(self, index: int, text: str) -> None:
-        data = text.encode("ascii", "replace")[:NOTE_BYTES].ljust(NOTE_BYTES)
-        self._memory[index * NOTE_BYTES : (index + 1) * NOTE_BYTES] = data
-
-    def read(self, index: int) -> str:
-        data = self._memory[index * NOTE_BYTES : (index + 1) * NOTE_BYTES]
-        return data.rstrip(b" \0").decode("ascii", "replace")
-
-    def close(self) -> None:
-        self._memory.close()
 
 
 def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Notes) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from . import run, shrink
-from .corpus import Call, Corpus, Tensor
+from .corpus import Call, Corpus, Tensor, parse_call
 
 ROUND_SECONDS = 0.002
 """A round repeats a quick call so often that the clock can tell."""
@@ -155,6 +155,20 @@ def measure_copy(device: str, size: int = 64 << 20) -> float:
     return 2 * size / min(seconds)
 
 
+def plan(
+    found: Corpus, scale: float = 1.0, is_wanted: Callable[[str], bool] = lambda name: True
+) -> list[tuple[list[Call], int]]:
+    """Forms and number of calls of each row, in the order of the corpus; calls that become the same at this scale are
+    one row."""
+    rows: dict[str, tuple[list[Call], int]] = {}
+    for call, count in list_calls(found):
+        if is_wanted(call.name):
+            forms = list_valid_forms(call, scale)
+            key = str(forms[0])
+            rows[key] = rows.get(key, (forms, 0))[0], rows.get(key, (forms, 0))[1] + count
+    return list(rows.values())
+
+
 def measure(
     found: Corpus,
     devices: Sequence[str],
@@ -164,15 +178,32 @@ def measure(
     limit: int = 4 << 30,
     is_wanted: Callable[[str], bool] = lambda name: True,
 ) -> Iterator[Row]:
-    """Rows in the order of the corpus; calls that become the same at this scale are one row."""
-    rows: dict[str, tuple[list[Call], int]] = {}
-    for call, count in list_calls(found):
-        if is_wanted(call.name):
-            forms = list_valid_forms(call, scale)
-            key = str(forms[0])
-            rows[key] = rows.get(key, (forms, 0))[0], rows.get(key, (forms, 0))[1] + count
-    for forms, count in rows.values():
+    """Rows as of `plan`."""
+    for forms, count in plan(found, scale, is_wanted):
         yield measure_call(forms, count, devices, rounds, limit)
+
+
+# In a worker (ditorch.call_worker): calls are texts
+
+
+def start_worker(devices: Sequence[str]) -> dict[str, Any]:
+    """Facts about the machine: how fast its devices copy."""
+    for device in devices:
+        try:
+            torch.empty(1, device=device)
+        except Exception as error:
+            raise ValueError(f"--device {device}: {str(error).splitlines()[0]}") from None
+    return {"roofs": {device: measure_copy(device) for device in devices}}
+
+
+def measure_texts(forms: Sequence[str], count: int, devices: Sequence[str], rounds: int, limit: int) -> dict[str, Any]:
+    row = measure_call([parse_call(text) for text in forms], count, devices, rounds, limit)
+    return {"call": str(row.call), "moved": row.moved, "seconds": row.seconds, "problems": row.problems}
+
+
+def read_row(value: dict[str, Any], count: int) -> Row:
+    """What `measure_texts` gave."""
+    return Row(parse_call(value["call"]), count, value["moved"], value["seconds"], value["problems"])
 
 
 def count_rows(found: Corpus, is_wanted: Callable[[str], bool]) -> int:

@@ -148,7 +148,7 @@ class Batch:
 
     def _plan(self) -> list[tuple[list[dict[str, Any]], int]]:
         """Phases: tasks, and how many workers. Times are taken by one worker alone."""
-        parts, jobs = self.options.parts, self.options.jobs
+        parts, jobs = self.options.parts, worker_pool.count_jobs(self.options)
         if jobs <= 1 or "speed" not in parts:
             return [(self._make_tasks(parts), jobs)]
         phases = [(self._make_tasks([part for part in parts if part != "speed"]), jobs)] if parts != ["speed"] else []
@@ -193,7 +193,8 @@ class Batch:
             self.facts = facts
             yield from worker_pool.run_here(tasks, lambda task: run_task(task, work))
             return
-        with worker_pool.Pool(work, jobs, self.options.timeout, self._make_command()) as pool:
+        address, timeout = self.options.ray, self.options.timeout
+        with worker_pool.open_pool(address, work, jobs, timeout, self._make_command()) as pool:
             for task, answer in pool.run(tasks):
                 self.facts = pool.facts
                 yield task, answer
@@ -251,7 +252,9 @@ class Batch:
         from ditorch import _C
 
         options = {
-            key: value for key, value in vars(self.options).items() if not callable(value) and key != "directory"
+            key: value
+            for key, value in vars(self.options).items()
+            if not callable(value) and key not in ("directory", "ray")
         }
         return report.clean(
             {

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ditorch.command.parser import Parser
+from ditorch.worker_pool import add_ray_option
 
 from .worker import PARTS
 
@@ -86,6 +87,7 @@ def make_parser() -> Parser:
     add("--role", choices=tuple(ROLES), default="device", help="side of saved comparisons (default device)")
     add("--limit", type=_number(1), metavar="N", help="only the first N cases")
     add("--jobs", type=_number(0), default=1, metavar="N", help="worker processes (default 1); 0: in this process")
+    add_ray_option(add)
     add("--timeout", type=_number(0, float), default=300.0, metavar="S", help="seconds per case (default 300; 0: none)")
     add("--resume", metavar="FILE", help="keep answers there, and go on from there")
     add("--json", metavar="FILE", help="write everything as JSON; - is standard output, in place of the table")
@@ -122,6 +124,8 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
             )
     if options.library:
         options.device = _add_libraries(options.device, list(dict.fromkeys(options.library)))
+    if options.ray and not options.jobs:
+        raise UsageError("--jobs 0 runs in this process, --ray in others; give one of them")
     _check_output(options.json)
     options.parts = [part for part in PARTS if getattr(options, part)] or list(PARTS)
     options.match_op = _make_matcher(options.op, "--op") if options.op else None
