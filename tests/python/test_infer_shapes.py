@@ -132,9 +132,12 @@ def test_threads_do_not_change_bits():
     assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("rows", [1, 2, 4, 5, 8, 9, 300])
-@pytest.mark.parametrize(("depth", "group", "outputs"), [(192, 96, 72), (64, 64, 64), (100, 0, 8), (256, 128, 136)])
-def test_four_bit_shapes(rows, depth, group, outputs):
+@pytest.mark.parametrize(
+    ("depth", "group", "outputs"), [(192, 96, 72), (64, 64, 64), (100, 0, 8), (63, 21, 40), (256, 128, 136)]
+)
+def test_four_bit_shapes(dtype, rows, depth, group, outputs):
     q = torch.randint(0, 16, (depth, outputs))
     groups = depth // (group or depth)
     scale, offset = make(groups, outputs, scale=0.1), torch.randint(-8, 8, (groups, outputs)).float()
@@ -142,7 +145,8 @@ def test_four_bit_shapes(rows, depth, group, outputs):
     for nibble in range(8):
         packed |= (q[:, nibble::8] ^ 8) << (4 * nibble)
     words = torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)
-    x = make(rows, depth)
+    x = make(depth, rows, dtype=dtype).t() if rows == 2 else make(rows, depth, dtype=dtype)
+    scale, offset = scale.to(dtype), offset.to(dtype)
     out = ops.weight_quant_matmul(x.cuda(), words.cuda(), scale.cuda(), offset.cuda(), group_size=group)
     wide = [n.double().repeat_interleave(depth // groups, 0) for n in (offset, scale)]
     near(out, x.double() @ ((q - 8 + wide[0]) * wide[1]))

@@ -1,6 +1,6 @@
 /// weight_quant_matmul: 4-bit weights, eight in an int32, w = (q - zero) * scale or (q + offset) * scale with groups
-/// along K. A task is a tile of outputs for all rows. Of a group some rows of weights are unpacked at a time as whole
-/// numbers (which is exact), multiplied with the rows of x, and the group's sums are scaled.
+/// along K. A task is a tile of outputs for all rows; a row of its weights is one cache line. What is multiplied with x
+/// are the nibbles less 8 (exact); to a group's sums comes its zero times the sum of x, then they are scaled.
 #include <stdatomic.h>
 #include <string.h>
 
@@ -15,9 +15,25 @@
 #include <immintrin.h>
 #endif
 
-#define TILE 64         ///< outputs of a task
-#define DEPTH 64        ///< rows of weights that are unpacked at a time: 16 KiB
-#define BLOCK_ROWS 256  ///< rows of x at a time
+#define TILE 128         ///< outputs of a task
+#define DEPTH 64         ///< rows of weights at a time: 32 KiB when they are unpacked into memory
+#define BLOCK_ROWS 128   ///< rows of x at a time
+#define PACKED_AHEAD 16  ///< rows of weights between the one that is read and the one that is asked for
+
+#if SIMD_X86
+#define SIMD_PAIRS __attribute__((target(SIMD_V4_SET ",avx512bf16"), noinline))
+
+/// bfloat16 of -8 to 7, twice, because a look-up takes five bits of which the highest is the next nibble's.
+#define PAIR_LOW 0xC100, 0xC0E0, 0xC0C0, 0xC0A0, 0xC080, 0xC040, 0xC000, 0xBF80
+#define PAIR_HIGH 0x0000, 0x3F80, 0x4000, 0x4040, 0x4080, 0x40A0, 0x40C0, 0x40E0
+static const uint16_t pair_unsigned[32] = {PAIR_LOW, PAIR_HIGH, PAIR_LOW, PAIR_HIGH};
+static const uint16_t pair_signed[32] = {PAIR_HIGH, PAIR_LOW, PAIR_HIGH, PAIR_LOW};
+/// Of output l: its half word in an even row of weights (four words of it), in the odd row behind; its nibble there.
+#define PAIR_4(half) half, half + 8, half, half + 8, half, half + 8, half, half + 8
+static const uint16_t pair_place[32] = {PAIR_4(0), PAIR_4(1), PAIR_4(2), PAIR_4(3)};
+#define PAIR_SHIFT 0, 0, 4, 4, 8, 8, 12, 12
+static const uint16_t pair_shift[32] = {PAIR_SHIFT, PAIR_SHIFT, PAIR_SHIFT, PAIR_SHIFT};
+#endif
 
 #define SIMD_BYTES 16
 #include "packed_loops.h"
@@ -28,30 +44,42 @@
 #include "packed_loops.h"
 #endif
 SIMD_MULTI_WIDTHS(kernel_level, static, unpack_rows,
-                  (float *tile, const uint32_t *words, int64_t row_words, const float *zeros, int64_t depth,
-                   uint32_t turn),
-                  (tile, words, row_words, zeros, depth, turn))
+                  (float *tile, const uint32_t *words, int64_t row_words, int64_t depth, uint32_t turn),
+                  (tile, words, row_words, depth, turn))
 
 #define FUSED 8  ///< up to so many rows weights need not go through memory
 
 /// False where this processor has no such loop.
 static bool multiply_fused(float *sums, const float *x, int64_t rows, const uint32_t *words, int64_t row_words,
-                           const float *zeros, int64_t depth, uint32_t turn, bool adds) {
+                           int64_t depth, uint32_t turn, bool adds) {
 #if SIMD_X86
   if (kernel_level == 4 && rows <= FUSED) {
     (rows == 1   ? multiply_packed_1
      : rows <= 4 ? multiply_packed_4
-                 : multiply_packed_8)(sums, x, rows, depth, words, row_words, zeros, depth, turn, adds);
+                 : multiply_packed_8)(sums, x, rows, depth, words, row_words, depth, turn, adds);
     return true;
   }
 #endif
   return false;
 }
 
+/// Whether the processor adds products of pairs of bfloat16.
+static bool has_pairs(void) {
+#if SIMD_X86
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return kernel_level == 4 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 5 & 1) != 0;
+#else
+  return false;
+#endif
+}
+
 struct packed {
   const struct dit_infer_weight_quant_matmul *call;
-  float *x;  ///< pieces of DEPTH columns (the last of a group may be shorter), each rows x columns
+  float *x;         ///< pieces of DEPTH columns (the last of a group may be shorter), each rows x columns
+  uint32_t *pairs;  ///< or NULL; or bfloat16 in blocks of `few` rows, each depth / 2 x few
+  float *totals;    ///< of a group's elements of x: groups x rows
   int64_t rows, depth, outputs, group;
+  int few;
   bool awq;  ///< zeros are packed as the weights are
   atomic_bool failed;
 };
@@ -70,7 +98,7 @@ static inline int64_t get_column(const struct packed *p, int64_t nibble) {
   return p->awq ? nibble / 8 * 8 + awq_order[nibble % 8] : nibble;
 }
 
-/// Zero and scale of the tile's outputs in group `g`, in the order of the nibbles: w = (q + zero) * scale.
+/// Zero and scale of the tile's outputs in group `g`, in the order of the nibbles: w = (nibble - 8 + zero) * scale.
 static void read_group(const struct packed *p, int64_t g, struct packed_tile *tile) {
   const struct dit_infer_weight_quant_matmul *call = p->call;
   float room[TILE], more[TILE];
@@ -81,22 +109,20 @@ static void read_group(const struct packed *p, int64_t g, struct packed_tile *ti
   for (int64_t j = 0; j < tile->count; j++) {
     const int64_t column = get_column(p, j);
     tile->scales[j] = given[column];
-    tile->zeros[j] = (offsets ? offsets[column] : 0) - (p->awq ? 0 : 8);
+    tile->zeros[j] = offsets ? offsets[column] : 0;
     if (p->awq) {
       const uint32_t word = ((const uint32_t *)call->offset.data)[g * call->offset.strides[0] + (tile->first + j) / 8];
-      tile->zeros[j] = -(float)(word >> 4 * (j % 8) & 15);
+      tile->zeros[j] = 8 - (float)(word >> 4 * (j % 8) & 15);
     }
   }
 }
 
-/// sums = or += rows [begin, begin + rows) of x by `depth` rows of weights from k on; signed nibbles are those with the
-/// highest bit turned, less 8.
+/// sums = or += rows [begin, begin + rows) of x by `depth` rows of weights from k on.
 static void multiply_depth(const struct packed *p, struct packed_tile *tile, int64_t begin, int64_t rows, int64_t k,
                            int64_t depth, bool adds) {
   const struct dit_tensor_view *given = &p->call->x2;
   const uint32_t *words = (const uint32_t *)given->data + k * given->strides[0] + tile->first / 8;
   const uint32_t turn = p->awq ? 0 : 0x88888888u;
-  const float *x = p->x + k * p->rows + begin * depth;
   int64_t row_words = given->strides[0];
   uint32_t room[DEPTH * TILE / 8];
   if (tile->count < TILE) {  // the last words of a row: what stands behind them is not ours
@@ -107,10 +133,23 @@ static void multiply_depth(const struct packed *p, struct packed_tile *tile, int
     words = room;
     row_words = TILE / 8;
   }
-  if (multiply_fused(tile->sums, x, rows, words, row_words, tile->zeros, depth, turn, adds)) {
+#if SIMD_X86
+  if (p->pairs) {
+    for (int64_t row = 0; row < rows; row += p->few) {
+      (p->few == 1   ? multiply_pairs_1
+       : p->few == 4 ? multiply_pairs_4
+                     : multiply_pairs_8)(tile->sums + row * TILE,
+                                         p->pairs + (begin + row) * (p->depth / 2) + k / 2 * p->few, words, row_words,
+                                         depth, turn, adds);
+    }
     return;
   }
-  unpack_rows(tile->weights, words, row_words, tile->zeros, depth, turn);
+#endif
+  const float *x = p->x + k * p->rows + begin * depth;
+  if (multiply_fused(tile->sums, x, rows, words, row_words, depth, turn, adds)) {
+    return;
+  }
+  unpack_rows(tile->weights, words, row_words, depth, turn);
   const struct panel_product product = {.c = tile->sums,
                                         .a = x,
                                         .b = tile->weights,
@@ -125,17 +164,17 @@ static void multiply_depth(const struct packed *p, struct packed_tile *tile, int
   panel_multiply(&product);
 }
 
-KERNEL_INLINE void scale_sums_body(float *restrict c, const float *restrict sums, const float *restrict scales,
-                                   int64_t rows) {
+#define SCALE_PARAMS                                                                                         \
+  (float *restrict c, const float *restrict sums, const float *restrict totals, const float *restrict zeros, \
+   const float *restrict scales, int64_t rows)
+KERNEL_INLINE void scale_sums_body SCALE_PARAMS {
   for (int64_t i = 0; i < rows; i++) {
     for (int j = 0; j < TILE; j++) {
-      c[i * TILE + j] += sums[i * TILE + j] * scales[j];
+      c[i * TILE + j] += (sums[i * TILE + j] + zeros[j] * totals[i]) * scales[j];
     }
   }
 }
-KERNEL_MULTI(static, scale_sums,
-             (float *restrict c, const float *restrict sums, const float *restrict scales, int64_t rows),
-             (c, sums, scales, rows))
+KERNEL_MULTI(static, scale_sums, SCALE_PARAMS, (c, sums, totals, zeros, scales, rows))
 
 /// Rows [begin, begin + rows) of x.
 static void multiply_rows(const struct packed *p, struct packed_tile *tile, int64_t begin, int64_t rows) {
@@ -146,7 +185,7 @@ static void multiply_rows(const struct packed *p, struct packed_tile *tile, int6
       const int64_t depth = p->group - k < DEPTH ? p->group - k : DEPTH;
       multiply_depth(p, tile, begin, rows, g * p->group + k, depth, k > 0);
     }
-    scale_sums(tile->c, tile->sums, tile->scales, rows);
+    scale_sums(tile->c, tile->sums, p->totals + g * p->rows + begin, tile->zeros, tile->scales, rows);
   }
 }
 
@@ -185,6 +224,7 @@ static void multiply_tiles(void *context, int64_t begin, int64_t end) {
   scratch_give(tile);
 }
 
+/// x as the loops want it, and its totals; padding rows of a last block of pairs are zeros.
 static void load_rows(const struct packed *p) {
   const struct dit_tensor_view *given = &p->call->x1;
   const int64_t size = (int64_t)dit_dtype_get_size(given->dtype);
@@ -192,8 +232,19 @@ static void load_rows(const struct packed *p) {
     const int64_t left = p->group - k % p->group;
     depth = left < DEPTH ? left : DEPTH;
     for (int64_t row = 0; row < p->rows; row++) {
-      cast_block(DIT_DTYPE_F32, p->x + k * p->rows + row * depth, given->dtype,
-                 row_at(given, row_find(given, row)) + k * size, depth);
+      const char *from = row_at(given, row_find(given, row)) + k * size;
+      float room[DEPTH];
+      float *x = p->pairs ? room : p->x + k * p->rows + row * depth;
+      cast_block(DIT_DTYPE_F32, x, given->dtype, from, depth);
+      for (int64_t i = 0; p->pairs && i < depth; i += 2) {
+        uint32_t *block = p->pairs + row / p->few * p->few * (p->depth / 2);
+        memcpy(block + (k + i) / 2 * p->few + row % p->few, from + i * size, sizeof(uint32_t));
+      }
+      float total = 0;
+      for (int64_t i = 0; i < depth; i++) {
+        total += x[i];
+      }
+      p->totals[k / p->group * p->rows + row] += total;
     }
   }
 }
@@ -208,12 +259,20 @@ enum dit_status infer_weight_quant_matmul(const struct dit_infer_weight_quant_ma
   if (call->out.numel == 0) {
     return DIT_OK;
   }
-  p.x = scratch_take(sizeof(float) * (size_t)(p.rows * p.depth));
-  if (!p.x) {
+  p.few = p.rows == 1 ? 1 : p.rows <= 4 ? 4 : 8;
+  const bool pairs = call->x1.dtype == DIT_DTYPE_BF16 && p.group % 2 == 0 && has_pairs();
+  const size_t totals = (size_t)(p.group > 0 ? p.depth / p.group * p.rows : 0);
+  const size_t words = pairs ? (size_t)((p.rows + p.few - 1) / p.few * p.few * (p.depth / 2)) : 0;
+  float *room = scratch_take(sizeof(float) * (totals + (pairs ? words : (size_t)(p.rows * p.depth))));
+  if (!room) {
     return INFER_NO_MEMORY(err);
   }
+  memset(room, 0, sizeof(float) * (totals + words));
+  p.totals = room;
+  p.x = pairs ? NULL : room + totals;
+  p.pairs = pairs ? (uint32_t *)(void *)(room + totals) : NULL;
   load_rows(&p);
   dit_parallel_for(0, (p.outputs + TILE - 1) / TILE, 1 + 16384 / (p.rows * p.depth + 1), multiply_tiles, &p);
-  scratch_give(p.x);
+  scratch_give(room);
   return atomic_load(&p.failed) ? INFER_NO_MEMORY(err) : DIT_OK;
 }
