@@ -3,11 +3,11 @@
 # conformance suite for what the library has, small models trained, operators and training steps side by side with PyTorch's own CUDA where
 # that is there.
 # Needs nvcc, cmake, ninja and a python3 with torch; nothing is installed. Reports: build/cuda/*.json. A part that fails does not stop
-# the others. SHARE: of the conformance cases; PARTS: some of "device conform models bench steps".
+# the others. SHARE: of the conformance cases; PARTS: some of "device conform models compile bench steps speed".
 PYTHON=${PYTHON:-python3}
 JOBS=${JOBS:-$(nproc)}
 SHARE=${SHARE:-0.3}
-PARTS=${PARTS:-device conform models bench steps}
+PARTS=${PARTS:-device conform models compile bench steps speed}
 failed=""
 
 run() { # NAME COMMAND...
@@ -37,8 +37,11 @@ run conform env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform run --library 
   --failures 5 --json build/cuda/conform.json --function $functions
 run models env DITORCH_BACKEND=nvidia "$PYTHON" tests/python/cuda_models.py gpt llama images experts unet recurrent gpt:float16 \
   llama:bfloat16 images:bfloat16 experts:bfloat16
+run compile env DITORCH_BACKEND=nvidia sh -c '"$0" tests/python/cuda_graphs.py && "$0" tests/python/random_graphs.py --seed 40 --count 40' \
+  "$PYTHON"
 run bench env DITORCH_BACKEND=none "$PYTHON" bench/cuda_ops.py --json build/cuda/bench.json
 run steps "$PYTHON" bench/cuda_steps.py --json build/cuda/steps.json
+run speed "$PYTHON" bench/cuda_compile.py --json build/cuda/compile.json
 if [ -n "$failed" ]; then
   echo "failed:$failed"
   exit 1

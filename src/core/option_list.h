@@ -69,6 +69,10 @@
   X(cuda_blas, "DITORCH_CUDA_BLAS", STRING, "", NULL, 0, 0,                                                            \
     "cuBLASLt library (libcublasLt.so.13 or 12) of vendor cuda: a path, \"none\" for the built-in kernel, empty to "   \
     "look for one.")                                                                                                   \
+  X(cuda_nvrtc, "DITORCH_CUDA_NVRTC", STRING, "", NULL, 0, 0,                                                          \
+    "NVRTC library (libnvrtc.so.13 or 12) of vendor cuda's graph engine: a path, \"none\" to do without, empty to "    \
+    "look "                                                                                                            \
+    "for one.")                                                                                                        \
   X(cuda_tf32, "DITORCH_CUDA_TF32", BOOL, "0", NULL, 0, 1,                                                             \
     "Let vendor cuda round the factors of float32 matrix products to TF32: faster, 10 bits of mantissa.")              \
   X(cuda_nccl, "DITORCH_CUDA_NCCL", STRING, "", NULL, 0, 0,                                                            \

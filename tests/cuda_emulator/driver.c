@@ -1,13 +1,14 @@
 /// An emulated CUDA driver for tests, built as libcuda.so.1: the functions that vendors/cuda/driver.h asks for.
 ///
 /// Kernels are those of vendors/cuda, compiled by the C++ compiler and linked into this library; a module's image is
-/// not looked at. Work waits in its stream until somebody synchronises, asks an event, or another stream waits for it:
-/// a program that reads a result too early, or forgets an event, sees old bytes. Pinned memory is read when the work
-/// runs, pageable memory when it was asked for. Device memory is a file, so that other processes can map it. One lock;
-/// two devices.
+/// not looked at unless the emulated NVRTC made it (nvrtc.c). Work waits in its stream until somebody synchronises,
+/// asks an event, or another stream waits for it: a program that reads a result too early, or forgets an event, sees
+/// old bytes. Pinned memory is read when the work runs, pageable memory when it was asked for. Device memory is a file,
+/// so that other processes can map it. One lock; two devices.
 #include "driver.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -343,9 +344,26 @@ API int cuCtxSynchronize(void) {
 
 // Modules and launches
 
+/// What the emulated NVRTC made is a shared library (its section headers come last); any other image is not looked at.
+static void *open_library(const void *image) {
+  const Elf64_Ehdr *header = image;
+  char path[64];
+  const int fd = memfd_create("emulated_module", MFD_CLOEXEC);
+  const size_t size = header->e_shoff + (size_t)header->e_shnum * header->e_shentsize;
+  void *library = NULL;
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  if (fd >= 0 && write(fd, image, size) == (ssize_t)size) {
+    library = dlopen(path, RTLD_NOW | RTLD_LOCAL);  // the file stays open: the next one needs another name
+  }
+  return library;
+}
 API int cuModuleLoadData(void **module, const void *image) {
-  *module = (void *)(uintptr_t)1;
-  return get_current() && image ? 0 : INVALID_CONTEXT;
+  if (!get_current() || !image) {
+    return INVALID_CONTEXT;
+  }
+  const bool is_library = strncmp(image, ELFMAG, SELFMAG) == 0;
+  *module = is_library ? open_library(image) : NULL;
+  return is_library && !*module ? INVALID : 0;
 }
 API int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int *options, void **values) {
   (void)count, (void)options, (void)values;
@@ -354,13 +372,13 @@ API int cuModuleLoadDataEx(void **module, const void *image, unsigned count, int
 API int cuModuleGetFunction(void **function, void *module, const char *name) {
   char symbol[160];
   Dl_info info;
-  (void)module;
   snprintf(symbol, sizeof symbol, "emulated_%s", name);
   static void *self;
   if (!self && dladdr((void *)devices, &info)) {
     self = dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }
-  *function = self ? dlsym(self, symbol) : NULL;
+  void *library = module ? module : self;
+  *function = library ? dlsym(library, symbol) : NULL;
   return *function ? 0 : NOT_FOUND;
 }
 API int cuFuncSetAttribute(void *function, int attribute, int value) {

@@ -13,6 +13,8 @@
 extern "C" {
 #endif
 
+// what the libraries that the emulated NVRTC makes need of this one
+#pragma GCC visibility push(default)
 struct emulator_dim {
   unsigned x, y, z;
 };
@@ -40,6 +42,7 @@ void emulator_trap(void);
 /// Run a grid now. False when threads wait for each other forever.
 int emulator_run(const struct emulated_kernel *kernel, struct emulator_dim grid, struct emulator_dim block,
                  size_t shared, const void *parameter);
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

@@ -25,7 +25,7 @@ bool region_write_source(struct region_program *program, struct region_text *out
 /// Runs the region by its code. False: the block machine has to (there is none yet, or it does not suit this call).
 bool region_code_run(struct work *work);
 
-/// What generated code is called with; region_ops.h has the same struct.
+/// What generated code is called with; region_frame.h has the same struct.
 struct region_call {
   void *const *data;
   const int64_t *sizes;

@@ -1,0 +1,160 @@
+/// A source's kernels: compiled once, loaded once for each device (region.h).
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dit/alloc.h"
+#include "nvrtc.h"
+#include "region.h"
+
+#define BUCKETS 256
+
+static const char prelude_bytes[] = {
+#include "cuda_region_prelude.inc"
+    , 0};
+
+struct region_kernel {
+  struct region_kernel *next;
+  char *source;
+  char name[32];
+  uint64_t hash;
+  pthread_mutex_t lock;
+  void *functions[DRIVER_MAX_DEVICES][2];
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct region_kernel *buckets[BUCKETS];
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char *prelude;  // without includes: the files stand one behind the other
+
+static uint64_t hash_bytes(uint64_t hash, const char *data, size_t size) {
+  for (size_t i = 0; i < size; i++) {
+    hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001B3);
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+static void make_prelude(void) {
+  char *out = prelude = dit_malloc(sizeof prelude_bytes);
+  for (const char *line = prelude_bytes; out && *line;) {
+    const char *end = strchr(line, '\n');
+    const size_t size = end ? (size_t)(end - line) + 1 : strlen(line);
+    if (strncmp(line, "#include \"", 10) != 0) {
+      memcpy(out, line, size);
+      out += size;
+    }
+    line += size;
+  }
+  if (out) {
+    *out = '\0';
+  }
+}
+
+static struct region_kernel *create(const struct region_text *source, uint64_t hash) {
+  struct region_kernel *kernel = dit_calloc(1, sizeof *kernel);
+  char *copy = dit_malloc(source->size + 1);
+  if (!kernel || !copy) {
+    dit_free(kernel);
+    dit_free(copy);
+    return NULL;
+  }
+  memcpy(copy, source->data, source->size + 1);
+  kernel->source = copy;
+  kernel->hash = hash;
+  (void)pthread_mutex_init(&kernel->lock, NULL);
+  snprintf(kernel->name, sizeof kernel->name, "nvrtc %016llx", (unsigned long long)hash);
+  return kernel;
+}
+
+static struct region_kernel *find(const struct region_text *source) {
+  const uint64_t hash = hash_bytes(UINT64_C(0xCBF29CE484222325), source->data, source->size);
+  (void)pthread_mutex_lock(&lock);
+  struct region_kernel **bucket = &buckets[hash % BUCKETS], *kernel = *bucket;
+  while (kernel && (kernel->hash != hash || strcmp(kernel->source, source->data) != 0)) {
+    kernel = kernel->next;
+  }
+  if (!kernel && (kernel = create(source, hash))) {
+    kernel->next = *bucket;
+    *bucket = kernel;
+  }
+  (void)pthread_mutex_unlock(&lock);
+  return kernel;
+}
+
+static enum dit_status get_capability(int device, int *capability, struct dit_error *err) {
+  int handle = 0, major = 0, minor = 0;
+  DIT_RETURN_IF_NOT_OK(driver_check(driver.device_get(&handle, device), "cuDeviceGet", err));
+  DIT_RETURN_IF_NOT_OK(
+      driver_check(driver.device_get_attribute(&major, DRIVER_MAJOR, handle), "cuDeviceGetAttribute", err));
+  DIT_RETURN_IF_NOT_OK(
+      driver_check(driver.device_get_attribute(&minor, DRIVER_MINOR, handle), "cuDeviceGetAttribute", err));
+  *capability = 10 * major + minor;
+  return DIT_OK;
+}
+
+static enum dit_status compile(const struct region_kernel *kernel, int device, char **image, size_t *size,
+                               struct dit_error *err) {
+  int capability = 0;
+  (void)pthread_once(&once, make_prelude);
+  char *text = prelude ? dit_malloc(strlen(prelude) + strlen(kernel->source) + 1) : NULL;
+  if (!text) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "no memory for the source of a region");
+  }
+  strcpy(text, prelude);
+  strcat(text, kernel->source);
+  enum dit_status status = get_capability(device, &capability, err);
+  if (status == DIT_OK) {
+    status = nvrtc_compile(text, capability, image, size, err);
+  }
+  dit_free(text);
+  return status;
+}
+
+static enum dit_status load(struct region_kernel *kernel, int device, const char *image, struct dit_error *err) {
+  void *module = NULL;
+  struct context_guard guard;
+  DIT_RETURN_IF_NOT_OK(context_enter(&guard, device, err));
+  int error = driver.module_load(&module, image);
+  if (error == DRIVER_SUCCESS && strstr(kernel->source, "region_scalar")) {
+    error = driver.module_get_function(&kernel->functions[device][1], module, "region_scalar");
+  }
+  if (error == DRIVER_SUCCESS) {
+    error = driver.module_get_function(&kernel->functions[device][0], module, "region");
+  }
+  context_leave(&guard);
+  return driver_check(error, "a fused kernel cannot be loaded", err);
+}
+
+enum dit_status region_kernel_get(const struct region_text *source, int device, struct region_kernel **out,
+                                  struct dit_error *err) {
+  struct region_kernel *kernel = find(source);
+  if (!kernel) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "no memory for a fused kernel");
+  }
+  if (device < 0 || device >= DRIVER_MAX_DEVICES) {
+    return dit_error_set(err, DIT_ERR_INVALID, "CUDA device %d; valid: 0 to %d", device, DRIVER_MAX_DEVICES - 1);
+  }
+  (void)pthread_mutex_lock(&kernel->lock);
+  enum dit_status status = DIT_OK;
+  if (!kernel->functions[device][0]) {
+    char *image = NULL;
+    size_t size = 0;
+    status = compile(kernel, device, &image, &size, err);
+    if (status == DIT_OK) {
+      status = load(kernel, device, image, err);
+    }
+    dit_free(image);
+  }
+  (void)pthread_mutex_unlock(&kernel->lock);
+  *out = kernel;
+  return status;
+}
+
+void *region_kernel_get_function(const struct region_kernel *kernel, int device, bool is_scalar) {
+  return kernel->functions[device][is_scalar];
+}
+
+const char *region_kernel_get_name(const struct region_kernel *kernel) {
+  return kernel->name;
+}
