@@ -1,0 +1,89 @@
+/// Words of small graphs (dit/graph.h) for tests: float32 tensors of one dimension, dense.
+#ifndef DIT_TESTS_GRAPH_WORDS_H
+#define DIT_TESTS_GRAPH_WORDS_H
+
+#include "check.h"
+#include "dit/graph.h"
+
+struct graph_words {
+  int64_t tensors[512], args[512], nodes[1024], inputs[32], outputs[32], all[2200];
+  int ntensors, nargs, nnodes, ninputs, noutputs;
+  int tensor_words, arg_words, node_words;
+};
+
+/// A tensor with a storage of its own.
+static inline int words_tensor(struct graph_words *words, int64_t size) {
+  const int64_t row[] = {DIT_DTYPE_F32, 1, words->ntensors, 0, 0, 0, 0, size, 0, 1};
+  memcpy(words->tensors + words->tensor_words, row, sizeof row);
+  words->tensor_words += 10;
+  return words->ntensors++;
+}
+
+static inline int words_input(struct graph_words *words, int64_t size) {
+  const int tensor = words_tensor(words, size);
+  words->inputs[2 * words->ninputs] = tensor;
+  words->inputs[2 * words->ninputs++ + 1] = -1;
+  return tensor;
+}
+
+static inline void words_output(struct graph_words *words, int tensor) {
+  memset(words->outputs + 4 * words->noutputs, 0, 4 * sizeof *words->outputs);
+  words->outputs[4 * words->noutputs++] = tensor;
+}
+
+/// A node of `arity` tensors (`b` is left out below 2); `name` NULL: an operation. Its result.
+static inline int words_node(struct graph_words *words, int kind, int op, int folded, const char *name, int a, int b,
+                             int64_t size) {
+  const int tensors[] = {a, b}, count = b < 0 ? 1 : 2, first = words->nargs;
+  for (int i = 0; i < count; i++) {
+    words->args[words->arg_words++] = DIT_ARG_TENSOR;
+    words->args[words->arg_words++] = tensors[i];
+    words->nargs++;
+  }
+  const int out = words_tensor(words, size);
+  int64_t *node = words->nodes + words->node_words, *at = node;
+  *at++ = kind;
+  *at++ = op;
+  *at++ = folded;
+  const size_t length = name ? strlen(name) : 0;
+  *at++ = (int64_t)length;
+  memset(at, 0, (length + 7) / 8 * 8);
+  memcpy(at, name ? name : "", length);
+  at += (length + 7) / 8;
+  const int64_t rest[] = {0, 0, count, first, 1, out};
+  memcpy(at, rest, sizeof rest);
+  at += 6;
+  words->node_words += (int)(at - node);
+  words->nnodes++;
+  return out;
+}
+
+static inline int words_point(struct graph_words *words, int op, int a, int b, int64_t size) {
+  return words_node(words, DIT_NODE_POINT, op, 0, NULL, a, b, size);
+}
+
+/// The number of words in `all`.
+static inline size_t words_join(struct graph_words *words) {
+  const int parts[] = {words->tensor_words, words->arg_words, words->node_words, 2 * words->ninputs,
+                       4 * words->noutputs};
+  const int64_t *from[] = {words->tensors, words->args, words->nodes, words->inputs, words->outputs};
+  size_t at = 10;
+  for (int i = 0; i < 5; i++) {
+    memcpy(words->all + at, from[i], (size_t)parts[i] * sizeof *words->all);
+    at += (size_t)parts[i];
+  }
+  const int64_t head[] = {
+      DIT_GRAPH_MAGIC, (int64_t)at,     0,           0, words->ntensors, words->ntensors, words->nnodes,
+      words->ninputs,  words->noutputs, words->nargs};
+  memcpy(words->all, head, sizeof head);
+  return at;
+}
+
+static inline struct dit_graph *words_load(struct graph_words *words) {
+  struct dit_error err = {0};
+  struct dit_graph *graph = NULL;
+  CHECK_OK(dit_graph_load(words->all, words_join(words), &graph, &err));
+  return graph;
+}
+
+#endif
