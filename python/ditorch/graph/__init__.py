@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import time
@@ -10,7 +11,8 @@ from typing import Any
 
 import torch
 
-from . import check, dicp_variables
+from . import cache, check, dicp_variables
+from .cache import Graph
 from .lower import Lowering, Value
 from .split import split
 from .words import UnsupportedGraph
@@ -27,26 +29,42 @@ def settle() -> None:
     torch.ops.ditorch.graph_settle()
 
 
-class Compiled:
+class Compiled(Graph):
     """One graph, loaded; called with a list of tensors and integers."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
-        self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
         ops = torch.ops.ditorch
         lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine())).run()
-        self.lowering = lowering if check.is_on() else None
-        self.words = lowering.words.pack()
-        self.graph = ops.graph_load(self.words)
-        self.constants = lowering.constants
-        self.islands = lowering.islands
-        self.out_places = lowering.out_places
         inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
-        self.tensor_places = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
-        self.number_places = [i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)]
         fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
-        self.device = next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0)
+        self.data = {
+            "words": lowering.words.pack().numpy().tobytes(),
+            "constants": [_keep_constant(constant) for constant in lowering.constants],
+            "islands": lowering.islands,
+            "out_places": lowering.out_places,
+            "tensor_places": [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)],
+            "number_places": [i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)],
+            "device": next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0),
+        }
+        self.load(lowering.constants)
+        self.lowering = lowering if check.is_on() else None
+
+    def load(self, constants: list[torch.Tensor] | None = None) -> None:
+        data = self.data
+        self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
+        self.words = torch.frombuffer(bytearray(data["words"]), dtype=torch.int64)
+        self.graph = torch.ops.ditorch.graph_load(self.words)
+        self.constants = constants if constants is not None else [_make_constant(kept) for kept in data["constants"]]
+        self.islands, self.out_places, self.device = data["islands"], data["out_places"], data["device"]
+        self.tensor_places, self.number_places = data["tensor_places"], data["number_places"]
         self.is_plain = all(kind == "tensor" for kind, _ in self.out_places)
-        self.finalizer = weakref.finalize(self, ops.graph_free, self.graph)
+        self.finalizer = weakref.finalize(self, torch.ops.ditorch.graph_free, self.graph)
+
+    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+        with torch._subclasses.fake_tensor.unset_fake_temporarily():
+            self.load()
+        if _keeps:
+            _kept.append(self)
 
     def split(self, args: list[Any]) -> tuple[list[torch.Tensor], list[int]]:
         """The tensors and the integers that C takes."""
@@ -70,6 +88,20 @@ class Compiled:
 
     def describe(self) -> list[dict[str, Any]]:
         return json.loads(torch.ops.ditorch.graph_describe(self.graph))
+
+
+def _keep_constant(constant: torch.Tensor) -> tuple[Any, ...]:
+    """A tensor as plain data."""
+    host = constant.detach().cpu().contiguous()
+    data = host.view(-1).view(torch.uint8).numpy().tobytes()
+    return str(constant.device), str(host.dtype).removeprefix("torch."), tuple(host.shape), data
+
+
+def _make_constant(kept: tuple[Any, ...]) -> torch.Tensor:
+    device, name, shape, data = kept
+    dtype = getattr(torch, name)
+    made = torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape) if data else torch.empty(shape, dtype=dtype)
+    return made.to(device)
 
 
 def _list_fakes(node: torch.fx.Node) -> list[torch.Tensor]:
@@ -138,15 +170,18 @@ def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     dicp_variables.warn()
+    keeps = not check.is_on() and not watchers
+    compilers = [cache.make_compiler(compile_graph) if keeps else compile_graph for _ in range(3)]
     compiler = aot_autograd(
-        fw_compiler=compile_graph,
-        bw_compiler=compile_graph,
-        inference_compiler=compile_graph,
+        fw_compiler=compilers[0],
+        bw_compiler=compilers[1],
+        inference_compiler=compilers[2],
         decompositions=_get_decompositions(),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    return compiler(module, inputs)
+    with cache.keeping(module) if keeps else contextlib.nullcontext():
+        return compiler(module, inputs)
 
 
 __all__ = ["Compiled", "UnsupportedGraph", "Value", "backend", "compile_graph", "keep", "settle"]
