@@ -147,7 +147,7 @@ def test_modes(mode, chosen, kept):
 
 
 @pytest.mark.parametrize("trains", [pytest.param(True, marks=pytest.mark.full), False])
-@pytest.mark.parametrize("name", [pytest.param("gpt", marks=pytest.mark.full), "llama", "resnet"])
+@pytest.mark.parametrize("name", [*(pytest.param(name, marks=pytest.mark.full) for name in ("gpt", "llama")), "resnet"])
 def test_twenty_batch_sizes_are_one_recompile(name, trains, kept):
     torch._dynamo.utils.counters.clear()
     make, _ = TRAINED[name]()

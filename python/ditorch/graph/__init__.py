@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import threading
@@ -12,7 +13,8 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-from . import check, dicp_variables
+from . import cache, check, dicp_variables
+from .cache import Graph
 from .lower import Lowering, Value
 from .split import split
 from .words import UnsupportedGraph
@@ -29,31 +31,67 @@ def settle() -> None:
     torch.ops.ditorch.graph_settle()
 
 
-class Compiled:
+class Compiled(Graph):
     """One graph, loaded; called with a list of tensors and integers."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
+        self._begin(module)
+        self.data, constants = self._lower(_supports if torch.ops.ditorch.graph_engine() else None)
+        self.load(constants)
+
+    def _begin(self, module: torch.fx.GraphModule | None) -> None:
         self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
-        self.module = module
+        self.module = module  # None: it came from the cache
+        self.lowering: Lowering | None = None
         self.lock = threading.Lock()
         self.refusal = ""  # why the engine could make no plan of the graph, and operators run instead
-        self._load(_supports if torch.ops.ditorch.graph_engine() else None)
-        inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
-        self.tensor_places = [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)]
-        self.number_places = [i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)]
-        fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
-        self.device = next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0)
 
-    def _load(self, supports: Any) -> None:
-        lowering = Lowering(self.module, _get_operations(), torch.ops.ditorch.graph_has_row, supports).run()
+    def _lower(self, supports: Any) -> tuple[dict[str, Any], list[torch.Tensor]]:
+        """The graph as plain data, and its constants as they are."""
+        module = self.module
+        lowering = Lowering(module, _get_operations(), torch.ops.ditorch.graph_has_row, supports).run()
         self.lowering = lowering if check.is_on() else None
-        self.words = lowering.words.pack()
+        inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+        fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
+        data = {
+            "words": lowering.words.pack().numpy().tobytes(),
+            "constants": [_keep_constant(constant) for constant in lowering.constants],
+            "islands": lowering.islands,
+            "refused": lowering.refused,
+            "out_places": lowering.out_places,
+            "tensor_places": [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)],
+            "number_places": [i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)],
+            "device": next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0),
+        }
+        return data, lowering.constants
+
+    def load(self, constants: list[torch.Tensor] | None = None) -> None:
+        data = self.data
+        self.words = torch.frombuffer(bytearray(data["words"]), dtype=torch.int64)
         self.graph = torch.ops.ditorch.graph_load(self.words)
-        self.constants = lowering.constants
-        self.islands, self.refused = lowering.islands, lowering.refused
-        is_plain = all(kind == "tensor" for kind, _ in lowering.out_places)
-        self.call = (self.graph, self.constants, [] if is_plain else lowering.out_places)  # what a thread runs with
+        self.constants = constants if constants is not None else [_make_constant(kept) for kept in data["constants"]]
+        self.islands, self.refused, self.device = data["islands"], data["refused"], data["device"]
+        self.tensor_places, self.number_places = data["tensor_places"], data["number_places"]
+        out_places = data["out_places"]
+        is_plain = all(kind == "tensor" for kind, _ in out_places)
+        self.call = (self.graph, self.constants, [] if is_plain else out_places)  # what a thread runs with
         weakref.finalize(self, torch.ops.ditorch.graph_free, self.graph)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.module is not None and torch.ops.ditorch.graph_engine():  # what runs where the engine refuses the graph
+            with unset_fake_temporarily():
+                self.data["alone"] = self._lower(None)[0]
+        return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._begin(None)
+
+    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+        with unset_fake_temporarily():
+            self.load()
+        if _keeps:
+            _kept.append(self)
 
     def split(self, args: list[Any]) -> tuple[list[torch.Tensor], list[int]]:
         """The tensors and the integers that C takes."""
@@ -78,7 +116,8 @@ class Compiled:
         with self.lock, unset_fake_temporarily():
             if self.call is call:
                 self.refusal = refusal
-                self._load(None)
+                self.data, constants = self._lower(None) if self.module is not None else (self.data["alone"], None)
+                self.load(constants)
 
     def _run(self, call: Any, tensors: list[torch.Tensor], numbers: list[int]) -> Any:
         graph, constants, out_places = call
@@ -96,6 +135,20 @@ class Compiled:
 
     def describe(self) -> list[dict[str, Any]]:
         return json.loads(torch.ops.ditorch.graph_describe(self.graph))
+
+
+def _keep_constant(constant: torch.Tensor) -> tuple[Any, ...]:
+    """A tensor as plain data."""
+    host = constant.detach().cpu().contiguous()
+    data = host.view(-1).view(torch.uint8).numpy().tobytes()
+    return str(constant.device), str(host.dtype).removeprefix("torch."), tuple(host.shape), data
+
+
+def _make_constant(kept: tuple[Any, ...]) -> torch.Tensor:
+    device, name, shape, data = kept
+    dtype = getattr(torch, name)
+    made = torch.frombuffer(bytearray(data), dtype=dtype).reshape(shape) if data else torch.empty(shape, dtype=dtype)
+    return made.to(device)
 
 
 def _list_fakes(node: torch.fx.Node) -> list[torch.Tensor]:
@@ -168,15 +221,18 @@ def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     dicp_variables.warn()
+    keeps = not check.is_on() and not watchers
+    compilers = [cache.make_compiler(compile_graph) if keeps else compile_graph for _ in range(3)]
     compiler = aot_autograd(
-        fw_compiler=compile_graph,
-        bw_compiler=compile_graph,
-        inference_compiler=compile_graph,
+        fw_compiler=compilers[0],
+        bw_compiler=compilers[1],
+        inference_compiler=compilers[2],
         decompositions=_get_decompositions(),
         partition_fn=min_cut_rematerialization_partition,
         keep_inference_input_mutations=True,
     )
-    return compiler(module, inputs)
+    with cache.keeping(module) if keeps else contextlib.nullcontext():
+        return compiler(module, inputs)
 
 
 __all__ = ["Compiled", "UnsupportedGraph", "Value", "backend", "compile_graph", "keep", "settle"]
