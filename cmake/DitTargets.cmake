@@ -26,13 +26,17 @@ function(dit_set_flags target)
   endif()
 endfunction()
 
-# A shared library that belongs into ditorch/lib.
+# A shared library that belongs into ditorch/lib, or with a second argument into a folder there.
 function(dit_set_library target)
   dit_set_flags(${target})
+  set(search "$ORIGIN")
+  if(ARGN)
+    set(search "$ORIGIN/..")
+  endif()
   set_target_properties(${target} PROPERTIES
-    LIBRARY_OUTPUT_DIRECTORY ${DIT_LIBRARY_DIR}
-    BUILD_RPATH "$ORIGIN"
-    INSTALL_RPATH "$ORIGIN")
+    LIBRARY_OUTPUT_DIRECTORY ${DIT_LIBRARY_DIR}/${ARGN}
+    BUILD_RPATH ${search}
+    INSTALL_RPATH ${search})
   target_link_options(${target} PRIVATE -Wl,--no-undefined)
-  install(TARGETS ${target} LIBRARY DESTINATION ditorch/lib)
+  install(TARGETS ${target} LIBRARY DESTINATION ditorch/lib/${ARGN})
 endfunction()

@@ -20,7 +20,7 @@ def list_exports(library: Path) -> list[str]:
 
 
 def main() -> int:
-    libraries = sorted([*PACKAGE.glob("lib/*.so"), *PACKAGE.glob("_C*.so")])
+    libraries = sorted([*PACKAGE.glob("lib/**/*.so"), *PACKAGE.glob("_C*.so")])
     if not libraries or not shutil.which("nm"):
         print("symbols: skipped (nothing built, or no nm)")
         return 0

@@ -61,10 +61,14 @@ def _describe_libraries() -> dict[str, str]:
     except OSError:
         names = []
     found = {name: f"{os.path.getsize(os.path.join(library.DIRECTORY, name)) // 1024} KiB" for name in names}
-    for name in ("libdit.so", "libdit_vendor_host.so", "libdit_torch.so"):
+    for name in ("libdit.so", "libdit_vendor_host.so"):
         found.setdefault(name, f"missing from {library.DIRECTORY}")
-    build = library.read_build()
-    found["build"] = ", ".join(f"{key} {value}" for key, value in build.items()) or "no record (lib/build.json)"
+    for minor in library.list_minors():
+        build = library.read_build(minor)
+        text = ", ".join(f"{key} {value}" for key, value in build.items()) or "no record (build.json)"
+        found[f"torch-{minor}/{library.ADAPTER}"] = text
+    if not library.list_minors():
+        found[library.ADAPTER] = f"missing from {library.DIRECTORY}"
     return found
 
 

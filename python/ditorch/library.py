@@ -1,4 +1,8 @@
-"""Where the libraries are, and whether the adapter was built for the torch that is running."""
+"""Where the libraries are, and which adapter belongs to the torch that is running.
+
+An adapter links libtorch's C++ interface, which changes with every minor release: one lies in `torch-<minor>` for each
+that this package was built for.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,8 @@ import os
 from collections.abc import Callable
 
 DIRECTORY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lib")
-ADAPTER = os.path.join(DIRECTORY, "libdit_torch.so")
-BUILD_RECORD = os.path.join(DIRECTORY, "build.json")
+ADAPTER = "libdit_torch.so"
+BUILD_RECORD = "build.json"
 REBUILD = "pip install --no-build-isolation --force-reinstall . (or cmake --build build/dev in a source tree)"
 
 DEVICE_TYPE = 20
@@ -27,23 +31,45 @@ def find_headers() -> str:
     raise FileNotFoundError(f"the headers of ditorch are in none of {', '.join(places)}; reinstall ditorch")
 
 
-def read_build() -> dict:
-    """What CMake recorded about the build; {} when there is no record."""
+def get_minor(version: str) -> str:
+    """2.13 of 2.13.0+cpu."""
+    return ".".join(version.split(".")[:2])
+
+
+def list_minors() -> list[str]:
+    """Of torch, that there are adapters for."""
     try:
-        with open(BUILD_RECORD, encoding="utf-8") as file:
+        names = [name.removeprefix("torch-") for name in os.listdir(DIRECTORY) if name.startswith("torch-")]
+    except OSError:
+        return []
+    found = [name for name in names if os.path.exists(_find(name, ADAPTER))]
+    return sorted(found, key=lambda name: [int(part) if part.isdigit() else 0 for part in name.split(".")])
+
+
+def _find(minor: str, name: str) -> str:
+    return os.path.join(DIRECTORY, f"torch-{minor}", name)
+
+
+def read_build(minor: str) -> dict:
+    """What CMake recorded about the build of an adapter; {} when there is no record."""
+    try:
+        with open(_find(minor, BUILD_RECORD), encoding="utf-8") as file:
             return json.load(file)
     except (OSError, ValueError):
         return {}
 
 
-def check_version(built: str, running: str) -> None:
-    """The adapter links libtorch's C++ interface, which changes with every minor release."""
-    if built.split(".")[:2] != running.split(".")[:2]:
+def find_adapter(running: str) -> str:
+    """The path of the adapter for this version of torch; ImportError when there is none."""
+    minors = list_minors()
+    if not minors:
+        raise ImportError(f"ditorch's adapter is missing: there is none in {DIRECTORY}. Build it: {REBUILD}")
+    if get_minor(running) not in minors:
         raise ImportError(
-            f"ditorch's adapter was built for torch {built}, but torch {running} is running; "
-            "major and minor version must "
-            f"match. Install torch {'.'.join(built.split('.')[:2])}, or rebuild ditorch for this torch: {REBUILD}"
+            f"ditorch was built for torch {', '.join(minors)}, but torch {running} is running; install torch "
+            f"{minors[-1]}, or rebuild ditorch for this torch: {REBUILD}"
         )
+    return _find(get_minor(running), ADAPTER)
 
 
 def load_adapter() -> None:
@@ -53,19 +79,18 @@ def load_adapter() -> None:
         return
     import torch
 
-    if not os.path.exists(ADAPTER):
-        raise ImportError(f"ditorch's adapter is missing: {ADAPTER} does not exist. Build it: {REBUILD}")
-    built = read_build().get("torch")
-    if built:
-        check_version(built, torch.__version__)
+    path = find_adapter(torch.__version__)
     try:
-        torch.ops.load_library(ADAPTER)
+        torch.ops.load_library(path)
     except OSError as error:
+        built = read_build(get_minor(torch.__version__)).get("torch", "an unknown version")
         raise ImportError(
-            f"ditorch's adapter {ADAPTER} does not load into torch {torch.__version__} "
-            f"(built for {built or 'an unknown version'}): {error}. Rebuild ditorch: {REBUILD}"
+            f"ditorch's adapter {path} does not load into torch {torch.__version__} (built for {built}): {error}. "
+            f"Rebuild ditorch: {REBUILD}"
         ) from error
-    check_version(torch.ops.ditorch.torch_version(), torch.__version__)
+    built = torch.ops.ditorch.torch_version()
+    if get_minor(built) != get_minor(torch.__version__):
+        raise ImportError(f"{path} was built for torch {built}; rebuild ditorch: {REBUILD}")
     _loaded = True
 
 

@@ -4,6 +4,7 @@ The extension is loaded from its file, without the package ditorch, so that noth
 device: an unregistered PrivateUse1 has a name and a number, which is all the alias deals with.
 """
 
+import glob
 import importlib.machinery
 import importlib.util
 import os
@@ -37,7 +38,7 @@ def find_extension():
 
 
 EXTENSION = find_extension()
-ADAPTER = os.path.join(find_package() or "", "lib", "libdit_torch.so")
+ADAPTER = next(iter(glob.glob(os.path.join(find_package() or "", "lib", "torch-*", "libdit_torch.so"))), "")
 needs_adapter = pytest.mark.skipif(not os.path.exists(ADAPTER), reason="the adapter (libdit_torch.so) is not built")
 pytestmark = pytest.mark.skipif(EXTENSION is None, reason="the extension ditorch._C is not built")
 

@@ -111,32 +111,46 @@ def test_failure_in_the_middle_leaves_nothing(python, victim):
     assert answer.stdout.strip() == "done"
 
 
-def test_wrong_torch_version_names_both():
+def _make_adapters(folder, *minors):
+    for minor in minors:
+        (folder / f"torch-{minor}").mkdir()
+        (folder / f"torch-{minor}" / "libdit_torch.so").touch()
+
+
+def test_the_adapter_is_chosen_by_torchs_minor_version(monkeypatch, tmp_path):
     from ditorch import library
 
-    library.check_version("2.13.1", "2.13.0+cpu")
-    with pytest.raises(ImportError) as caught:
-        library.check_version("2.8.0", "2.13.0+cpu")
-    text = str(caught.value)
-    assert "built for torch 2.8.0" in text and "torch 2.13.0+cpu is running" in text and "pip install" in text
+    monkeypatch.setattr(library, "DIRECTORY", str(tmp_path))
+    _make_adapters(tmp_path, "2.9", "2.13")
+    (tmp_path / "torch-2.14").mkdir()  # without a library
+    assert library.list_minors() == ["2.9", "2.13"]
+    assert library.find_adapter("2.13.1+cpu") == str(tmp_path / "torch-2.13" / "libdit_torch.so")
+    for running in ("2.14.0", "2.1.0+cu121"):
+        with pytest.raises(ImportError) as caught:
+            library.find_adapter(running)
+        text = str(caught.value)
+        assert "built for torch 2.9, 2.13, " in text and f"torch {running} is running" in text and "pip install" in text
 
 
-def test_missing_adapter_is_an_import_error(python):
+def test_an_unknown_torch_is_one_sentence(python, tmp_path):
+    _make_adapters(tmp_path, "2.9")
     answer = python(
-        """
+        f"""
         import os
         os.environ["DITORCH_BACKEND"] = "none"
         import ditorch
         ditorch.uninstall()
         from ditorch import library
-        library.ADAPTER = "/nowhere/libdit_torch.so"
-        try:
-            ditorch.install(backend="host")
-        except ImportError as error:
-            print(error)
+        for folder in ({str(tmp_path)!r}, "/nowhere"):
+            library.DIRECTORY = folder
+            try:
+                ditorch.install(backend="host")
+            except ImportError as error:
+                print(error)
         """
     )
-    assert "/nowhere/libdit_torch.so does not exist" in answer.stdout and "Build it" in answer.stdout
+    assert "built for torch 2.9, but torch 2." in answer.stdout
+    assert "there is none in /nowhere" in answer.stdout and "Build it" in answer.stdout
 
 
 @pytest.mark.parametrize("value, wanted", [("1", "host"), ("0", "None")])

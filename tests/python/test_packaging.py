@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import torch
 
 pytestmark = pytest.mark.full
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,8 +46,9 @@ def installed(wheel: Path, tmp_path_factory) -> Path:
 def test_wheel_contains_the_libraries(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     libraries = ["libdit.so", "libdit_vendor_host.so", "libdiopi_host.so", "libdiopi_faulty.so"]
-    libraries += ["libdiopi_adapt.so", "libdit_torch.so"]
-    for file in [*libraries, "dit_conform", "build.json"]:
+    adapter = "torch-" + ".".join(torch.__version__.split(".")[:2])
+    libraries += ["libdiopi_adapt.so", f"{adapter}/libdit_torch.so"]
+    for file in [*libraries, "dit_conform", f"{adapter}/build.json"]:
         assert names.count(f"ditorch/lib/{file}") == 1, names
     assert any(name.startswith("ditorch/_C.") and name.endswith(".so") for name in names)
     assert {"ditorch/py.typed", "ditorch/_C.pyi", "op_tools/py.typed", "module_tools/py.typed"} <= set(names)

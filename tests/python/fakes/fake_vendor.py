@@ -33,7 +33,9 @@ def load_runtime(name):
         sys.modules["ditorch._C"] = native
         finder.loader.exec_module(native)
     torch.utils.rename_privateuse1_backend(name)
-    torch.ops.load_library(os.path.join(home, "lib", "libdit_torch.so"))
+    torch.ops.load_library(
+        os.path.join(home, "lib", "torch-" + ".".join(torch.__version__.split(".")[:2]), "libdit_torch.so")
+    )
     if not native.is_active():
         native.option_set("host_devices", os.environ.get("FAKE_VENDOR_DEVICES", "2"))
         native.init("host")
