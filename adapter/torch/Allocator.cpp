@@ -5,6 +5,9 @@
 #ifdef DIT_HAS_DEVICE_ALLOCATOR
 #include <c10/core/CachingDeviceAllocator.h>
 #endif
+#ifdef DIT_HAS_HOST_ALLOCATOR
+#include <ATen/core/CachingHostAllocator.h>
+#endif
 
 #include "Profiler.h"
 #include "Share.h"
@@ -158,7 +161,13 @@ void freeRaw(void *ptr) {
   }
 }
 
-class PinnedAllocator final : public c10::Allocator {
+#ifdef DIT_HAS_HOST_ALLOCATOR
+using HostAllocatorBase = at::HostAllocator;
+#else
+using HostAllocatorBase = c10::Allocator;
+#endif
+
+class PinnedAllocator final : public HostAllocatorBase {
  public:
   c10::DataPtr allocate(size_t size) override {
     void *ptr = nullptr;
@@ -167,6 +176,27 @@ class PinnedAllocator final : public c10::Allocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return &freePinned; }
   void copy_data(void *dst, const void *src, std::size_t size) const override { default_copy_data(dst, src, size); }
+#ifdef DIT_HAS_HOST_ALLOCATOR
+  bool record_event(void *ptr, void *, c10::Stream stream) override {
+    DIT_CHECK(dit_host_record_stream(ptr, stream.device_index(), stream.id(), &err));
+    return true;
+  }
+  void empty_cache() override { dit_host_empty_cache(); }
+  at::HostStats get_stats() override {
+    dit_host_stats from;
+    dit_host_get_stats(&from);
+    at::HostStats to;
+    to.active_bytes.current = static_cast<int64_t>(from.allocated_current);
+    to.active_bytes.peak = static_cast<int64_t>(from.allocated_peak);
+    to.allocated_bytes.current = static_cast<int64_t>(from.reserved_current);
+    to.allocated_bytes.peak = static_cast<int64_t>(from.reserved_peak);
+    to.num_host_alloc = static_cast<int64_t>(from.vendor_allocations);
+    to.num_host_free = static_cast<int64_t>(from.vendor_frees);
+    return to;
+  }
+  void reset_accumulated_stats() override {}  // totals stay, as torch.cuda's
+  void reset_peak_stats() override { dit_host_reset_peak(); }
+#endif
 };
 
 // Stands in front of the CPU allocator: one thread-local test decides who serves the request.
@@ -195,6 +225,9 @@ PinnedAllocator pinned_allocator;
 
 const bool registered = [] {
   c10::SetAllocator(kDevice, &device_allocator);
+#ifdef DIT_HAS_HOST_ALLOCATOR
+  at::setHostAllocator(kDevice, &pinned_allocator);  // torch.accelerator.empty_host_cache
+#endif
   cpu_allocator = c10::GetCPUAllocator();
   static LendingAllocator lending;
   c10::SetCPUAllocator(&lending, /*priority=*/1);

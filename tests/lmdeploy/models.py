@@ -154,8 +154,11 @@ def make(kind: str, folder: str, **more: Any) -> torch.nn.Module:
     config = getattr(transformers, f"{family}Config")(**{**SIZES, **own, **more})
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
     _spread(model)
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.half().save_pretrained(folder)
     _save_tokenizer(pathlib.Path(folder))
     if kind.startswith("internlm"):
         _disguise(pathlib.Path(folder), kind)
-    return model.float()
+    for name, buffer in model.float().named_buffers():
+        buffer.copy_(buffers[name])  # the frequencies of positions, which half() rounds
+    return model

@@ -112,6 +112,16 @@ def test_pinned_memory():
     torch.cuda.reset_accumulated_host_memory_stats()
 
 
+@pytest.mark.skipif(not hasattr(torch.accelerator, "empty_host_cache"), reason="since PyTorch 2.10")
+def test_the_accelerators_host_cache():
+    torch.cuda.init()
+    block = torch.empty(1 << 20).pin_memory()
+    del block
+    assert torch.cuda.host_memory_stats()["reserved_bytes.current"] > 0
+    torch.accelerator.empty_host_cache()
+    assert torch.cuda.host_memory_stats()["reserved_bytes.current"] == 0
+
+
 def test_cudart_host_register():
     x = torch.ones(1000)
     runtime = torch.cuda.cudart()
