@@ -19,8 +19,10 @@ struct region_kernel {
   char name[32];
   uint64_t hash;
   pthread_mutex_t lock;
-  void *functions[DRIVER_MAX_DEVICES][2];
+  void *functions[DRIVER_MAX_DEVICES][REGION_VARIANTS];
 };
+
+static const char *const variants[REGION_VARIANTS] = {"region", "region_scalar", "region_join"};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region_kernel *buckets[BUCKETS];
@@ -116,11 +118,10 @@ static enum dit_status load(struct region_kernel *kernel, int device, const char
   struct context_guard guard;
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, device, err));
   int error = driver.module_load(&module, image);
-  if (error == DRIVER_SUCCESS && strstr(kernel->source, "region_scalar")) {
-    error = driver.module_get_function(&kernel->functions[device][1], module, "region_scalar");
-  }
-  if (error == DRIVER_SUCCESS) {
-    error = driver.module_get_function(&kernel->functions[device][0], module, "region");
+  for (int i = REGION_VARIANTS - 1; i >= 0 && error == DRIVER_SUCCESS; i--) {  // the main one last: it tells of all
+    if (strstr(kernel->source, variants[i])) {
+      error = driver.module_get_function(&kernel->functions[device][i], module, variants[i]);
+    }
   }
   context_leave(&guard);
   return driver_check(error, "a fused kernel cannot be loaded", err);
@@ -151,8 +152,8 @@ enum dit_status region_kernel_get(const struct region_text *source, int device, 
   return status;
 }
 
-void *region_kernel_get_function(const struct region_kernel *kernel, int device, bool is_scalar) {
-  return kernel->functions[device][is_scalar];
+void *region_kernel_get_function(const struct region_kernel *kernel, int device, enum region_variant variant) {
+  return kernel->functions[device][variant];
 }
 
 const char *region_kernel_get_name(const struct region_kernel *kernel) {
