@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "dit/alloc.h"
+#include "engine/code_files.h"
 #include "nvrtc.h"
 #include "region.h"
 
@@ -28,14 +29,6 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region_kernel *buckets[BUCKETS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char *prelude;  // without includes: the files stand one behind the other
-
-static uint64_t hash_bytes(uint64_t hash, const char *data, size_t size) {
-  for (size_t i = 0; i < size; i++) {
-    hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001B3);
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
 
 static void make_prelude(void) {
   char *out = prelude = dit_malloc(sizeof prelude_bytes);
@@ -70,7 +63,7 @@ static struct region_kernel *create(const struct region_text *source, uint64_t h
 }
 
 static struct region_kernel *find(const struct region_text *source) {
-  const uint64_t hash = hash_bytes(UINT64_C(0xCBF29CE484222325), source->data, source->size);
+  const uint64_t hash = code_hash(UINT64_C(0xCBF29CE484222325), source->data, source->size);
   (void)pthread_mutex_lock(&lock);
   struct region_kernel **bucket = &buckets[hash % BUCKETS], *kernel = *bucket;
   while (kernel && (kernel->hash != hash || strcmp(kernel->source, source->data) != 0)) {
@@ -95,8 +88,39 @@ static enum dit_status get_capability(int device, int *capability, struct dit_er
   return DIT_OK;
 }
 
-static enum dit_status compile(const struct region_kernel *kernel, int device, char **image, size_t *size,
-                               struct dit_error *err) {
+/// Where the image of `text` lies on disk: named by all that makes it.
+static bool find_path(const char *text, int capability, char *path, size_t size) {
+  char directory[4000], target[64];
+  uint64_t hash[2];
+  if (!code_find_directory("cuda_cache", directory, sizeof directory)) {
+    return false;
+  }
+  const int length = snprintf(target, sizeof target, "nvrtc 1 %d %d", nvrtc_get_version(), capability);
+  for (int i = 0; i < 2; i++) {
+    hash[i] = code_hash(UINT64_C(0xCBF29CE484222325) + (uint64_t)i, target, (size_t)length);
+    hash[i] = code_hash(hash[i], text, strlen(text));
+  }
+  snprintf(path, size, "%s/%016llx%016llx.cubin", directory, (unsigned long long)hash[0], (unsigned long long)hash[1]);
+  return true;
+}
+
+/// `image` from disk, or made and kept there.
+static enum dit_status make_image(const char *text, int capability, char **image, struct dit_error *err) {
+  char path[4100];
+  size_t size = 0;
+  const bool has_path = find_path(text, capability, path, sizeof path);
+  *image = has_path ? code_read(path, &size) : NULL;
+  if (*image) {
+    return DIT_OK;
+  }
+  DIT_RETURN_IF_NOT_OK(nvrtc_compile(text, capability, image, &size, err));
+  if (has_path) {
+    (void)code_save(path, *image, size);
+  }
+  return DIT_OK;
+}
+
+static enum dit_status compile(const struct region_kernel *kernel, int device, char **image, struct dit_error *err) {
   int capability = 0;
   (void)pthread_once(&once, make_prelude);
   char *text = prelude ? dit_malloc(strlen(prelude) + strlen(kernel->source) + 1) : NULL;
@@ -107,7 +131,7 @@ static enum dit_status compile(const struct region_kernel *kernel, int device, c
   strcat(text, kernel->source);
   enum dit_status status = get_capability(device, &capability, err);
   if (status == DIT_OK) {
-    status = nvrtc_compile(text, capability, image, size, err);
+    status = make_image(text, capability, image, err);
   }
   dit_free(text);
   return status;
@@ -140,8 +164,7 @@ enum dit_status region_kernel_get(const struct region_text *source, int device, 
   enum dit_status status = DIT_OK;
   if (!kernel->functions[device][0]) {
     char *image = NULL;
-    size_t size = 0;
-    status = compile(kernel, device, &image, &size, err);
+    status = compile(kernel, device, &image, err);
     if (status == DIT_OK) {
       status = load(kernel, device, image, err);
     }

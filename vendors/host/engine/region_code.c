@@ -1,9 +1,6 @@
 /// See region_code.h. A source's hash names its library in the cache directory. One background thread looks there
 /// first, and otherwise runs the compiler on the source and what stands in front of it (region_prelude.inc: the host's
 /// own expressions). Whatever goes wrong leaves the block machine in charge.
-///
-/// Files: written under a temporary name, closed with a checksum, renamed; a file that is not complete, or whose
-/// directory belongs to somebody else, is not loaded.
 #include "region_code.h"
 
 #include <dlfcn.h>
@@ -19,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "code_files.h"
 #include "dit/alloc.h"
 #include "dit/options.h"
 #include "dit/thread.h"
@@ -52,14 +50,6 @@ static int ncodes;
 static bool has_thread, is_busy;
 static pid_t owner;  // of the thread: a forked child has none
 
-static uint64_t hash_bytes(uint64_t hash, const char *data, size_t size) {
-  for (size_t i = 0; i < size; i++) {
-    hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001B3);
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
 static const char *get_option(const char *name) {
   const int option = dit_option_find(name);
   return option >= 0 ? dit_option_get_text(option) : "";
@@ -81,118 +71,6 @@ static const char *get_compiler(void) {
   return compiler && compiler[0] && !strchr(compiler, ' ') ? compiler : "cc";
 }
 
-// The directory
-
-static bool is_private(const char *path) {
-  struct stat status;
-  return lstat(path, &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == geteuid() &&
-         (status.st_mode & 077) == 0;
-}
-
-/// Makes `path` and its parent; false: it is not ours alone.
-static bool make_directory(char *path) {
-  char *slash = strrchr(path, '/');
-  if (slash && slash != path) {
-    *slash = '\0';
-    (void)mkdir(path, 0700);
-    *slash = '/';
-  }
-  (void)mkdir(path, 0700);
-  return is_private(path);
-}
-
-static bool find_directory(char *path, size_t size) {
-  const char *chosen = get_option("host_cache");
-  const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-  int length = -1;
-  if (chosen[0]) {
-    length = snprintf(path, size, "%s", chosen);
-  } else if (cache && cache[0] == '/') {
-    length = snprintf(path, size, "%s/ditorch-regions", cache);
-  } else if (home && home[0] == '/') {
-    length = snprintf(path, size, "%s/.cache/ditorch-regions", home);
-  }
-  if (length > 0 && (size_t)length < size && make_directory(path) && access(path, W_OK | X_OK) == 0) {
-    return true;
-  }
-  length = snprintf(path, size, "/tmp/ditorch-regions-%ld", (long)geteuid());
-  return length > 0 && (size_t)length < size && make_directory(path);
-}
-
-// Files: the library, and behind it "DITREGN1", its size and its hash
-
-#define FOOTER 24
-
-static char *read_file(const char *path, size_t *size) {
-  const int file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-  struct stat status;
-  char *data = NULL;
-  if (file < 0) {
-    return NULL;
-  }
-  if (fstat(file, &status) == 0 && status.st_uid == geteuid() && S_ISREG(status.st_mode) && status.st_size > 0 &&
-      status.st_size < (16 << 20)) {
-    data = dit_malloc((size_t)status.st_size);
-  }
-  size_t at = 0;
-  while (data && at < (size_t)status.st_size) {
-    const ssize_t got = read(file, data + at, (size_t)status.st_size - at);
-    if (got == 0 || (got < 0 && errno != EINTR)) {
-      dit_free(data);
-      data = NULL;
-    } else if (got > 0) {
-      at += (size_t)got;
-    }
-  }
-  close(file);
-  *size = at;
-  return data;
-}
-
-static bool is_complete(const char *path) {
-  size_t size = 0;
-  char *data = read_file(path, &size);
-  uint64_t words[2] = {0, 0};
-  bool complete = false;
-  if (data && size > FOOTER && memcmp(data + size - FOOTER, "DITREGN1", 8) == 0) {
-    memcpy(words, data + size - 16, sizeof words);
-    complete = words[0] == size - FOOTER && words[1] == hash_bytes(1, data, size - FOOTER);
-  }
-  dit_free(data);
-  return complete;
-}
-
-static bool write_whole(int file, const char *data, size_t size) {
-  while (size > 0) {
-    const ssize_t put = write(file, data, size);
-    if (put < 0 && errno != EINTR) {
-      return false;
-    }
-    data += put > 0 ? put : 0;
-    size -= put > 0 ? (size_t)put : 0;
-  }
-  return true;
-}
-
-static bool add_footer(const char *path) {
-  size_t size = 0;
-  char *data = read_file(path, &size);
-  if (!data) {
-    return false;
-  }
-  char footer[FOOTER];
-  const uint64_t words[2] = {size, hash_bytes(1, data, size)};
-  dit_free(data);
-  memcpy(footer, "DITREGN1", 8);
-  memcpy(footer + 8, words, sizeof words);
-  const int file = open(path, O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC);
-  const bool done = file >= 0 && write_whole(file, footer, sizeof footer);
-  if (file >= 0) {
-    close(file);
-  }
-  return done;
-}
-
 // The compiler
 
 /// Everything but includes of our own: the files stand one behind the other.
@@ -201,11 +79,11 @@ static bool write_prelude(int file) {
       "#define KERNEL_INLINE static inline __attribute__((always_inline))\n"
       "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n";
   const char *line = prelude;
-  bool good = write_whole(file, head, sizeof head - 1);
+  bool good = code_write(file, head, sizeof head - 1);
   while (good && *line) {
     const char *end = strchr(line, '\n');
     const size_t size = end ? (size_t)(end - line) + 1 : strlen(line);
-    good = strncmp(line, "#include \"", 10) == 0 || write_whole(file, line, size);
+    good = strncmp(line, "#include \"", 10) == 0 || code_write(file, line, size);
     line += size;
   }
   return good;
@@ -276,9 +154,9 @@ static bool make_library(const struct region_code *code, const char *directory, 
   if (file < 0) {
     return false;
   }
-  bool good = write_prelude(file) && write_whole(file, code->source, strlen(code->source));
+  bool good = write_prelude(file) && code_write(file, code->source, strlen(code->source));
   good = close(file) == 0 && good;
-  good = good && run_compiler(source, made) && add_footer(made) && rename(made, library) == 0;
+  good = good && run_compiler(source, made) && code_complete(made) && rename(made, library) == 0;
   if (!good) {
     (void)unlink(made);
   }
@@ -288,7 +166,7 @@ static bool make_library(const struct region_code *code, const char *directory, 
 
 static region_function *load(const char *library) {
   region_function *function = NULL;
-  void *handle = is_complete(library) ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
+  void *handle = code_is_complete(library) ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
   void *symbol = handle ? dlsym(handle, "region") : NULL;
   memcpy(&function, &symbol, sizeof function);
   return function;  // the library stays
@@ -297,7 +175,7 @@ static region_function *load(const char *library) {
 static void make(struct region_code *code) {
   char directory[4000], library[4100];
   region_function *function = NULL;
-  if (find_directory(directory, sizeof directory)) {
+  if (code_find_directory("host_cache", directory, sizeof directory)) {
     snprintf(library, sizeof library, "%s/%016llx%016llx.so", directory, (unsigned long long)code->hash[0],
              (unsigned long long)code->hash[1]);
     function = load(library);
@@ -361,8 +239,8 @@ static void enqueue(struct region_code *code) {
 static uint64_t prelude_hash;
 
 static void hash_prelude(void) {
-  prelude_hash = hash_bytes(UINT64_C(0xCBF29CE484222325), prelude, sizeof prelude);
-  prelude_hash = hash_bytes(prelude_hash, VERSION, strlen(VERSION));
+  prelude_hash = code_hash(UINT64_C(0xCBF29CE484222325), prelude, sizeof prelude);
+  prelude_hash = code_hash(prelude_hash, VERSION, strlen(VERSION));
 }
 
 struct region_code *region_code_get(struct region_text *source) {
@@ -376,9 +254,9 @@ struct region_code *region_code_get(struct region_text *source) {
   }
   uint64_t hash[2];
   for (int i = 0; i < 2; i++) {
-    hash[i] = hash_bytes(prelude_hash + (uint64_t)i, target, strlen(target) + 1);
-    hash[i] = hash_bytes(hash[i], compiler, strlen(compiler) + 1);
-    hash[i] = hash_bytes(hash[i], source->data, source->size);
+    hash[i] = code_hash(prelude_hash + (uint64_t)i, target, strlen(target) + 1);
+    hash[i] = code_hash(hash[i], compiler, strlen(compiler) + 1);
+    hash[i] = code_hash(hash[i], source->data, source->size);
   }
   (void)pthread_mutex_lock(&mutex);
   struct region_code **bucket = &buckets[hash[0] % BUCKETS];
