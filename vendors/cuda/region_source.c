@@ -613,18 +613,17 @@ static void put_column_join(struct writer *writer) {
   put(out, "}\n");
 }
 
-/// `call`: what the kernel does with its parameter `p`.
-static void put_kernel(struct writer *writer, const char *name, int threads, const char *call) {
+/// The beginning of a kernel: all that it does follows.
+static void put_kernel(struct writer *writer, const char *name, int threads) {
   put(writer->out, "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ call p) {\n", threads,
       name);
-  put(writer->out, "%s;\n}\n", call);
+  put_start(writer);
 }
 
-static void put_main(struct writer *writer) {
+static void put_main(struct writer *writer, const char *name) {
   const struct region_plan *plan = writer->plan;
-  char call[32];
-  put(writer->out, "template <int V>\nKERNEL_INLINE void work(const call &p) {\n");
-  put_start(writer);
+  put_kernel(writer, name, plan->block);
+  put(writer->out, "constexpr int V = %d;\n", plan->lanes);
   if (plan->region->kind == DIT_REGION_POINTWISE) {
     put_points(writer);
   } else if (plan->region->kind == DIT_REGION_ROWS) {
@@ -632,22 +631,19 @@ static void put_main(struct writer *writer) {
   } else {
     put_columns(writer);
   }
-  snprintf(call, sizeof call, "work<%d>(p)", plan->lanes);
-  put_kernel(writer, "region", plan->block, call);
-  if (plan->lanes > 1) {
-    put_kernel(writer, "region_scalar", plan->block, "work<1>(p)");
-  }
 }
 
-static void put_join(struct writer *writer) {
-  put(writer->out, "KERNEL_INLINE void join(const call &p) {\n");
-  put_start(writer);
-  if (writer->region->kind == DIT_REGION_ROWS) {
-    put_row_join(writer);
-  } else {
-    put_column_join(writer);
-  }
-  put_kernel(writer, "region_join", REGION_WARP, "join(p)");
+/// The same for any address, and quick to compile: nothing is kept between loops.
+static void put_scalar(struct writer *writer) {
+  const struct region_plan *plan = writer->plan;
+  struct region_plan scalar = *plan;
+  scalar.lanes = 1;
+  scalar.each = 0;
+  memset(scalar.is_vector, 0, sizeof scalar.is_vector);
+  memset(writer->is_kept, 0, sizeof writer->is_kept);
+  writer->plan = &scalar;
+  put_main(writer, "region_scalar");
+  writer->plan = plan;
 }
 
 void region_write_source(const struct region_plan *plan, struct region_text *out) {
@@ -662,9 +658,17 @@ void region_write_source(const struct region_plan *plan, struct region_text *out
   find_phases(writer);
   find_kept(writer);
   put_head(writer);
-  put_main(writer);
+  put_main(writer, "region");
+  if (plan->lanes > 1) {
+    put_scalar(writer);
+  }
   if (plan->parts > 1) {
-    put_join(writer);
+    put_kernel(writer, "region_join", REGION_WARP);
+    if (plan->region->kind == DIT_REGION_ROWS) {
+      put_row_join(writer);
+    } else {
+      put_column_join(writer);
+    }
   }
   dit_free(writer);
 }
