@@ -73,6 +73,8 @@
     "NVRTC library (libnvrtc.so.13 or 12) of vendor cuda's graph engine: a path, \"none\" to do without, empty to "    \
     "look "                                                                                                            \
     "for one.")                                                                                                        \
+  X(cuda_cache, "DITORCH_CUDA_CACHE", STRING, "", NULL, 0, 0,                                                          \
+    "Directory of the kernels that NVRTC made, private to the user; empty for the user's cache directory.")            \
   X(cuda_tf32, "DITORCH_CUDA_TF32", BOOL, "0", NULL, 0, 1,                                                             \
     "Let vendor cuda round the factors of float32 matrix products to TF32: faster, 10 bits of mantissa.")              \
   X(cuda_nccl, "DITORCH_CUDA_NCCL", STRING, "", NULL, 0, 0,                                                            \

@@ -71,13 +71,7 @@ static bool find_file(const struct dit_graph_plan *plan, const struct graph_subg
   if (take_bytes(key, &head, sizeof head, NULL) != DIT_OK || take_bytes(key, subgraph->words, words, NULL) != DIT_OK) {
     return false;
   }
-  const int64_t length = (int64_t)key->size, stride = 1;
-  const struct dit_tensor_view view = {
-      .data = key->bytes, .sizes = &length, .strides = &stride, .numel = length, .ndim = 1, .dtype = DIT_DTYPE_U8};
-  struct dit_hash hash;
-  if (dit_tensor_get_hash(&view, &hash, NULL) != DIT_OK) {
-    return false;
-  }
+  const struct dit_hash hash = dit_disk_cache_hash(key->bytes, key->size);
   const int written = snprintf(path, size, "%s/%016llx%016llx.graph", folder, (unsigned long long)hash.high,
                                (unsigned long long)hash.low);
   return written > 0 && (size_t)written < size;

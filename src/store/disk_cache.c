@@ -56,7 +56,7 @@ bool dit_disk_cache_find(const char *chosen, const char *name, char *path, size_
 
 // Files
 
-static void write_footer(char *footer, const char *mark, const void *bytes, size_t size) {
+struct dit_hash dit_disk_cache_hash(const void *bytes, size_t size) {
   const int64_t length = (int64_t)size, stride = 1;
   const struct dit_tensor_view view = {.data = (void *)(uintptr_t)bytes,
                                        .dtype = DIT_DTYPE_U8,
@@ -67,6 +67,11 @@ static void write_footer(char *footer, const char *mark, const void *bytes, size
   struct dit_hash hash = {0, 0};
   const enum dit_status status = dit_tensor_get_hash(&view, &hash, NULL);
   (void)status;  // it refuses no view of bytes
+  return hash;
+}
+
+static void write_footer(char *footer, const char *mark, const void *bytes, size_t size) {
+  const struct dit_hash hash = dit_disk_cache_hash(bytes, size);
   const uint64_t words[3] = {size, hash.low, hash.high};
   memcpy(footer, mark, DIT_DISK_CACHE_MARK);
   memcpy(footer + DIT_DISK_CACHE_MARK, words, sizeof words);
@@ -106,6 +111,7 @@ void *dit_disk_cache_read(const char *path, const char *mark, size_t *size) {
     write_footer(footer, mark, data, whole - FOOTER);
     if (memcmp(footer, data + whole - FOOTER, FOOTER) == 0) {
       *size = whole - FOOTER;
+      data[*size] = '\0';
       return data;
     }
   }

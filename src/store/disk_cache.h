@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "dit/export.h"
+#include "dit/numerics.h"
 
 #define DIT_DISK_CACHE_MARK 8                  ///< bytes of a mark
 #define DIT_DISK_CACHE_MAX ((size_t)64 << 20)  ///< bytes of a file
@@ -22,7 +23,9 @@ struct dit_disk_cache_part {
 /// The directory `chosen`, or `name` in the user's cache directory, or in /tmp with the user's number: the first that
 /// can be made or is there, belongs to the user alone (mode 0700) and can be written to. False: there is none.
 DIT_API bool dit_disk_cache_find(const char *chosen, const char *name, char *path, size_t size);
-/// The bytes of a complete file with this mark, for dit_free; NULL: a miss.
+/// The 128-bit hash of bytes, to name a file by what makes it.
+DIT_API struct dit_hash dit_disk_cache_hash(const void *bytes, size_t size);
+/// The bytes of a complete file with this mark and a 0 behind them, for dit_free; NULL: a miss.
 DIT_API void *dit_disk_cache_read(const char *path, const char *mark, size_t *size);
 /// Keep the parts, one behind the other, as the file `path`. False: it was not kept.
 DIT_API bool dit_disk_cache_write(const char *path, const char *mark, const struct dit_disk_cache_part *parts,

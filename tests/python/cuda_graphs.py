@@ -81,6 +81,9 @@ def folds():
     x = torch.randn(3, 20_000).cuda()
     check(lambda x: ((x * 2).sum(-1), x.amax(-1), x + 1), x, near=1e-3)
     check(lambda x: (x * 2).double().sum(), x, near=1e-9)
+    check(lambda x: (x[:, 1:] * 2).double().sum(), x, near=1e-9)
+    x, w = make(700, 35, False)  # in parts
+    check(lambda x, w: ((x * w).sum(0), x.amax(0), (w * 99).to(torch.int64).sum(0)), x, w, near=1e-4)
 
 
 def update(x, w):

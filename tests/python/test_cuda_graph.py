@@ -11,25 +11,42 @@ pytestmark = needs_emulator
 CASES = Path(__file__).with_name("cuda_graphs.py")
 
 
+@pytest.fixture
+def settings(tmp_path):
+    return get_settings(DITORCH_CUDA_CACHE=str(tmp_path / "cache"))
+
+
 def get_settings(**more):
     folder = EMULATOR[-1].parent
     settings = {"LD_LIBRARY_PATH": str(folder), "DITORCH_BACKEND": "nvidia", "DITORCH_BANNER": "0"}
     return {**settings, "DITORCH_CUDA_NVRTC": str(folder / "libnvrtc_emulated.so"), **more}
 
 
-def test_sample():
-    run_python(CASES, "sample", **get_settings())
+def test_sample(settings):
+    run_python(CASES, "sample", **settings)
+
+
+@pytest.mark.full
+def test_kernels_are_kept_on_disk(settings):
+    settings["EMULATED_NVRTC_LOG"] = "1"
+    assert "emulated nvrtc: compiled" in run_python(CASES, "sample", **settings).stderr
+    assert "emulated nvrtc" not in run_python(CASES, "sample", **settings).stderr
+    for file in Path(settings["DITORCH_CUDA_CACHE"]).iterdir():
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    assert "emulated nvrtc: compiled" in run_python(CASES, "sample", **settings).stderr
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("case", ["points", "rows", "folds", "places", "training"])
-def test_regions(case):
-    run_python(CASES, case, **get_settings())
+def test_regions(case, settings):
+    run_python(CASES, case, **settings)
 
 
 @pytest.mark.full
-def test_random_programs():
-    run_python(CASES.with_name("random_graphs.py"), "--seed", "40", "--count", "20", **get_settings())
+def test_random_programs(settings):
+    run_python(CASES.with_name("random_graphs.py"), "--seed", "40", "--count", "20", **settings)
 
 
 WITHOUT = """

@@ -6,6 +6,9 @@
 #include "engine/region_lists.h"
 
 #define MAX_LONG_BLOCK 512
+#define WANTED_BLOCKS 528    // of a kernel that folds in parts
+#define LEAST_PART_ROW 8192  // elements of a part, and rows of one
+#define LEAST_PART_COLUMN 64
 
 int region_get_class(int dtype) {
   switch (dtype) {
@@ -190,6 +193,28 @@ static void set_threads(struct region_plan *plan) {
   plan->each = turns * plan->lanes;
 }
 
+/// Folds that too few blocks would share.
+static void set_parts(struct region_plan *plan) {
+  const bool is_columns = plan->region->kind == DIT_REGION_COLUMNS;
+  int64_t units = plan->outer, most = plan->length / LEAST_PART_ROW, folds = 0;
+  plan->parts = 1;
+  if (is_columns) {
+    units = (plan->length + REGION_WARP - 1) / REGION_WARP;
+    most = plan->outer / LEAST_PART_COLUMN;
+  }
+  for (int i = 0; i < plan->region->nops; i++) {
+    folds += region_is_fold(plan->region->ops[i].op);
+  }
+  if ((!plan->is_long && !is_columns) || units == 0 || folds == 0) {
+    return;
+  }
+  const int64_t room = (int64_t)REGION_SCRATCH / 8 / folds / (is_columns ? plan->length : units);
+  int64_t parts = WANTED_BLOCKS / units;
+  parts = parts > most ? most : parts;
+  parts = parts > room ? room : parts;
+  plan->parts = parts > 1 ? (int)parts : 1;
+}
+
 void region_plan_init(struct region_plan *plan, const struct dit_region *region) {
   memset(plan, 0, sizeof *plan);
   plan->region = region;
@@ -207,4 +232,6 @@ void region_plan_init(struct region_plan *plan, const struct dit_region *region)
   }
   set_lanes(plan);
   set_threads(plan);
+  plan->block = plan->threads == REGION_WARP ? REGION_ROW_WARPS * REGION_WARP : plan->threads;
+  set_parts(plan);
 }

@@ -4,10 +4,13 @@
 #include <string.h>
 
 #include "dit/alloc.h"
+#include "dit/options.h"
 #include "nvrtc.h"
 #include "region.h"
+#include "store/disk_cache.h"
 
 #define BUCKETS 256
+#define MARK "DITNVRC1"
 
 static const char prelude_bytes[] = {
 #include "cuda_region_prelude.inc"
@@ -19,21 +22,15 @@ struct region_kernel {
   char name[32];
   uint64_t hash;
   pthread_mutex_t lock;
-  void *functions[DRIVER_MAX_DEVICES][2];
+  void *functions[DRIVER_MAX_DEVICES][REGION_VARIANTS];
 };
+
+static const char *const variants[REGION_VARIANTS] = {"region", "region_scalar", "region_join"};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region_kernel *buckets[BUCKETS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char *prelude;  // without includes: the files stand one behind the other
-
-static uint64_t hash_bytes(uint64_t hash, const char *data, size_t size) {
-  for (size_t i = 0; i < size; i++) {
-    hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001B3);
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
 
 static void make_prelude(void) {
   char *out = prelude = dit_malloc(sizeof prelude_bytes);
@@ -68,7 +65,7 @@ static struct region_kernel *create(const struct region_text *source, uint64_t h
 }
 
 static struct region_kernel *find(const struct region_text *source) {
-  const uint64_t hash = hash_bytes(UINT64_C(0xCBF29CE484222325), source->data, source->size);
+  const uint64_t hash = dit_disk_cache_hash(source->data, source->size).low;
   (void)pthread_mutex_lock(&lock);
   struct region_kernel **bucket = &buckets[hash % BUCKETS], *kernel = *bucket;
   while (kernel && (kernel->hash != hash || strcmp(kernel->source, source->data) != 0)) {
@@ -93,8 +90,39 @@ static enum dit_status get_capability(int device, int *capability, struct dit_er
   return DIT_OK;
 }
 
-static enum dit_status compile(const struct region_kernel *kernel, int device, char **image, size_t *size,
-                               struct dit_error *err) {
+/// Where the image of `text` lies on disk: named by all that makes it.
+static bool find_path(const char *text, int capability, char *path, size_t size) {
+  const int option = dit_option_find("cuda_cache");
+  char directory[4000];
+  if (!dit_disk_cache_find(option >= 0 ? dit_option_get_text(option) : "", "ditorch-regions", directory,
+                           sizeof directory)) {
+    return false;
+  }
+  const struct dit_hash hash = dit_disk_cache_hash(text, strlen(text));
+  const int length =
+      snprintf(path, size, "%s/%016llx%016llx-nvrtc%d-sm%d.cubin", directory, (unsigned long long)hash.high,
+               (unsigned long long)hash.low, nvrtc_get_version(), capability);
+  return length > 0 && (size_t)length < size;
+}
+
+/// `image` from disk, or made and kept there.
+static enum dit_status make_image(const char *text, int capability, char **image, struct dit_error *err) {
+  char path[4100];
+  size_t size = 0;
+  const bool has_path = find_path(text, capability, path, sizeof path);
+  *image = has_path ? dit_disk_cache_read(path, MARK, &size) : NULL;
+  if (*image) {
+    return DIT_OK;
+  }
+  DIT_RETURN_IF_NOT_OK(nvrtc_compile(text, capability, image, &size, err));
+  if (has_path) {
+    const struct dit_disk_cache_part part = {*image, size};
+    (void)dit_disk_cache_write(path, MARK, &part, 1);
+  }
+  return DIT_OK;
+}
+
+static enum dit_status compile(const struct region_kernel *kernel, int device, char **image, struct dit_error *err) {
   int capability = 0;
   (void)pthread_once(&once, make_prelude);
   char *text = prelude ? dit_malloc(strlen(prelude) + strlen(kernel->source) + 1) : NULL;
@@ -105,7 +133,7 @@ static enum dit_status compile(const struct region_kernel *kernel, int device, c
   strcat(text, kernel->source);
   enum dit_status status = get_capability(device, &capability, err);
   if (status == DIT_OK) {
-    status = nvrtc_compile(text, capability, image, size, err);
+    status = make_image(text, capability, image, err);
   }
   dit_free(text);
   return status;
@@ -116,11 +144,10 @@ static enum dit_status load(struct region_kernel *kernel, int device, const char
   struct context_guard guard;
   DIT_RETURN_IF_NOT_OK(context_enter(&guard, device, err));
   int error = driver.module_load(&module, image);
-  if (error == DRIVER_SUCCESS && strstr(kernel->source, "region_scalar")) {
-    error = driver.module_get_function(&kernel->functions[device][1], module, "region_scalar");
-  }
-  if (error == DRIVER_SUCCESS) {
-    error = driver.module_get_function(&kernel->functions[device][0], module, "region");
+  for (int i = REGION_VARIANTS - 1; i >= 0 && error == DRIVER_SUCCESS; i--) {  // the main one last: it tells of all
+    if (strstr(kernel->source, variants[i])) {
+      error = driver.module_get_function(&kernel->functions[device][i], module, variants[i]);
+    }
   }
   context_leave(&guard);
   return driver_check(error, "a fused kernel cannot be loaded", err);
@@ -139,8 +166,7 @@ enum dit_status region_kernel_get(const struct region_text *source, int device, 
   enum dit_status status = DIT_OK;
   if (!kernel->functions[device][0]) {
     char *image = NULL;
-    size_t size = 0;
-    status = compile(kernel, device, &image, &size, err);
+    status = compile(kernel, device, &image, err);
     if (status == DIT_OK) {
       status = load(kernel, device, image, err);
     }
@@ -151,8 +177,8 @@ enum dit_status region_kernel_get(const struct region_text *source, int device, 
   return status;
 }
 
-void *region_kernel_get_function(const struct region_kernel *kernel, int device, bool is_scalar) {
-  return kernel->functions[device][is_scalar];
+void *region_kernel_get_function(const struct region_kernel *kernel, int device, enum region_variant variant) {
+  return kernel->functions[device][variant];
 }
 
 const char *region_kernel_get_name(const struct region_kernel *kernel) {

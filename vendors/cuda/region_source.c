@@ -266,10 +266,15 @@ static void put_head(struct writer *writer) {
   const struct dit_region *region = writer->region;
   struct region_text *out = writer->out;
   put(out, "typedef %s place;\n", writer->plan->is_narrow ? "int32_t" : "int64_t");
-  put(out, "struct call {\nchar *data[%d];\nint64_t sizes[%d];\n", region->noperands, region->ndim ? region->ndim : 1);
+  put(out, "struct call {\nchar *data[%d], *scratch;\nint64_t parts, sizes[%d];\n", region->noperands,
+      region->ndim ? region->ndim : 1);
   put(out, "int64_t strides[%d];\nnumber numbers[%d];\n};\n", region->noperands * (region->ndim ? region->ndim : 1),
       writer->plan->nnumbers ? writer->plan->nnumbers : 1);
-  put(out, "template <int V>\nKERNEL_INLINE void work(const call &p) {\n");
+}
+
+static void put_start(struct writer *writer) {
+  const struct dit_region *region = writer->region;
+  struct region_text *out = writer->out;
   put(out, "const place length = (place)p.sizes[%d];\n", region->ndim ? region->ndim - 1 : 0);
   for (int d = 0; d + 1 < region->ndim; d++) {
     put(out, "const place size%d = (place)p.sizes[%d];\n", d, d);
@@ -396,6 +401,12 @@ static void put_accumulators(struct writer *writer, int phase) {
   }
 }
 
+/// A fold over `count` threads, or warps, as the value that the region has.
+static void put_fold_value(struct writer *writer, int i, const char *function, int count) {
+  put(writer->out, "const %s v%d = %s((%s)%s<%d, %s>(a%d)));\n", get_type(writer, i), i,
+      get_rounding(writer->region->ops[i].dtype), get_type(writer, i), function, count, get_fold(writer, i), i);
+}
+
 /// What rows have one of, once the folds of the loop before are known.
 static void put_row_values(struct writer *writer, int phase) {
   const struct dit_region *region = writer->region;
@@ -405,10 +416,22 @@ static void put_row_values(struct writer *writer, int phase) {
         writer->phase[i] == phase) {
       put_operation(writer, i);
     } else if (region_is_fold(op->op) && writer->phase[i] == phase) {
-      put(writer->out, "const %s v%d = %s((%s)fold_row<%d, %s>(a%d)));\n", get_type(writer, i), i,
-          get_rounding(op->dtype), get_type(writer, i), writer->plan->threads, get_fold(writer, i), i);
+      put_fold_value(writer, i, "fold_row", writer->plan->threads);
     }
   }
+}
+
+static void put_row_stores(struct writer *writer) {
+  const struct dit_region *region = writer->region;
+  put(writer->out, "if (lane == 0) {\n");
+  for (int k = 0; k < region->noperands; k++) {
+    const int stored = region->operands[k].stored;
+    if (stored >= 0 && !is_element(writer, stored)) {
+      put(writer->out, "p%d[0] = (%s)%s(v%d);\n", k, get_memory_type(region->operands[k].dtype),
+          get_store(region->operands[k].dtype), stored);
+    }
+  }
+  put(writer->out, "}\n");
 }
 
 static void put_points(struct writer *writer) {
@@ -423,15 +446,64 @@ static void put_points(struct writer *writer) {
   put(writer->out, "}\n}\n");
 }
 
+static int count_folds(const struct writer *writer) {
+  int folds = 0;
+  for (int i = 0; i < writer->region->nops; i++) {
+    folds += region_is_fold(writer->region->ops[i].op);
+  }
+  return folds;
+}
+
+/// Where the folds of a part lie in scratch memory, 8 bytes each: `step` apart from `slot` on.
+static void put_slot(struct writer *writer, const char *part) {
+  const int folds = count_folds(writer);
+  if (writer->region->kind == DIT_REGION_ROWS) {
+    put(writer->out, "const int64_t slot = ((int64_t)row * p.parts + %s) * %d, step = 1;\n", part, folds);
+  } else {
+    put(writer->out, "const int64_t slot = (int64_t)%s * %d * length + first, step = length;\n", part, folds);
+  }
+}
+
+static void put_partials(struct writer *writer, const char *condition) {
+  put_slot(writer, "blockIdx.y");
+  for (int i = 0, fold = 0; i < writer->region->nops; i++) {
+    if (!region_is_fold(writer->region->ops[i].op)) {
+      continue;
+    }
+    const char *type = get_fold_type(writer, i);
+    if (writer->region->kind == DIT_REGION_ROWS) {
+      put(writer->out, "const %s w%d = fold_row<%d, %s>(a%d);\n", type, i, writer->plan->threads, get_fold(writer, i),
+          i);
+    } else {
+      put(writer->out, "const %s w%d = a%d;\n", type, i, i);
+    }
+    put(writer->out, "if (%s) {\n*(%s *)(p.scratch + 8 * (slot + %d * step)) = w%d;\n}\n", condition, type, fold++, i);
+  }
+}
+
+static void put_partial_joins(struct writer *writer) {
+  put_slot(writer, "part");
+  for (int i = 0, fold = 0; i < writer->region->nops; i++) {
+    if (region_is_fold(writer->region->ops[i].op)) {
+      put(writer->out, "a%d = %s::join(a%d, *(const %s *)(p.scratch + 8 * (slot + %d * step)));\n", i,
+          get_fold(writer, i), i, get_fold_type(writer, i), fold++);
+    }
+  }
+}
+
 static void put_rows(struct writer *writer) {
   const struct dit_region *region = writer->region;
   const struct region_plan *plan = writer->plan;
   struct region_text *out = writer->out;
-  const bool is_warp = plan->threads == REGION_WARP;
+  const int lines = plan->block / plan->threads;
   put(out, "const int lane = threadIdx.x %% %d;\n", plan->threads);
-  put(out, "for (place row = %s; row < rows; row += (place)gridDim.x%s) {\n",
-      is_warp ? "(place)blockIdx.x * 8 + threadIdx.x / 32" : "blockIdx.x", is_warp ? " * 8" : "");
+  put(out, "for (place row = (place)blockIdx.x * %d + threadIdx.x / %d; row < rows; row += (place)gridDim.x * %d) {\n",
+      lines, plan->threads, lines);
   put_row(writer, "row");
+  if (!plan->each) {
+    put(out, "const place share = (length / V + p.parts - 1) / p.parts * V, begin = share * blockIdx.y;\n");
+    put(out, "const place end = begin + share < length ? begin + share : length;\n");
+  }
   for (int i = 0; i < region->nops; i++) {
     if (writer->is_kept[i]) {
       put(out, "%s r%d[%d];\n", get_type(writer, i), i, plan->each);
@@ -445,21 +517,52 @@ static void put_rows(struct writer *writer) {
       put(out, "#pragma unroll\nfor (int turn = 0; turn < %d / V; turn++) {\n", plan->each);
       put(out, "const place first = (place)(turn * %d + lane) * V;\nif (first < length) {\n", plan->threads);
     } else {
-      put(out, "for (place first = (place)lane * V; first < length; first += %d * V) {\n{\n", plan->threads);
+      put(out, "for (place first = begin + (place)lane * V; first < end; first += %d * V) {\n{\n", plan->threads);
     }
     put_elements(writer, phase);
     put(out, "}\n}\n");
   }
-  put_row_values(writer, writer->nphases);
-  put(out, "if (lane == 0) {\n");
-  for (int k = 0; k < region->noperands; k++) {
-    const int stored = region->operands[k].stored;
-    if (stored >= 0 && !is_element(writer, stored)) {
-      put(out, "p%d[0] = (%s)%s(v%d);\n", k, get_memory_type(region->operands[k].dtype),
-          get_store(region->operands[k].dtype), stored);
+  if (plan->parts > 1) {
+    put_partials(writer, "lane == 0");
+  } else {
+    put_row_values(writer, writer->nphases);
+    put_row_stores(writer);
+  }
+  put(out, "}\n}\n");
+}
+
+/// A warp for each row.
+static void put_row_join(struct writer *writer) {
+  const struct dit_region *region = writer->region;
+  struct region_text *out = writer->out;
+  put(out, "const int lane = threadIdx.x;\nconst place row = blockIdx.x;\n");
+  put_row(writer, "row");
+  put_accumulators(writer, 0);
+  put(out, "for (place part = lane; part < (place)p.parts; part += 32) {\n");
+  put_partial_joins(writer);
+  put(out, "}\n");
+  for (int i = 0; i < region->nops; i++) {
+    if (region_is_fold(region->ops[i].op)) {
+      put_fold_value(writer, i, "fold_row", REGION_WARP);
     }
   }
-  put(out, "}\n}\n}\n");
+  put_row_stores(writer);
+  put(out, "}\n");
+}
+
+/// Where the columns' folds go: `p` begins at the first column.
+static void put_column_stores(struct writer *writer, const char *condition) {
+  const struct dit_region *region = writer->region;
+  put(writer->out, "if (%s) {\n", condition);
+  for (int k = 0; k < region->noperands; k++) {
+    const int stored = region->operands[k].stored, ndim = region->ndim;
+    if (stored >= 0 && region_is_fold(region->ops[stored].op)) {
+      const char *type = get_memory_type(region->operands[k].dtype);
+      put(writer->out, "((%s *)p.data[%d])[first * (place)p.strides[%d]] = (%s)%s(v%d);\n", type, k,
+          k * ndim + ndim - 1, type, get_store(region->operands[k].dtype), stored);
+    }
+  }
+  put(writer->out, "}\n");
 }
 
 static void put_columns(struct writer *writer) {
@@ -469,36 +572,78 @@ static void put_columns(struct writer *writer) {
   put(out, "for (place begin = (place)blockIdx.x * 32; begin < length; begin += (place)gridDim.x * 32) {\n");
   put(out, "const place first = begin + lane;\n");
   put_accumulators(writer, 0);
-  put(out, "for (place row = first < length ? line : rows; row < rows; row += %d) {\n", REGION_COLUMN_LINES);
+  put(out, "const place share = (rows + p.parts - 1) / p.parts, top = share * blockIdx.y;\n");
+  put(out, "const place bottom = first >= length ? top : top + share < rows ? top + share : rows;\n");
+  put(out, "for (place row = top + line; row < bottom; row += %d) {\n", REGION_COLUMN_LINES);
   put_row(writer, "row");
   find_needed(writer, 0);
   put_elements(writer, 0);
   put(out, "}\n");
   for (int i = 0; i < region->nops; i++) {
-    const struct dit_region_op *op = &region->ops[i];
-    if (region_is_fold(op->op)) {
-      put(out, "const %s v%d = %s((%s)fold_column<%d, %s>(a%d)));\n", get_type(writer, i), i, get_rounding(op->dtype),
-          get_type(writer, i), REGION_COLUMN_LINES, get_fold(writer, i), i);
+    if (region_is_fold(region->ops[i].op) && writer->plan->parts > 1) {
+      put(out, "a%d = fold_column<%d, %s>(a%d);\n", i, REGION_COLUMN_LINES, get_fold(writer, i), i);
+    } else if (region_is_fold(region->ops[i].op)) {
+      put_fold_value(writer, i, "fold_column", REGION_COLUMN_LINES);
     }
   }
-  put(out, "if (line == 0 && first < length) {\n");
-  for (int k = 0; k < region->noperands; k++) {
-    const int stored = region->operands[k].stored, ndim = region->ndim;
-    if (stored >= 0 && region_is_fold(region->ops[stored].op)) {
-      const char *type = get_memory_type(region->operands[k].dtype);
-      put(out, "((%s *)p.data[%d])[first * (place)p.strides[%d]] = (%s)%s(v%d);\n", type, k, k * ndim + ndim - 1, type,
-          get_store(region->operands[k].dtype), stored);
-    }
+  if (writer->plan->parts > 1) {
+    put_partials(writer, "line == 0 && first < length");
+  } else {
+    put_column_stores(writer, "line == 0 && first < length");
   }
-  put(out, "}\n}\n}\n");
+  put(out, "}\n}\n");
 }
 
-static void put_kernel(struct writer *writer, const char *name, int lanes) {
-  const struct region_plan *plan = writer->plan;
-  const int threads = plan->threads == REGION_WARP ? 8 * REGION_WARP : plan->threads;
+/// A thread for each column.
+static void put_column_join(struct writer *writer) {
+  const struct dit_region *region = writer->region;
+  struct region_text *out = writer->out;
+  put(out, "const place first = (place)blockIdx.x * 32 + threadIdx.x;\nif (first >= length) {\nreturn;\n}\n");
+  put_accumulators(writer, 0);
+  put(out, "for (place part = 0; part < (place)p.parts; part++) {\n");
+  put_partial_joins(writer);
+  put(out, "}\n");
+  for (int i = 0; i < region->nops; i++) {
+    if (region_is_fold(region->ops[i].op)) {
+      put(out, "const %s v%d = %s((%s)a%d));\n", get_type(writer, i), i, get_rounding(region->ops[i].dtype),
+          get_type(writer, i), i);
+    }
+  }
+  put_column_stores(writer, "true");
+  put(out, "}\n");
+}
+
+/// The beginning of a kernel: all that it does follows.
+static void put_kernel(struct writer *writer, const char *name, int threads) {
   put(writer->out, "extern \"C\" __global__ void __launch_bounds__(%d) %s(const __grid_constant__ call p) {\n", threads,
       name);
-  put(writer->out, "work<%d>(p);\n}\n", lanes);
+  put_start(writer);
+}
+
+static void put_main(struct writer *writer, const char *name) {
+  const struct region_plan *plan = writer->plan;
+  put_kernel(writer, name, plan->block);
+  put(writer->out, "constexpr int V = %d;\n", plan->lanes);
+  if (plan->region->kind == DIT_REGION_POINTWISE) {
+    put_points(writer);
+  } else if (plan->region->kind == DIT_REGION_ROWS) {
+    put_rows(writer);
+  } else {
+    put_columns(writer);
+  }
+}
+
+/// The same for any address, and quick to compile: nothing is kept between loops.
+static void put_scalar(struct writer *writer) {
+  const struct region_plan *plan = writer->plan;
+  struct region_plan scalar = *plan;
+  scalar.lanes = 1;
+  scalar.each = 0;
+  memset(scalar.is_vector, 0, sizeof scalar.is_vector);
+  memset(writer->is_kept, 0, sizeof writer->is_kept);
+  writer->plan = &scalar;
+  put_main(writer, "region_scalar");
+  writer->plan = plan;
 }
 
 void region_write_source(const struct region_plan *plan, struct region_text *out) {
@@ -513,16 +658,17 @@ void region_write_source(const struct region_plan *plan, struct region_text *out
   find_phases(writer);
   find_kept(writer);
   put_head(writer);
-  if (plan->region->kind == DIT_REGION_POINTWISE) {
-    put_points(writer);
-  } else if (plan->region->kind == DIT_REGION_ROWS) {
-    put_rows(writer);
-  } else {
-    put_columns(writer);
-  }
-  put_kernel(writer, "region", plan->lanes);
+  put_main(writer, "region");
   if (plan->lanes > 1) {
-    put_kernel(writer, "region_scalar", 1);
+    put_scalar(writer);
+  }
+  if (plan->parts > 1) {
+    put_kernel(writer, "region_join", REGION_WARP);
+    if (plan->region->kind == DIT_REGION_ROWS) {
+      put_row_join(writer);
+    } else {
+      put_column_join(writer);
+    }
   }
   dit_free(writer);
 }
