@@ -19,7 +19,8 @@ struct program {
 };
 
 static struct {
-  int compiled, loaded, live, refuse_above, largest_region;
+  int compiled, refused, loaded, live, refuse_above, largest_region;
+  enum dit_status refusal;  ///< 0: INTERNAL
   bool damaged;
   uint8_t version;
 } box;
@@ -45,7 +46,9 @@ static enum dit_status compile_graph(const int64_t *words, size_t count, int dev
                                      struct dit_error *err) {
   (void)device;
   if (box.refuse_above && words[6] > box.refuse_above) {
-    return dit_error_set(err, DIT_ERR_INTERNAL, "the compiler gives up at %d nodes", (int)words[6]);
+    box.refused++;
+    return dit_error_set(err, box.refusal ? box.refusal : DIT_ERR_INTERNAL, "the compiler gives up at %d nodes",
+                         (int)words[6]);
   }
   box.compiled++;
   return make_program(words, count, out, err);
@@ -496,6 +499,24 @@ static void run_anyway(const char *directory) {
   dit_graph_destroy(graph);
 }
 
+static void test_refusals_are_kept(void) {
+  start_cache();
+  box.refuse_above = 1;
+  for (int i = 0; i < 4; i++) {  // a failure is not kept, what is not supported is
+    box.refusal = i < 2 ? DIT_ERR_INTERNAL : DIT_ERR_UNSUPPORTED;
+    struct dit_graph *graph = make_graph();
+    struct dit_graph_plan *plan = make_plan(graph);
+    CHECK(plan->nopaques == 0 && plan->nregions == 2);
+    CHECK_CONTAINS(plan->refusals->reason, "gives up at 2 nodes");
+    check_run(plan, made_wanted);
+    dit_graph_plan_destroy(plan);
+    dit_graph_destroy(graph);
+    CHECK(box.refused == (i < 3 ? 2 * (i + 1) : 6));
+  }
+  CHECK(each_file(remove_file) == 2);
+  CHECK(rmdir(folder) == 0);
+}
+
 static void test_directories_that_cannot_be_used(void) {
   char none[160];
   start_cache();
@@ -554,6 +575,7 @@ int main(void) {
   RUN(test_programs_are_kept);
   RUN(test_files_that_are_damaged_are_misses);
   RUN(test_a_file_with_another_key_is_a_miss);
+  RUN(test_refusals_are_kept);
   RUN(test_directories_that_cannot_be_used);
   RUN(test_tensors_of_the_cpu_are_not_taken);
   RUN(test_memory_that_is_not_there);
