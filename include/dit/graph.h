@@ -184,7 +184,8 @@ struct dit_graph_engine {
 
   // Programs on disk: all three, or none
 
-  /// All that changes what a program's bytes mean: chip, toolchain, options.
+  /// All that changes what a program's bytes mean, and what is refused: chip, toolchain, options. A refusal with
+  /// DIT_ERR_UNSUPPORTED is kept as programs are.
   enum dit_status (*fingerprint)(int device, uint8_t out[32], struct dit_error *err);
   /// Hand the program's bytes to `write`, in any number of pieces; its failure is handed back.
   enum dit_status (*save)(void *program, dit_graph_write *write, void *context, struct dit_error *err);

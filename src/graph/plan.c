@@ -194,7 +194,7 @@ static enum dit_status note_refusal(struct plan_memory *memory, const struct gra
   snprintf(name, sizeof name, "graph engine %s refuses a subgraph: %s", plan->engine->name, refusal->reason);
   struct dit_ledger_entry *entry = dit_ledger_get(name);
   if (entry) {
-    dit_ledger_add(entry, DIT_LEDGER_FALLBACK, 0, 0);
+    dit_ledger_add(entry, DIT_LEDGER_C, 0, 0);
   }
   dit_log_write_once(
       "graph refusal", DIT_LOG_WARNING,

@@ -77,40 +77,71 @@ static bool find_file(const struct dit_graph_plan *plan, const struct graph_subg
   return written > 0 && (size_t)written < size;
 }
 
-static void *load(const struct dit_graph_plan *plan, const struct sink *key, const char *path) {
+/// What stands behind the key: a program's bytes, or why the engine does not make one.
+enum kind { MISS, PROGRAM, REFUSAL };
+
+static enum kind load(const struct dit_graph_plan *plan, const struct sink *key, const char *path, void **program,
+                      struct dit_error *err) {
   size_t size = 0;
-  void *program = NULL;
+  enum kind kind = MISS;
+  uint64_t said = MISS;
   char *bytes = dit_disk_cache_read(path, MARK, &size);
-  if (bytes && size > key->size && memcmp(bytes, key->bytes, key->size) == 0 &&
-      plan->engine->load(bytes + key->size, size - key->size, plan->device, &program, NULL) != DIT_OK) {
-    program = NULL;
+  if (bytes && size > key->size + sizeof said && memcmp(bytes, key->bytes, key->size) == 0) {
+    const char *rest = bytes + key->size + sizeof said;
+    size -= key->size + sizeof said;
+    memcpy(&said, bytes + key->size, sizeof said);
+    if (said == PROGRAM && plan->engine->load(rest, size, plan->device, program, NULL) == DIT_OK) {
+      kind = PROGRAM;
+    } else if (said == REFUSAL) {
+      (void)dit_error_set(err, DIT_ERR_UNSUPPORTED, "%.*s", (int)size, rest);
+      kind = REFUSAL;
+    }
   }
   dit_free(bytes);
-  return program;
+  return kind;
 }
 
-static void save(const struct dit_graph_plan *plan, const struct sink *key, const char *path, void *program) {
+static void save(const struct sink *key, const char *path, enum kind kind, const void *bytes, size_t size) {
+  const uint64_t said = kind;
+  const struct dit_disk_cache_part parts[] = {{key->bytes, key->size}, {&said, sizeof said}, {bytes, size}};
+  (void)dit_disk_cache_write(path, MARK, parts, 3);
+}
+
+static void save_program(const struct dit_graph_plan *plan, const struct sink *key, const char *path, void *program) {
   struct sink bytes = {NULL, 0, 0};
   if (plan->engine->save(program, take_bytes, &bytes, NULL) == DIT_OK && bytes.size > 0) {
-    const struct dit_disk_cache_part parts[] = {{key->bytes, key->size}, {bytes.bytes, bytes.size}};
-    (void)dit_disk_cache_write(path, MARK, parts, 2);
+    save(key, path, PROGRAM, bytes.bytes, bytes.size);
   }
   dit_free(bytes.bytes);
+}
+
+/// A refusal that will be the same next time is kept too; one for want of memory, say, is not.
+static enum dit_status compile(const struct dit_graph_plan *plan, const struct graph_subgraph *subgraph,
+                               const struct sink *key, const char *path, struct graph_program *made,
+                               struct dit_error *err) {
+  struct dit_error why = {.message = ""};
+  const enum dit_status status =
+      plan->engine->compile_graph(subgraph->words, subgraph->count, plan->device, &made->program, &why);
+  if (status == DIT_OK && path[0]) {
+    save_program(plan, key, path, made->program);
+  } else if (status == DIT_ERR_UNSUPPORTED && path[0] && why.message[0]) {
+    save(key, path, REFUSAL, why.message, strlen(why.message));
+  }
+  return status == DIT_OK ? DIT_OK : dit_error_set(err, status, "%s", why.message);
 }
 
 static enum dit_status make(const struct dit_graph_plan *plan, const struct graph_subgraph *subgraph,
                             struct graph_program *made, struct dit_error *err) {
   char path[MAX_PATH];
   struct sink key = {NULL, 0, 0};
-  const bool keeps = find_file(plan, subgraph, &key, path, sizeof path);
-  made->program = keeps ? load(plan, &key, path) : NULL;
-  made->is_kept = made->program != NULL;
-  enum dit_status status = DIT_OK;
-  if (!made->program) {
-    status = plan->engine->compile_graph(subgraph->words, subgraph->count, plan->device, &made->program, err);
-    if (status == DIT_OK && keeps) {
-      save(plan, &key, path, made->program);
-    }
+  if (!find_file(plan, subgraph, &key, path, sizeof path)) {
+    path[0] = '\0';
+  }
+  const enum kind kind = path[0] ? load(plan, &key, path, &made->program, err) : MISS;
+  made->is_kept = kind == PROGRAM;
+  enum dit_status status = kind == REFUSAL ? DIT_ERR_UNSUPPORTED : DIT_OK;
+  if (kind == MISS) {
+    status = compile(plan, subgraph, &key, path, made, err);
   }
   dit_free(key.bytes);
   return status;

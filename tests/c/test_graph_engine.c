@@ -19,7 +19,8 @@ struct program {
 };
 
 static struct {
-  int compiled, loaded, live, refuse_above, largest_region;
+  int compiled, refused, loaded, live, refuse_above, largest_region;
+  enum dit_status refusal;  ///< 0: INTERNAL
   bool damaged;
   uint8_t version;
 } box;
@@ -45,7 +46,9 @@ static enum dit_status compile_graph(const int64_t *words, size_t count, int dev
                                      struct dit_error *err) {
   (void)device;
   if (box.refuse_above && words[6] > box.refuse_above) {
-    return dit_error_set(err, DIT_ERR_INTERNAL, "the compiler gives up at %d nodes", (int)words[6]);
+    box.refused++;
+    return dit_error_set(err, box.refusal ? box.refusal : DIT_ERR_INTERNAL, "the compiler gives up at %d nodes",
+                         (int)words[6]);
   }
   box.compiled++;
   return make_program(words, count, out, err);
@@ -320,7 +323,7 @@ static uint64_t count_refusals(void) {
   const int count = dit_ledger_read(rows, 64);
   for (int i = 0; i < count; i++) {
     if (strstr(rows[i].name, "graph engine test refuses a subgraph: the compiler gives up at 2 nodes")) {
-      return rows[i].calls[DIT_LEDGER_FALLBACK];
+      return rows[i].calls[DIT_LEDGER_C];
     }
   }
   return 0;
@@ -469,19 +472,37 @@ static void test_files_that_are_damaged_are_misses(void) {
   CHECK(rmdir(folder) == 0);
 }
 
-static void test_a_file_with_another_key_is_a_miss(void) {
-  start_cache();
-  make_and_run(2, 0);
-  char pattern[160], kept[200];
+/// x + x; the only file in the folder.
+static void make_small(char *file, size_t size, int compiled) {
+  char pattern[160];
   glob_t found;
-  snprintf(pattern, sizeof pattern, "%s/*", folder);
-  CHECK(glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 2);
-  snprintf(kept, sizeof kept, "%s.kept", found.gl_pathv[0]);
-  CHECK(rename(found.gl_pathv[0], kept) == 0 && rename(found.gl_pathv[1], found.gl_pathv[0]) == 0 &&
-        rename(kept, found.gl_pathv[1]) == 0);  // each is complete, and the other one's
+  struct graph_words words = {0};
+  const int x = words_input(&words, SIZE);
+  words_output(&words, words_point(&words, DIT_REGION_ADD, x, x, SIZE));
+  box.compiled = 0;
+  struct dit_graph *graph = words_load(&words);
+  struct dit_graph_plan *plan = make_plan(graph);
+  CHECK(box.compiled == compiled);
+  check_run(plan, 2);
+  dit_graph_plan_destroy(plan);
+  dit_graph_destroy(graph);
+  snprintf(pattern, sizeof pattern, "%s/*.graph", folder);
+  CHECK(glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc == 1);
+  snprintf(file, size, "%s", found.gl_pathv[0]);
   globfree(&found);
-  make_and_run(2, 0);
-  make_and_run(0, 2);
+}
+
+static void test_a_file_with_another_key_is_a_miss(void) {
+  char first[200], second[200], aside[160];
+  start_cache();
+  snprintf(aside, sizeof aside, "%s/aside", folder);
+  make_small(first, sizeof first, 1);
+  CHECK(rename(first, aside) == 0);
+  box.version = 1;
+  make_small(second, sizeof second, 1);
+  CHECK(strcmp(first, second) != 0 && rename(aside, second) == 0);  // complete, of the same length, another chip's
+  make_small(second, sizeof second, 1);
+  make_small(second, sizeof second, 0);
   each_file(remove_file);
   CHECK(rmdir(folder) == 0);
 }
@@ -494,6 +515,24 @@ static void run_anyway(const char *directory) {
   check_run(plan, made_wanted);
   dit_graph_plan_destroy(plan);
   dit_graph_destroy(graph);
+}
+
+static void test_refusals_are_kept(void) {
+  start_cache();
+  box.refuse_above = 1;
+  for (int i = 0; i < 4; i++) {  // a failure is not kept, what is not supported is
+    box.refusal = i < 2 ? DIT_ERR_INTERNAL : DIT_ERR_UNSUPPORTED;
+    struct dit_graph *graph = make_graph();
+    struct dit_graph_plan *plan = make_plan(graph);
+    CHECK(plan->nopaques == 0 && plan->nregions == 2);
+    CHECK_CONTAINS(plan->refusals->reason, "gives up at 2 nodes");
+    check_run(plan, made_wanted);
+    dit_graph_plan_destroy(plan);
+    dit_graph_destroy(graph);
+    CHECK(box.refused == (i < 3 ? 2 * (i + 1) : 6));
+  }
+  CHECK(each_file(remove_file) == 2);
+  CHECK(rmdir(folder) == 0);
 }
 
 static void test_directories_that_cannot_be_used(void) {
@@ -554,6 +593,7 @@ int main(void) {
   RUN(test_programs_are_kept);
   RUN(test_files_that_are_damaged_are_misses);
   RUN(test_a_file_with_another_key_is_a_miss);
+  RUN(test_refusals_are_kept);
   RUN(test_directories_that_cannot_be_used);
   RUN(test_tensors_of_the_cpu_are_not_taken);
   RUN(test_memory_that_is_not_there);

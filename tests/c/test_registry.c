@@ -1,5 +1,6 @@
 /// The registry: every way in which loading a vendor library can go wrong, and what may differ in a good one.
 #include "device_test.h"
+#include "dit/graph.h"
 #include "plugin_check.h"
 
 /// Loading must fail with this status and these words, leave nothing active and nothing loaded.
@@ -43,6 +44,7 @@ static void test_broken_tables(void) {
   expect_failure(plugin_get_path("null_slots"), DIT_ERR_INVALID, "memory_free, event_record", "null_slots.so");
   expect_failure(plugin_get_path("no_name"), DIT_ERR_INVALID, "no name", "no_name.so");
   expect_failure(plugin_get_path("bad_kernels"), DIT_ERR_INVALID, "kernel table", "version 9");
+  expect_failure(plugin_get_path("half_engine"), DIT_ERR_INVALID, "graph engine lacks supports_node", "half_engine.so");
 }
 
 static void test_broken_starts(void) {
@@ -63,6 +65,17 @@ static void test_other_sizes(void) {
   CHECK_OK(dit_runtime_init(plugin_get_path("grown_struct"), &err));
   CHECK(strcmp(dit_runtime_get_vtable()->name, "test") == 0);
   CHECK(dit_runtime_get_vtable()->collectives == NULL);
+  dit_runtime_shutdown();
+}
+
+static void test_an_older_graph_engine(void) {
+  struct dit_error err = {0};
+  CHECK_OK(dit_runtime_init(plugin_get_path("old_engine"), &err));
+  const struct dit_graph_engine *engine = dit_runtime_get_graph_engine();
+  CHECK(engine && engine->compile && engine->run && !engine->supports_node && !engine->compile_graph && !engine->load);
+  dit_runtime_shutdown();
+  CHECK_OK(dit_runtime_init(plugin_get_path("grown_struct"), &err));
+  CHECK(dit_runtime_get_graph_engine() == NULL);
   dit_runtime_shutdown();
 }
 
@@ -108,6 +121,7 @@ int main(void) {
   RUN(test_broken_tables);
   RUN(test_broken_starts);
   RUN(test_other_sizes);
+  RUN(test_an_older_graph_engine);
   RUN(test_no_devices);
   RUN(test_good_vendor);
   return 0;

@@ -160,7 +160,6 @@ static bool run_program(void *arguments, struct dit_error *err) {
     done = true;
   }
   dit_free(buffers);
-  release_graph(launch->program);
   return done;
 }
 
@@ -172,9 +171,18 @@ static enum dit_status run_graph(void *handle, int device, void *stream, void *c
     memcpy(launch.data, data, given * sizeof *data);
   }
   atomic_fetch_add(&launch.program->references, 1);
-  const enum dit_status status = opaque_launch(device, stream, "a program", run_program, &launch,
-                                               offsetof(struct launch, data) + given * sizeof *data, err);
+  enum dit_status status = opaque_launch(device, stream, "a program", run_program, &launch,
+                                         offsetof(struct launch, data) + given * sizeof *data, err);
   if (status != DIT_OK) {
+    release_graph(handle);
+    return status;
+  }
+  // Behind the program, and also when the device has failed and leaves the program out.
+  void *queue = dit_opaque_get_queue(device, stream);
+  status = dit_host_get_device()->stream_launch_host(device, queue, release_graph, handle, err);
+  if (status != DIT_OK) {
+    const enum dit_status ended = dit_host_get_device()->stream_synchronize(device, queue, NULL);
+    (void)ended;  // it has, in whatever way
     release_graph(handle);
   }
   return status;

@@ -1,6 +1,6 @@
 /// A program of the opaque device's graph engine: one block of bytes, the same in memory and on disk.
 ///
-///   head         mark, sizes, and a sum over all that follows
+///   head         mark, sizes, and a sum over all that follows it
 ///   buffers      bytes of each: inputs, outputs, then places of the workspace
 ///   instructions run in order, each over an index space of up to nine dimensions whose last ones may be folded
 ///

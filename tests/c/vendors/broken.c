@@ -1,10 +1,12 @@
 /// Vendor libraries for tests of the registry. Compiled once per defect; BROKEN_<defect> selects it
 /// (see tests/c/CMakeLists.txt). Every function works well enough for a machine with two devices and no side streams.
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dit/device.h"
+#include "dit/graph.h"
 #include "dit/kernel.h"
 
 static enum dit_status do_init(struct dit_error *err) {
@@ -221,5 +223,46 @@ static const struct dit_kernel_vtable kernels = {.abi_version = 9, .struct_size 
 DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);
 const struct dit_kernel_vtable *dit_vendor_get_kernels(void) {
   return &kernels;
+}
+#endif
+
+#if defined(BROKEN_old_engine) || defined(BROKEN_half_engine)
+static enum dit_status make_region(const struct dit_region *region, int device, void **out, struct dit_error *err) {
+  (void)region;
+  (void)device;
+  (void)out;
+  (void)err;
+  return DIT_ERR_UNSUPPORTED;
+}
+static enum dit_status run_region(void *executable, int device, void *stream, void *const *data,
+                                  struct dit_error *err) {
+  (void)executable;
+  (void)device;
+  (void)stream;
+  (void)data;
+  (void)err;
+  return DIT_OK;
+}
+static void release_region(void *executable) {
+  (void)executable;
+}
+
+DIT_API const struct dit_graph_engine *dit_vendor_get_graph_engine(void);
+const struct dit_graph_engine *dit_vendor_get_graph_engine(void) {
+  static struct dit_graph_engine engine = {.abi_version = DIT_GRAPH_ENGINE_ABI_VERSION,
+                                           .struct_size = sizeof(struct dit_graph_engine),
+                                           .name = "old",
+                                           .version = "0",
+                                           .compile = make_region,
+                                           .release = release_region,
+                                           .run = run_region};
+#ifdef BROKEN_old_engine
+  // As it was before engines could take subgraphs: what lies beyond is not the vendor's.
+  engine.struct_size = offsetof(struct dit_graph_engine, supports_node);
+  memset((char *)&engine + engine.struct_size, 0x5a, sizeof engine - engine.struct_size);
+#else
+  engine.release_graph = release_region;
+#endif
+  return &engine;
 }
 #endif
