@@ -58,6 +58,8 @@ class Compiled(Graph):
         self.islands, self.out_places, self.device = data["islands"], data["out_places"], data["device"]
         self.tensor_places, self.number_places = data["tensor_places"], data["number_places"]
         self.is_plain = all(kind == "tensor" for kind, _ in self.out_places)
+        self.is_direct = self.is_plain and not self.number_places and not self.constants
+        self.run = torch.ops.ditorch.graph_run.default
         self.finalizer = weakref.finalize(self, torch.ops.ditorch.graph_free, self.graph)
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
@@ -71,11 +73,15 @@ class Compiled(Graph):
         return [*(args[i] for i in self.tensor_places), *self.constants], [args[i] for i in self.number_places]
 
     def __call__(self, args: list[Any]) -> Any:
+        if self.is_direct:
+            made = self.run(self.graph, args, (), self.device)[0]
+            args.clear()
+            return made
         tensors = [args[i] for i in self.tensor_places]
         numbers = [args[i] for i in self.number_places]
         all_tensors = [*tensors, *self.constants] if self.constants else tensors
         args.clear()
-        made, counted = torch.ops.ditorch.graph_run.default(self.graph, all_tensors, numbers, self.device)
+        made, counted = self.run(self.graph, all_tensors, numbers, self.device)
         if self.is_plain:
             return made
         results, made, counted = [], iter(made), iter(counted)
