@@ -434,6 +434,9 @@ void takeInputs(Run &run, const std::vector<at::Tensor> &tensors, std::vector<vo
     const at::Tensor &tensor = tensors[place++];
     const int32_t storage = run.plan.graph->tensors[index].storage;
     const bool written = (run.plan.graph->tensors[index].flags & DIT_GRAPH_OWN) != 0;
+    if (run.plan.storages[storage].last < 0) {  // nothing reads it
+      continue;
+    }
     TORCH_CHECK(!written || hasLayout(tensor, run.plan.graph->tensors[index], run.plan.layouts[index]),
                 "a compiled graph that writes to a tensor got one with strides ", tensor.strides(),
                 ", which it was not traced with; call torch._dynamo.reset() or make it contiguous");

@@ -32,9 +32,10 @@ def settle() -> None:
 class Compiled(Graph):
     """One graph, loaded; called with a list of tensors and integers."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
+    def __init__(self, module: torch.fx.GraphModule, count: int | None = None) -> None:
+        """`count`: how many of its results the program gets; None: all of them."""
         ops = torch.ops.ditorch
-        lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine())).run()
+        lowering = Lowering(module, _get_operations(), ops.graph_has_row, bool(ops.graph_engine()), count).run()
         inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
         fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
         self.data = {
@@ -138,7 +139,7 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     reason, begin = "", time.perf_counter()
     try:
         with unset_fake_temporarily():  # the words are a real tensor
-            made = Compiled(module)
+            made = Compiled(module, None if inputs is None else _count_results())
     except (UnsupportedGraph, GuardOnDataDependentSymNode) as error:
         reason, node = str(error).splitlines()[0], getattr(error, "node", None)
         whole = node is None or not _can_split(module)
@@ -150,6 +151,12 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     for watch in watchers:
         made = watch(module, made, reason, time.perf_counter() - begin)
     return made
+
+
+def _count_results() -> int | None:
+    """Of the forward graph that AOTAutograd works on; a piece of it is compiled without inputs."""
+    context = torch._guards.TracingContext.try_get()
+    return context.fw_metadata.num_forward if context and context.fw_metadata else None
 
 
 def _can_split(module: torch.fx.GraphModule) -> bool:
