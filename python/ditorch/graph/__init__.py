@@ -183,7 +183,7 @@ def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     dicp_variables.warn()
-    keeps = not check.is_on() and not watchers
+    keeps = cache.is_possible() and not check.is_on() and not watchers
     compilers = [cache.make_compiler(compile_graph) if keeps else compile_graph for _ in range(3)]
     compiler = aot_autograd(
         fw_compiler=compilers[0],
