@@ -183,6 +183,22 @@ def adamw_alone(device, wrap):
 
 
 @row
+def llama_step(device, wrap):
+    model = LlamaBlock(128, 4, 2, 344).to(device)
+    rotation = [table.to(device) for table in make_rotation(64, 32)]
+    (x,) = draw(device, 1, 4, 64, 128)
+    compiled = wrap(model)
+
+    def step():
+        loss = compiled(x, *rotation).square().mean()
+        loss.backward()
+        model.zero_grad()
+        return loss
+
+    return step, []
+
+
+@row
 def resnet_step(device, wrap):
     layers = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)]
     layers += [nn.Conv2d(16, 32, 3, 2, 1, bias=False), nn.BatchNorm2d(32), nn.ReLU(), nn.AdaptiveAvgPool2d(1)]

@@ -26,6 +26,11 @@ PROGRAMS = {
     "step": ("step", [], ["--quick"]),
     "step_llama": ("step", ["--model", "llama"], ["--quick"]),
     "act": ("act", [], ["--quick"]),
+    "compile": (
+        "compile",
+        [],
+        ["--rounds", "3", "--sides", "aot_eager,dit", "--only", "heavy_64x128,softmax,one_token"],
+    ),
     "false_alarms": ("false_alarms", ["--only", "training", "--report"], ["--seeds", "1"]),
     "faultlab/run": ("faultlab/run", [], ["--faults", "24", "--clean", "8", "--fresh"]),
 }

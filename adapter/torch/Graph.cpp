@@ -47,11 +47,15 @@ struct FreeGraph {
 
 struct Graph {
   std::unique_ptr<dit_graph, FreeGraph> ir;
-  std::vector<Call> calls;  // by node; empty for those of regions
+  std::vector<Call> calls;     // by node; empty for those of regions
+  std::vector<size_t> places;  // by input: which of the tensors, or of the integers
+  size_t tensor_count = 0, number_count = 0;
   std::mutex mutex;
   std::map<std::vector<int64_t>, std::shared_ptr<dit_graph_plan>> plans;  // by symbols and device
   std::deque<std::vector<int64_t>> ages;
-  std::string refusal;  // why the engine could make no plan of it
+  std::string refusal;            // why the engine could make no plan of it
+  std::vector<int64_t> last_key;  // of the plan that ran last
+  std::shared_ptr<dit_graph_plan> last;
 };
 
 // One run: the tensors behind the storages.
@@ -377,6 +381,9 @@ int64_t loadGraph(const at::Tensor &words) {
       graph->calls[static_cast<size_t>(i)] = prepareCall(*ir, ir->nodes[i]);
     }
   }
+  for (int32_t i = 0; i < ir->ninputs; i++) {
+    graph->places.push_back(ir->inputs[i].tensor >= 0 ? graph->tensor_count++ : graph->number_count++);
+  }
   static int64_t last = 0;
   const std::lock_guard<std::mutex> lock(graphs_mutex);
   listGraphs()[++last] = std::move(graph);
@@ -390,9 +397,13 @@ void freeGraph(int64_t number) {
 
 std::shared_ptr<dit_graph_plan> findPlan(Graph &graph, std::vector<int64_t> key, int device) {
   const std::lock_guard<std::mutex> lock(graph.mutex);
+  if (graph.last && graph.last_key == key) {
+    return graph.last;
+  }
   const auto found = graph.plans.find(key);
   if (found != graph.plans.end()) {
-    return found->second;
+    graph.last_key = std::move(key);
+    return graph.last = found->second;
   }
   dit_graph_plan *made = nullptr;
   dit_error err;
@@ -408,25 +419,23 @@ std::shared_ptr<dit_graph_plan> findPlan(Graph &graph, std::vector<int64_t> key,
     graph.ages.pop_front();
   }
   graph.ages.push_back(key);
-  return graph.plans[key] = std::shared_ptr<dit_graph_plan>(made, FreePlan());
+  graph.last = graph.plans[key] = std::shared_ptr<dit_graph_plan>(made, FreePlan());
+  graph.last_key = std::move(key);
+  return graph.last;
 }
 
 // The values of the symbols, from the integers and the sizes of the tensors; the device comes last.
-std::vector<int64_t> readSymbols(const dit_graph &ir, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers,
+std::vector<int64_t> readSymbols(const Graph &graph, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers,
                                  int device) {
-  std::vector<int> places(static_cast<size_t>(ir.ninputs));
-  int tensor_count = 0, number_count = 0;
-  for (int32_t i = 0; i < ir.ninputs; i++) {
-    places[static_cast<size_t>(i)] = ir.inputs[i].tensor >= 0 ? tensor_count++ : number_count++;
-  }
-  TORCH_CHECK(
-      tensors.size() == static_cast<size_t>(tensor_count) && numbers.size() == static_cast<size_t>(number_count),
-      "a graph of ", tensor_count, " tensors and ", number_count, " integers got ", tensors.size(), " and ",
-      numbers.size());
+  const dit_graph &ir = *graph.ir;
+  TORCH_CHECK(tensors.size() == graph.tensor_count && numbers.size() == graph.number_count, "a graph of ",
+              graph.tensor_count, " tensors and ", graph.number_count, " integers got ", tensors.size(), " and ",
+              numbers.size());
   std::vector<int64_t> values;
+  values.reserve(static_cast<size_t>(ir.nsymbols) + 1);
   for (int32_t i = 0; i < ir.nsymbols; i++) {
     const dit_graph_symbol &symbol = ir.symbols[i];
-    const auto place = static_cast<size_t>(places[static_cast<size_t>(symbol.input)]);
+    const size_t place = graph.places[static_cast<size_t>(symbol.input)];
     values.push_back(symbol.dim < 0 ? numbers[place] : tensors[place].size(symbol.dim));
   }
   values.push_back(device);
@@ -443,6 +452,9 @@ void takeInputs(Run &run, const std::vector<at::Tensor> &tensors, std::vector<vo
     const at::Tensor &tensor = tensors[place++];
     const int32_t storage = run.plan.graph->tensors[index].storage;
     const bool written = (run.plan.graph->tensors[index].flags & DIT_GRAPH_OWN) != 0;
+    if (run.plan.storages[storage].last < 0) {  // nothing reads it
+      continue;
+    }
     TORCH_CHECK(!written || hasLayout(tensor, run.plan.graph->tensors[index], run.plan.layouts[index]),
                 "a compiled graph that writes to a tensor got one with strides ", tensor.strides(),
                 ", which it was not traced with; call torch._dynamo.reset() or make it contiguous");
@@ -460,7 +472,7 @@ Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10:
   const auto graph = findGraph(number);
   const c10::Device device(kDevice, resolveIndex(static_cast<c10::DeviceIndex>(device_index)));
   const c10::DeviceGuard guard(device);
-  const auto plan = findPlan(*graph, readSymbols(*graph->ir, tensors, numbers, device.index()), device.index());
+  const auto plan = findPlan(*graph, readSymbols(*graph, tensors, numbers, device.index()), device.index());
   const dit_graph &ir = *graph->ir;
   Run run{*graph, *plan, device, std::vector<at::Tensor>(static_cast<size_t>(ir.nstorages)), at::Tensor(), nullptr};
   std::vector<void *> data(static_cast<size_t>(ir.nstorages));

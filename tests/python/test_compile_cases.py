@@ -167,6 +167,18 @@ def test_twenty_batch_sizes_are_one_recompile(name, trains, kept):
     assert len(kept) <= 4 and not any(isinstance(entry, str) for entry in kept)
 
 
+def test_a_batch_norm_in_evaluation_that_gives_its_statistics():
+    given = [compile_cases.draw(2, 3, 4), *(compile_cases.draw(3).exp() for _ in range(4))]
+    results = []
+    for wrap in (lambda f: f, lambda f: torch.compile(f, backend="dit")):
+        x = given[0].clone().requires_grad_()
+        run = wrap(lambda x, w, b, m, v: torch.native_batch_norm(x * 2, w, b, m, v, False, 0.1, 1e-5))
+        made = run(x, *given[1:])
+        made[0].square().sum().backward()
+        results.append((*made, x.grad))
+    torch.testing.assert_close(results[1], results[0])
+
+
 @pytest.mark.parametrize("kind", ["weights", "masks"])
 def test_attention_backward(kind):
     attention = torch.nn.functional.scaled_dot_product_attention

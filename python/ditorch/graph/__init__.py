@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,14 +35,15 @@ def settle() -> None:
 class Compiled(Graph):
     """One graph, loaded; called with a list of tensors and integers."""
 
-    def __init__(self, module: torch.fx.GraphModule) -> None:
-        self._begin(module)
+    def __init__(self, module: torch.fx.GraphModule, count: int | None = None) -> None:
+        """`count`: how many of its results the program gets; None: all of them."""
+        self._begin(module, count)
         self.data, constants = self._lower(_supports if torch.ops.ditorch.graph_engine() else None)
         self.load(constants)
 
-    def _begin(self, module: torch.fx.GraphModule | None) -> None:
+    def _begin(self, module: torch.fx.GraphModule | None, count: int | None) -> None:
         self._boxed_call = True  # on the object: torch's wrappers copy its __dict__ alone
-        self.module = module  # None: it came from the cache
+        self.module, self.count = module, count  # None: it came from the cache
         self.lowering: Lowering | None = None
         self.lock = threading.Lock()
         self.refusal = ""  # why the engine could make no plan of the graph, and operators run instead
@@ -49,7 +51,7 @@ class Compiled(Graph):
     def _lower(self, supports: Any) -> tuple[dict[str, Any], list[torch.Tensor]]:
         """The graph as plain data, and its constants as they are."""
         module = self.module
-        lowering = Lowering(module, _get_operations(), torch.ops.ditorch.graph_has_row, supports).run()
+        lowering = Lowering(module, _get_operations(), torch.ops.ditorch.graph_has_row, supports, self.count).run()
         self.lowering = lowering if check.is_on() else None
         inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
         fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
@@ -74,7 +76,10 @@ class Compiled(Graph):
         self.tensor_places, self.number_places = data["tensor_places"], data["number_places"]
         out_places = data["out_places"]
         is_plain = all(kind == "tensor" for kind, _ in out_places)
-        self.call = (self.graph, self.constants, [] if is_plain else out_places)  # what a thread runs with
+        is_direct = is_plain and not self.number_places and not self.constants
+        # What a thread runs with.
+        self.call = (self.graph, None if is_direct else self.constants, [] if is_plain else out_places)
+        self.run = torch.ops.ditorch.graph_run.default
         weakref.finalize(self, torch.ops.ditorch.graph_free, self.graph)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,7 +90,7 @@ class Compiled(Graph):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._begin(None)
+        self._begin(None, None)
 
     def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
         with unset_fake_temporarily():
@@ -98,10 +103,12 @@ class Compiled(Graph):
         return [*(args[i] for i in self.tensor_places), *self.constants], [args[i] for i in self.number_places]
 
     def __call__(self, args: list[Any]) -> Any:
-        tensors = [args[i] for i in self.tensor_places]
-        numbers = [args[i] for i in self.number_places]
-        args.clear()
         call = self.call
+        tensors, numbers = args, ()
+        if call[1] is not None:
+            tensors = [args[i] for i in self.tensor_places]
+            numbers = [args[i] for i in self.number_places]
+            args.clear()
         try:
             return self._run(call, tensors, numbers)
         except NotImplementedError:
@@ -119,10 +126,13 @@ class Compiled(Graph):
                 self.data, constants = self._lower(None) if self.module is not None else (self.data["alone"], None)
                 self.load(constants)
 
-    def _run(self, call: Any, tensors: list[torch.Tensor], numbers: list[int]) -> Any:
+    def _run(self, call: Any, tensors: list[torch.Tensor], numbers: Sequence[int]) -> Any:
         graph, constants, out_places = call
-        all_tensors = [*tensors, *constants] if constants else tensors
-        made, counted = torch.ops.ditorch.graph_run.default(graph, all_tensors, numbers, self.device)
+        if constants is None:  # nothing but tensors goes in and comes out
+            made = self.run(graph, tensors, (), self.device)[0]
+            tensors.clear()
+            return made
+        made, counted = self.run(graph, [*tensors, *constants] if constants else tensors, numbers, self.device)
         if not out_places:
             return made
         results, made, counted = [], iter(made), iter(counted)
@@ -183,7 +193,7 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     reason, begin = "", time.perf_counter()
     try:
         with unset_fake_temporarily():  # the words are a real tensor
-            made = Compiled(module)
+            made = Compiled(module, None if inputs is None else _count_results())
     except (UnsupportedGraph, GuardOnDataDependentSymNode) as error:
         reason, node = str(error).splitlines()[0], getattr(error, "node", None)
         whole = node is None or not _can_split(module)
@@ -195,6 +205,12 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     for watch in watchers:
         made = watch(module, made, reason, time.perf_counter() - begin)
     return made
+
+
+def _count_results() -> int | None:
+    """Of the forward graph that AOTAutograd works on; a piece of it is compiled without inputs."""
+    context = torch._guards.TracingContext.try_get()
+    return context.fw_metadata.num_forward if context and context.fw_metadata else None
 
 
 def _can_split(module: torch.fx.GraphModule) -> bool:
@@ -221,7 +237,7 @@ def backend(module: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     dicp_variables.warn()
-    keeps = not check.is_on() and not watchers
+    keeps = cache.is_possible() and not check.is_on() and not watchers
     compilers = [cache.make_compiler(compile_graph) if keeps else compile_graph for _ in range(3)]
     compiler = aot_autograd(
         fw_compiler=compilers[0],

@@ -17,9 +17,18 @@ from typing import Any
 
 import torch
 import torch._functorch.config as functorch_config
+from torch._functorch._aot_autograd import schemas
 from torch._functorch._aot_autograd.autograd_cache import BypassAOTAutogradCache
-from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
 from torch._inductor.output_code import OutputCode
+
+OPTIONS = {"bundled_autograd_cache": True, "force_non_lazy_backward_lowering": True}
+"""Entries hold the graphs themselves; both graphs are there when AOTAutograd returns."""
+
+
+def is_possible() -> bool:
+    """Older versions of PyTorch keep Inductor's graphs alone."""
+    has_options = all(hasattr(functorch_config, name) for name in OPTIONS)
+    return has_options and hasattr(schemas, "SerializableAOTDispatchCompiler")
 
 
 class Graph(OutputCode):
@@ -78,7 +87,7 @@ def get_fingerprint() -> str:
     return hashlib.sha256(repr([rows, torch.ops.ditorch.graph_engine()]).encode()).hexdigest()
 
 
-def make_compiler(compile_graph: Callable[..., Any]) -> SerializableAOTDispatchCompiler:
+def make_compiler(compile_graph: Callable[..., Any]) -> Any:
     """`compile_graph` as AOTAutograd wants it for graphs that it keeps."""
 
     def compile_to_keep(module: torch.fx.GraphModule, inputs: Any) -> OutputCode:
@@ -88,11 +97,10 @@ def make_compiler(compile_graph: Callable[..., Any]) -> SerializableAOTDispatchC
         made._time_taken_ns = time.perf_counter_ns() - begin
         return made
 
-    return SerializableAOTDispatchCompiler(OutputCode, compile_to_keep)
+    return schemas.SerializableAOTDispatchCompiler(OutputCode, compile_to_keep)
 
 
 def keeping(module: torch.fx.GraphModule) -> contextlib.AbstractContextManager[Any]:
-    """While AOTAutograd works on `module`: entries hold the graphs themselves, and both graphs are there when it
-    returns. The attribute becomes a part of the key."""
+    """While AOTAutograd works on `module`, whose attribute becomes a part of the key."""
     module._ditorch_fingerprint = get_fingerprint()
-    return functorch_config.patch(bundled_autograd_cache=True, force_non_lazy_backward_lowering=True)
+    return functorch_config.patch(OPTIONS)

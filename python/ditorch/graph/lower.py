@@ -113,10 +113,14 @@ def _drop_unused(node: torch.fx.Node, out: Any) -> Any:
 class Lowering:
     """Walks one graph; `words` is the result."""
 
-    def __init__(self, module: torch.fx.GraphModule, operations: dict[str, int], has_row, supports) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, operations: dict[str, int], has_row, supports, count: int | None = None
+    ) -> None:
         """`supports` says whether the engine runs an operation on dtypes and a rank; None: there is no engine."""
         self.module, self.operations, self.has_row, self.supports = module, operations, has_row, supports
         self.fuses = supports is not None
+        (output,) = (node for node in module.graph.nodes if node.op == "output")
+        self.given = set(filter(None, output.args[0][:count]))  # what the program gets; the rest waits for the backward
         self.words = Words()
         self.values: dict[torch.fx.Node, Any] = {}
         self.constants: list[torch.Tensor] = []
@@ -565,8 +569,10 @@ class Lowering:
                 return made if isinstance(out, (list, tuple)) else made[0]
         if name == "copy_":
             return self.write(args[0], args[1])
+        if name == "native_batch_norm_backward" and args[7] is False:
+            args[5:7] = [None, None]  # saved statistics, which are empty where the program got them too
         why, is_refused = "", False
-        if self.fuses and target._schema.name.split("::")[0] in ("aten", "prims"):
+        if self.fuses and target._schema.name.split("::")[0] in ("aten", "prims") and not self._gives_statistics(node):
             mark = (len(self.words.nodes), len(self.words.tensors), len(self.words.args), self.words.storages)
             try:
                 return self.fuse(name, target._schema.overload_name, args, kwargs, out)
@@ -575,6 +581,12 @@ class Lowering:
                 del self.words.nodes[mark[0] :], self.words.tensors[mark[1] :], self.words.args[mark[2] :]
                 self.words.storages = mark[3]
         return self.call(target, args, kwargs, _drop_unused(node, out), why, is_refused)
+
+    def _gives_statistics(self, node: torch.fx.Node) -> bool:
+        """A batch_norm in evaluation whose statistics the program gets: eager mode gives it empty ones."""
+        if node.target is not torch.ops.aten._native_batch_norm_legit_no_training.default:
+            return False
+        return any(user.args[1] > 0 and user in self.given for user in node.users)
 
     def _check_reach(self, base: Value, view: torch.Tensor) -> None:
         """`as_strided` may show what the tensor that the graph was given does not cover."""
