@@ -46,7 +46,7 @@ def main() -> int:
             run(folder, *pip, f"torch=={options.torch}", wheel)
         text = run(folder, python, "-c", ONE)
         assert "tensor([2., 2.], device='cuda:0')" in text, text
-        print(text.strip().splitlines()[-1])
+        print(text[text.index("tensor(") :].splitlines()[0])
         text = run(folder, python, "-c", UNKNOWN, status=1).strip().splitlines()[-1]
         assert text.startswith("ImportError: ditorch was built for torch") and "torch 2.7.0 is running" in text, text
         print(text)
