@@ -207,7 +207,7 @@ wheels: $(VENV)/ready-$(TORCH) ## build/wheels/ditorch-*.whl with an adapter for
 	@PATH=$(CURDIR)/build/venv-wheels/bin:$$PATH build/venv-wheels/bin/python tools/make_wheel.py build/wheels/torch-*/*.whl --out build/wheels
 
 test-wheels: wheels ## the wheel in a fresh environment with torch from PyPI (downloads it)
-	@$(PYTHON) tools/try_wheel.py build/wheels/ditorch-*.whl --torch $(TORCH)
+	@$(PYTHON) tools/try_wheel.py build/wheels/ditorch-*.whl --torch $(TORCH) $(if $(SITE),--site $(SITE))
 
 test-aarch64: ## the device alias, cross-compiled for aarch64 and run under qemu-user (Debian: gcc-aarch64-linux-gnu qemu-user libc6-dev-arm64-cross)
 	@tests/alias_aarch64/run.sh

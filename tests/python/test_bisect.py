@@ -287,13 +287,30 @@ def start_warm(words, environment, folder, timeout):
     return answer.returncode, False
 
 
-def bisect(folder, words, question, fault, wish, monkeypatch):
+DRAWS = """
+import torch
+torch.manual_seed(0)
+layer, x = torch.nn.Linear(8, 8).cuda(), torch.rand(32, 8, device="cuda")
+print("loss", torch.nn.functional.gelu(layer(x)).tanh().mean().item())
+"""
+
+
+def test_random_numbers_are_no_culprit(tmp_path, monkeypatch):
+    """Those of the CPU are other ones, whatever is broken."""
+    wish = Wish(reference_is_cpu=True, depth="name")
+    fault = "value:aten::gelu,scale=9"
+    answer = bisect(tmp_path, [], Question(names=["loss"], within=1e-4), fault, wish, monkeypatch, DRAWS)
+    assert [culprit.name for culprit in answer.culprits] == ["aten::gelu"], answer
+    assert any("aten::uniform" in note and "stayed on the device" in note for note in answer.notes)
+
+
+def bisect(folder, words, question, fault, wish, monkeypatch, program=TRAIN):
     for name in [name for name in os.environ if name.startswith("DITORCH_") and name != "DITORCH_VENDOR"]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("DITORCH_FAULT", fault)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.chdir(folder)
-    (folder / "train.py").write_text(TRAIN)
+    (folder / "train.py").write_text(program)
     runner = Runner(["train.py", *words], False, question, Head(), str(folder / "state"))
     runner.start = start_warm
     return Hunt(runner, State(str(folder / "state"), {}), wish, print).find()

@@ -192,3 +192,43 @@ def test_a_parser_names_the_valid_choices(capsys):
     with pytest.raises(SystemExit):
         parser.parse_args(["--sort", "tmie"])
     assert "invalid choice: 'tmie'; did you mean 'time'? (valid: time, count)" in capsys.readouterr().err
+
+
+# Strangers
+
+
+VERBS = ("run", "list", "show", "pack", "mutate", "derive", "device")
+
+
+@pytest.mark.parametrize("words", [*(("conform", verb) for verb in VERBS), ("bench", "--model"), ("bench", "infer")])
+def test_commands_below_commands_have_help_with_examples(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([*words, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert f"examples:\n  ditorch {' '.join(words[:2])}" in out
+    assert all(len(line) <= 80 for line in out.splitlines() if not line.startswith("  ditorch")), out
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (("report", "foreign.txt"), 1, "nothing could be read: 'foreign.txt' is not a record log"),
+        (("replay", "foreign.txt"), 2, "'foreign.txt' is no captured call (input.pth), no container"),
+        (("bench", "foreign.txt"), 2, "'foreign.txt' is no captured call"),
+        (("conform", "run", "--pack", "nothere"), 2, "ditorch conform: No such file or directory ('nothere')"),
+        (("conform", "run", "--skip", "foreign.txt"), 2, "foreign.txt: this is no JSON"),
+        (("conform", "run", "--skip", "nothere"), 2, "nothere: No such file or directory"),
+        (("conform", "run", "--function", "Sofmax"), 2, "did you mean 'diopiSoftmax'"),
+        (("conform", "show", "diopiSofmax/x"), 2, "did you mean 'diopiSoftmax'"),
+        (("test-device", "--load", "no_such_module", "--ops", "add"), 2, "--load names the module that provides"),
+        (("run", "--tool", "nosuch", "x.py"), 2, "there is no tool 'nosuch'; valid: autocompare"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_missing_and_foreign_files_and_wrong_names(words, status, text, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "foreign.txt").write_text("hello world\n")
+    assert cli.main(list(words)) == status
+    answer = capsys.readouterr()
+    assert text in answer.err and "Traceback" not in answer.err and "Errno" not in answer.err
+    assert not answer.out and sorted(os.listdir(tmp_path)) == ["foreign.txt"]

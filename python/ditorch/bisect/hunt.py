@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .. import _C
 from .runner import BAD, GOOD, UNKNOWN, Choice, Outcome, Runner, read_facts
 from .search import estimate, find_smallest, look_ahead
 from .state import State
@@ -73,6 +74,8 @@ class Hunt:
         self.detailing = False
         self.is_embedded = False
         self._longest = 0.0
+        self._random: list[str] = []
+        """Suspects that --ref cpu cannot judge."""
         self._ahead: dict[str, list[Outcome]] = {}
 
     # One question
@@ -211,6 +214,13 @@ class Hunt:
             self.answer.forms = ran
             places = {name: places.get(name, "") for name in (*places, *ran) if name in ran}
         found = {name: place for name, place in places.items() if self._is_suspect(name)}
+        if self.wish.reference_is_cpu:
+            self._random = [name for name in found if _C.engine_classify(name)["random"]]
+            found = {name: place for name, place in found.items() if name not in self._random}
+        if self._random:
+            self.answer.notes.append(
+                f"{', '.join(self._random)} stayed on the device: their numbers are other ones on the CPU"
+            )
         self.answer.operators = list(found)
         return found
 
@@ -224,7 +234,7 @@ class Hunt:
     def _ask_all(self, operators: dict[str, str]) -> Outcome:
         """By the embedded device's control where that is there; by the tools where it is not, or does not help."""
         answer = self.answer
-        everything = not self.wish.include and not self.wish.exclude
+        everything = not self.wish.include and not self.wish.exclude and not self._random
         kinds = ["control", "tool"] if self.is_embedded else ["tool"]
         if self.wish.how != "cpu" or self.wish.by == "tool":
             kinds = ["tool"]
@@ -236,7 +246,8 @@ class Hunt:
             names = [] if everything else list(operators)
             observe = bool(self.answer.before.status)
             choice = Choice(names=names, all=everything, by=kind, how=self.wish.how, observe=observe)
-            outcome = self.ask(choice, f"{'every operator' if everything else 'every suspect'} {self._where()}")
+            all_of_them = "every operator" if everything or self._random else "every suspect"
+            outcome = self.ask(choice, f"{all_of_them} {self._where()}")
             if outcome.is_good:
                 break
         return outcome

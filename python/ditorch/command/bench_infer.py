@@ -33,7 +33,7 @@ def make_parser() -> Parser:
         examples=[
             ("ditorch bench infer", "a tiny random Llama on the device"),
             ("ditorch bench infer --size 24m -c 1 8 --device cuda cpu", "24 M parameters, beside the CPU"),
-            ("ditorch bench infer ./my-model --dtype float16 --engine paged graph --json out.json", "a local model"),
+            ("ditorch bench infer ./my-model --dtype float16 --engine paged graph", "a local model, two engines"),
         ],
         exits={0: "measured", 2: "wrong use, or the model cannot be loaded or run so"},
     )
@@ -51,9 +51,10 @@ def make_parser() -> Parser:
     add(
         "--engine",
         nargs="+",
+        metavar="NAME",
         choices=("paged", "graph", "transformers"),
         default=["paged"],
-        help="on the device: the fused operators, their replay as a graph, or transformers; the CPU has the last alone",
+        help="paged (the fused operators), graph (their replay) or transformers; the CPU has the last alone",
     )
     add("--json", metavar="FILE", help="write the rows as JSON; - for standard output, without the table")
     add("--csv", metavar="FILE", help="write the rows as CSV")

@@ -141,6 +141,8 @@ def _to_json(name: str, row: Any) -> dict[str, Any]:
 
 def main(words: list[str], head: Head) -> int:
     parser = make_parser()
+    if "--help" in words or "-h" in words:  # --model needs no name then
+        parser.parse_args(["--help"])
     options = parser.parse_args(words)
     corpora = _read_models(parser, options.model)
     _check(parser, options, corpora)

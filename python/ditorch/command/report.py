@@ -84,7 +84,7 @@ def main(words: list[str], head: Head) -> int:
         problems = write(options.paths, output, progress)
     except ExportError as error:
         say(str(error))
-        return 1 if "no .dlog" in str(error) else 2
+        return 1 if "no .dlog" in str(error) or "could be read" in str(error) else 2
     except BrokenPipeError:
         raise
     except OSError as error:

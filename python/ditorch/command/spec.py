@@ -90,7 +90,7 @@ def parse_tools(text: str) -> list[str]:
     for word in filter(None, (part.strip().lower() for part in text.split(","))):
         name = OTHER_NAMES.get(word, word)
         if name not in TOOLS:
-            raise SpecError(f"there is no tool {word!r}{suggest(word, TOOLS)} Valid: {', '.join(TOOLS)}")
+            raise SpecError(f"there is no tool {word!r}{suggest(word, TOOLS)}; valid: {', '.join(TOOLS)}")
         if name not in found:
             found.append(name)
     return found

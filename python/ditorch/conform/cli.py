@@ -13,6 +13,7 @@ import tempfile
 from typing import Any
 
 from .. import diopi
+from ..command.guard import explain
 from ..command.parser import Parser
 from ..worker_pool import add_ray_option, count_jobs
 from . import pack, report, runner, selection, suite
@@ -80,7 +81,16 @@ def make_parser() -> Parser:
     verbs = parser.add_subparsers(
         dest="verb", required=True, metavar="run|list|show|pack|mutate|derive|device", parser_class=_Parser
     )
-    run = verbs.add_parser("run", help="run cases on a library")
+
+    def add_verb(name: str, text: str, *examples: tuple[str, str]) -> _Parser:
+        return verbs.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.", examples=examples)
+
+    run = add_verb(
+        *("run", "run cases on a library"),
+        ("ditorch conform run --quick", "the embedded device's own library, the cases that notice most"),
+        ("ditorch conform run --library ./libdiopi_mychip.so --vendor mychip --jobs 8", "a library and its device"),
+        ("ditorch conform run --function 'Add*' --dtype float32 --html out.html", "some cases, as a page"),
+    )
     _add_choice(run)
     add = run.add_argument
     add("--library", default="host", metavar="NAME|PATH", help="operator library (default host)")
@@ -103,17 +113,33 @@ def make_parser() -> Parser:
     add("--perf", metavar="OTHER", help="time the calls of two libraries: the ratio per function")
     add("--failures", type=int, default=3, metavar="N", help="cases to print per function that fails; 0: all")
     add("--quiet", action="store_true", help="no table: totals and failures")
-    listing = verbs.add_parser("list", help="functions and numbers of cases")
+    listing = add_verb(
+        *("list", "functions and numbers of cases"),
+        ("ditorch conform list --function Softmax --ids", "the ids of a function's cases"),
+        ("ditorch conform list --models", "models whose calls are recorded"),
+    )
     _add_choice(listing)
     listing.add_argument("--ids", action="store_true", help="print the ids")
     listing.add_argument("--models", action="store_true", help="models and their calls instead")
-    show = verbs.add_parser("show", help="print a case: the call, its inputs, what must come out")
+    show = add_verb(
+        *("show", "print a case: the call, its inputs, what must come out"),
+        (
+            'ditorch conform show "$(ditorch conform list --function Softmax --ids | head -1)"',
+            "the first of a function",
+        ),
+    )
     show.add_argument("id")
     show.add_argument("--seed", type=int, default=0)
-    packing = verbs.add_parser("pack", help="write cases for a machine without torch")
+    packing = add_verb(
+        *("pack", "write cases for a machine without torch"),
+        ("ditorch conform pack --quick --out cases.pack", "the cases that notice most"),
+    )
     _add_choice(packing)
     packing.add_argument("--out", required=True, metavar="FILE")
-    mutate = verbs.add_parser("mutate", help="break every function on purpose: does the suite notice?")
+    mutate = add_verb(
+        *("mutate", "break every function on purpose: does the suite notice?"),
+        ("ditorch conform mutate --function Softmax", "one function"),
+    )
     _add_choice(mutate)
     mutate.add_argument("--library", default="host", metavar="NAME|PATH", help="the sound library (default host)")
     mutate.add_argument("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
@@ -125,7 +151,10 @@ def make_parser() -> Parser:
     mutate.add_argument("--journal", metavar="FILE", help="keep results in FILE as they come")
     mutate.add_argument("--resume", action="store_true", help="go on where the journal ends")
     mutate.add_argument("--seconds", type=float, default=math.inf, metavar="S", help="begin no function after so long")
-    deriving = verbs.add_parser("derive", help="make the cases by property anew from the ordinary ones")
+    deriving = add_verb(
+        *("derive", "make the cases by property anew from the ordinary ones"),
+        ("ditorch conform derive --function Softmax --out derived", "of one function, into a folder"),
+    )
     deriving.add_argument(
         "--out", default=os.path.join(os.path.dirname(__file__), "cases", "property"), metavar="FOLDER"
     )
@@ -135,7 +164,10 @@ def make_parser() -> Parser:
     deriving.add_argument("--new", action="store_true", help="only functions that have no such cases yet")
     deriving.add_argument("--prune", action="store_true", help="only drop what the rules leave out by now")
     deriving.add_argument("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
-    device = verbs.add_parser("device", help="test device, streams and error texts")
+    device = add_verb(
+        *("device", "test device, streams and error texts"),
+        ("ditorch conform device --library ./libdiopi_mychip.so --vendor mychip", "of a library and its device"),
+    )
     device.add_argument("--library", default="host", metavar="NAME|PATH")
     device.add_argument("--vendor", metavar="NAME|PATH")
     return parser
@@ -464,6 +496,9 @@ def main(words: list[str]) -> int:
         return 2
     except BrokenPipeError:
         raise  # the command line is silent about it
-    except (ValueError, OSError, runner.ConformError) as error:
+    except OSError as error:
+        print(f"ditorch conform: {explain(error)}", file=sys.stderr)
+        return 2
+    except (ValueError, runner.ConformError) as error:
         print(f"ditorch conform: {error}", file=sys.stderr)
         return 2

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from ..command.parser import suggest
 from . import references, tolerance
 from .case import Case, GeneratorArgument, NumberArgument, RequiredArgument, SparseArgument, TensorArgument
 from .data import DTYPES, SparseMatrix, apply_layout, make_sparse, make_values
@@ -413,5 +414,9 @@ def find_case(entries: list[Entry], text: str) -> CaseId:
         if str(case) == text:
             return case
     near = [str(case) for case in cases if case.function == parts[0]][:3]
-    hint = f"cases of {parts[0]} look like {', '.join(near)}" if near else f"no function {parts[0]!r} has cases"
+    hint = (
+        f"cases of {parts[0]} look like {', '.join(near)}"
+        if near
+        else f"no function {parts[0]!r} has cases" + suggest(parts[0], {case.function for case in cases})
+    )
     raise ValueError(f"no case {text!r}: {hint}")

@@ -4,7 +4,7 @@
      "tolerance": [{"case": "diopiErfinv*/float32/*", "factor": 4, "reason": "a table of 256 entries"}]}
 
 A pattern is one of the shell and means ids or functions. Every rule gives its reason; one that matches no case is
-reported. Depends on names.py alone; no torch.
+reported. Depends on names.py; no torch.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..command.parser import suggest
 from .names import derive_number
 
 if TYPE_CHECKING:
@@ -65,6 +66,13 @@ class Selection:
     def is_shared(self, case_id: str) -> bool:
         return self.share >= 1 or derive_number(case_id, 40) % _SHARES < self.share * _SHARES
 
+    def _suggest(self, functions: set[str]) -> str:
+        """Of the first pattern that means no function."""
+        for pattern in self.functions:
+            if not any(_matches_function(function, pattern) for function in functions):
+                return suggest(f"diopi{pattern.removeprefix('diopi')}", functions)
+        return ""
+
     def wants_function(self, function: str) -> bool:
         return not self.functions or any(_matches_function(function, p) for p in self.functions)
 
@@ -80,9 +88,13 @@ class Selection:
 
     def choose(self, cases: Iterable[CaseId]) -> list[CaseId]:
         """SelectionError when nothing is left."""
+        cases = list(cases)
         wanted = [case for case in cases if self._wants(case)]
         if not wanted:
-            raise SelectionError(f"no case is meant by {self.describe()}; `ditorch conform list` shows what there is")
+            hint = self._suggest({case.function for case in cases})
+            raise SelectionError(
+                f"no case is meant by {self.describe()}{hint}; `ditorch conform list` shows what there is"
+            )
         if self.share >= 1:
             return wanted
         kept, seen = [], set()
@@ -170,8 +182,10 @@ def read_rules(*paths: str | None) -> Rules:
         try:
             with open(path, encoding="utf-8") as stream:
                 table = json.load(stream)
-        except (OSError, ValueError) as error:
-            raise SelectionError(f"{path}: {error}") from None
+        except OSError as error:
+            raise SelectionError(f"{path}: {error.strerror}") from None
+        except ValueError as error:
+            raise SelectionError(f"{path}: this is no JSON: {error}") from None
         if not isinstance(table, dict) or set(table) - {"skip", "tolerance"}:
             raise SelectionError(f'{path}: must be an object with "skip" and "tolerance", each a list of rules')
         for kind in ("skip", "tolerance"):

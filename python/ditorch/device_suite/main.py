@@ -34,7 +34,7 @@ def main(words: list[str], config: str | None = None, options: dict[str, str] | 
             return ModelRun(arguments, environment).main()
         return Run(arguments, environment).main()
     except (UsageError, ExpectationError, PoolError, StateError, OSError) as error:
-        print(f"ditorch test-device: {error}{_give_hint(str(error))}", file=sys.stderr)
+        print(f"ditorch test-device: {error}{_give_hint(str(error), words)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("ditorch test-device: interrupted", file=sys.stderr)
@@ -46,9 +46,13 @@ def main_with_head(words: list[str], head: Any) -> int:
     return main(words, head.config, head.options)
 
 
-def _give_hint(text: str) -> str:
-    if "No module named" not in text:
+def _give_hint(text: str, words: list[str]) -> str:
+    _, found, name = text.partition("No module named ")
+    if not found:
         return ""
+    name = name.split("'")[1]
+    if any(word.removeprefix("--load=") == name for word in words):
+        return "; --load names the module that provides the device"
     return "; PyTorch's operator database needs it: pip install numpy expecttest"
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ..export import ExportError
 from .collect import collect
 from .page import make_page
 from .runs import find_runs
@@ -29,5 +30,7 @@ def make(paths: Sequence[str | os.PathLike], progress: Progress | None = None) -
     """The page, and what could not be read. export.ExportError when there is nothing to show."""
     runs = find_runs(paths)
     collected = collect(runs, progress)
+    if collected.problems and not collected.lanes:
+        raise ExportError(f"nothing could be read: {'; '.join(collected.problems)}")
     data = make_data(collected)
     return make_page(data), collected.problems

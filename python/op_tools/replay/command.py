@@ -42,6 +42,8 @@ def choose_cases(options: argparse.Namespace) -> list[Any]:
         raise UsageError(str(error)) from None
     if not found:
         raise UsageError(f"there is no captured call in {options.path!r} (looked for input.pth, .dpack and .dlog)")
+    if os.path.isfile(options.path) and not options.path.endswith((".pth", ".dpack", ".dlog")) and found[0].error:
+        raise UsageError(f"{options.path!r} is no captured call (input.pth), no container (.dpack), no log (.dlog)")
     if len(found) == 1:
         options.role = "all"  # it was named
     chosen = [ref for ref in found if _is_chosen(ref, options)]
