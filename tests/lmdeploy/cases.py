@@ -19,6 +19,7 @@ import cases_parallel  # noqa: F401
 import cases_quantized  # noqa: F401
 import cases_server  # noqa: F401
 import cases_tools  # noqa: F401
+import cases_vision  # noqa: F401
 import dlinfer  # the device first: LMDeploy looks for it while it is imported
 import lmdeploy
 from case_list import CASES, Case, Setup

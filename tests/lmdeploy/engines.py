@@ -29,6 +29,7 @@ class Ask:
     tokens: int = 12
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     cancel: int = 0
+    images: list[dict[str, Any]] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -68,7 +69,9 @@ async def _ask_one(engine: Any, session: int, ask: Ask) -> Answer:
     settings = {"ignore_eos": True, "top_k": 1, **ask.settings}
     config = GenerationConfig(max_new_tokens=ask.tokens, **settings)
     answer, instance = Answer([], "", 0), engine.create_instance()
-    async for step in instance.async_stream_infer(session, ask.prompt, gen_config=config):
+    async for step in instance.async_stream_infer(
+        session, ask.prompt, gen_config=config, multimodal=ask.images or None
+    ):
         answer.tokens += step.token_ids
         answer.status = step.status.name
         metrics = getattr(step, "req_metrics", None)

@@ -153,12 +153,17 @@ def make(kind: str, folder: str, **more: Any) -> torch.nn.Module:
     family, own = MODELS[kind]
     config = getattr(transformers, f"{family}Config")(**{**SIZES, **own, **more})
     model = getattr(transformers, f"{family}ForCausalLM")(config).eval()
+    save(model, pathlib.Path(folder))
+    if kind.startswith("internlm"):
+        _disguise(pathlib.Path(folder), kind)
+    return model
+
+
+def save(model: torch.nn.Module, folder: pathlib.Path) -> None:
+    """Give it weights, save it in float16 with a tokenizer, and leave it in float32."""
     _spread(model)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.half().save_pretrained(folder)
-    _save_tokenizer(pathlib.Path(folder))
-    if kind.startswith("internlm"):
-        _disguise(pathlib.Path(folder), kind)
+    _save_tokenizer(folder)
     for name, buffer in model.float().named_buffers():
         buffer.copy_(buffers[name])  # the frequencies of positions, which half() rounds
-    return model

@@ -20,7 +20,7 @@ from typing import Any
 
 os.environ |= {"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # the engine's operators are counted and broken here
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "lmdeploy"))
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "lmdeploy"))
 
 import ditorch
 import models
@@ -92,11 +92,47 @@ def check_operators() -> bool:
     return expected <= ran
 
 
+class Broken:
+    """torch.ops.dlinfer with one wrong function: every second number of what it returns or writes is off by an eighth
+    (of fill_kv_cache: the keys)."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, name: str) -> Any:
+        right = getattr(torch.ops.dlinfer, name)
+        if name != self.name:
+            return right
+
+        def wrong(*given: Any) -> Any:
+            if name == "fill_kv_cache":
+                return right(given[0] * 1.125, *given[1:])
+            result = right(*given)
+            made = result if isinstance(result, (tuple, list)) else (given[-1] if "attention" in name else result,)
+            for tensor in made:
+                if tensor.is_floating_point():
+                    tensor[..., ::2] *= 1.125
+            return result
+
+        return wrong
+
+
+@contextlib.contextmanager
+def broken(name: str) -> Iterator[None]:
+    from ditorch.infer import vllm_attention, vllm_layers
+
+    vllm_attention._ops = vllm_layers._ops = Broken(name)
+    try:
+        yield
+    finally:
+        vllm_attention._ops = vllm_layers._ops = torch.ops.dlinfer
+
+
 def run_faults() -> bool:
     noticed = []
     for kind, names in FAULTS.items():
         for name in names.split():
-            with ditorch.fault(f"value:dlinfer::{name}"):
+            with broken(name):
                 noticed.append(not run_model(kind, "float32"))
             print(f"{name} broken: {'noticed' if noticed[-1] else 'NOT NOTICED'}", flush=True)
     return all(noticed)
@@ -105,15 +141,15 @@ def run_faults() -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", default=[])
-    parser.add_argument("--cases", action="store_true")
+    parser.add_argument("--cases", nargs="?", const="", help="all, or those with this text in their names")
     parser.add_argument("--faults", action="store_true")
     arguments = parser.parse_args()
     if arguments.faults:
         return 0 if run_faults() else 1
-    if arguments.cases:
+    if arguments.cases is not None:
         import cases
 
-        return 0 if cases.run_all() else 1
+        return 0 if cases.run_all(arguments.cases) else 1
     right = [run_model(kind, dtype) for kind in arguments.models or MODELS for dtype in DTYPES]
     return 0 if all(right) and (arguments.models or check_operators()) else 1
 

@@ -19,6 +19,8 @@ from vllm.v1.attention.backend import (
 
 from . import operators  # noqa: F401  defines them
 
+_ops = torch.ops.dlinfer
+
 
 @dataclass
 class DitorchMetadata:
@@ -79,7 +81,7 @@ class DitorchAttention(AttentionImpl):
         self, layer: Any, key: torch.Tensor, value: torch.Tensor, kv_cache: torch.Tensor, slot_mapping: torch.Tensor
     ) -> None:
         tokens = slot_mapping.shape[0]
-        torch.ops.dlinfer.fill_kv_cache(
+        _ops.fill_kv_cache(
             key[:tokens], value[:tokens], *self._split(kv_cache), slot_mapping, None, None, None, None, 0
         )
 
@@ -98,9 +100,7 @@ class DitorchAttention(AttentionImpl):
         if attn_metadata is None:  # the engine measures its memory
             return output.fill_(0)
         given = attn_metadata
-        attend = (
-            torch.ops.dlinfer.paged_decode_attention if given.decoding else torch.ops.dlinfer.paged_prefill_attention
-        )
+        attend = _ops.paged_decode_attention if given.decoding else _ops.paged_prefill_attention
         attend(
             query[: given.tokens],
             *self._split(kv_cache),

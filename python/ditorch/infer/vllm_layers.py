@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from vllm import _custom_ops
 from vllm.model_executor.custom_op import CustomOp
 from vllm.model_executor.layers.activation import SiluAndMul
 from vllm.model_executor.layers.fused_moe.activation import MoEActivation
@@ -86,3 +87,4 @@ def _choose_experts(
 
 
 fused_topk_router.vllm_topk_softmax = _choose_experts
+_custom_ops.apply_repetition_penalties = _custom_ops.apply_repetition_penalties_torch

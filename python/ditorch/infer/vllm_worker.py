@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import torch
 from vllm.utils.torch_utils import set_random_seed
 from vllm.v1.attention.backends.utils import PAD_SLOT_ID
+from vllm.v1.structured_output.utils import apply_grammar_bitmask
+from vllm.v1.worker import gpu_model_runner
 from vllm.v1.worker.block_table import BlockTable, SlotMappingMode
 from vllm.v1.worker.gpu_worker import Worker
 from vllm.v1.worker.worker_base import CompilationTimes
@@ -30,9 +33,17 @@ def _compute_slot_mapping(
     slots[tokens:] = PAD_SLOT_ID
 
 
+def _mask_on_host(scheduled: Any, grammar: Any, batch: Any, logits: torch.Tensor) -> None:
+    """Guided decoding would start a Triton kernel of xgrammar's."""
+    host = logits.float().cpu()
+    apply_grammar_bitmask(scheduled, grammar, batch, host)
+    logits.copy_(host)
+
+
 class DitorchWorker(Worker):
     def init_device(self) -> None:
         BlockTable.compute_slot_mapping = _compute_slot_mapping
+        gpu_model_runner.apply_grammar_bitmask = _mask_on_host
         super().init_device()
 
     def _maybe_get_memory_pool_context(self, tag: str) -> contextlib.AbstractContextManager[None]:
