@@ -4,11 +4,13 @@
 #include <string.h>
 
 #include "dit/alloc.h"
-#include "engine/code_files.h"
+#include "dit/options.h"
 #include "nvrtc.h"
 #include "region.h"
+#include "store/disk_cache.h"
 
 #define BUCKETS 256
+#define MARK "DITCUBN1"
 
 static const char prelude_bytes[] = {
 #include "cuda_region_prelude.inc"
@@ -29,6 +31,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct region_kernel *buckets[BUCKETS];
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static char *prelude;  // without includes: the files stand one behind the other
+
+static uint64_t hash_bytes(uint64_t hash, const char *data, size_t size) {
+  for (size_t i = 0; i < size; i++) {
+    hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001B3);
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
 
 static void make_prelude(void) {
   char *out = prelude = dit_malloc(sizeof prelude_bytes);
@@ -63,7 +73,7 @@ static struct region_kernel *create(const struct region_text *source, uint64_t h
 }
 
 static struct region_kernel *find(const struct region_text *source) {
-  const uint64_t hash = code_hash(UINT64_C(0xCBF29CE484222325), source->data, source->size);
+  const uint64_t hash = hash_bytes(UINT64_C(0xCBF29CE484222325), source->data, source->size);
   (void)pthread_mutex_lock(&lock);
   struct region_kernel **bucket = &buckets[hash % BUCKETS], *kernel = *bucket;
   while (kernel && (kernel->hash != hash || strcmp(kernel->source, source->data) != 0)) {
@@ -92,13 +102,15 @@ static enum dit_status get_capability(int device, int *capability, struct dit_er
 static bool find_path(const char *text, int capability, char *path, size_t size) {
   char directory[4000], target[64];
   uint64_t hash[2];
-  if (!code_find_directory("cuda_cache", directory, sizeof directory)) {
+  const int option = dit_option_find("cuda_cache");
+  const char *chosen = option >= 0 ? dit_option_get_text(option) : "";
+  if (!dit_disk_cache_find(chosen, "ditorch-regions", directory, sizeof directory)) {
     return false;
   }
   const int length = snprintf(target, sizeof target, "nvrtc 1 %d %d", nvrtc_get_version(), capability);
   for (int i = 0; i < 2; i++) {
-    hash[i] = code_hash(UINT64_C(0xCBF29CE484222325) + (uint64_t)i, target, (size_t)length);
-    hash[i] = code_hash(hash[i], text, strlen(text));
+    hash[i] = hash_bytes(UINT64_C(0xCBF29CE484222325) + (uint64_t)i, target, (size_t)length);
+    hash[i] = hash_bytes(hash[i], text, strlen(text));
   }
   snprintf(path, size, "%s/%016llx%016llx.cubin", directory, (unsigned long long)hash[0], (unsigned long long)hash[1]);
   return true;
@@ -109,13 +121,14 @@ static enum dit_status make_image(const char *text, int capability, char **image
   char path[4100];
   size_t size = 0;
   const bool has_path = find_path(text, capability, path, sizeof path);
-  *image = has_path ? code_read(path, &size) : NULL;
+  *image = has_path ? dit_disk_cache_read(path, MARK, &size) : NULL;
   if (*image) {
     return DIT_OK;
   }
   DIT_RETURN_IF_NOT_OK(nvrtc_compile(text, capability, image, &size, err));
+  const struct dit_disk_cache_part part = {*image, size + 1};  // PTX ends with a 0
   if (has_path) {
-    (void)code_save(path, *image, size);
+    (void)dit_disk_cache_write(path, MARK, &part, 1);
   }
   return DIT_OK;
 }

@@ -1,6 +1,9 @@
 /// See region_code.h. A source's hash names its library in the cache directory. One background thread looks there
 /// first, and otherwise runs the compiler on the source and what stands in front of it (region_prelude.inc: the host's
 /// own expressions). Whatever goes wrong leaves the block machine in charge.
+///
+/// Files are those of store/disk_cache.h: one that is not complete, or whose directory belongs to somebody else, is not
+/// loaded.
 #include "region_code.h"
 
 #include <dlfcn.h>
@@ -12,15 +15,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "code_files.h"
 #include "dit/alloc.h"
 #include "dit/options.h"
 #include "dit/thread.h"
 #include "simd.h"
+#include "store/disk_cache.h"
 
 #define VERSION "1"  // of what generated code is called with
 #define MAX_CODES 4096
@@ -50,6 +52,14 @@ static int ncodes;
 static bool has_thread, is_busy;
 static pid_t owner;  // of the thread: a forked child has none
 
+static uint64_t hash_bytes(uint64_t hash, const char *data, size_t size) {
+  for (size_t i = 0; i < size; i++) {
+    hash = (hash ^ (unsigned char)data[i]) * UINT64_C(0x100000001B3);
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
 static const char *get_option(const char *name) {
   const int option = dit_option_find(name);
   return option >= 0 ? dit_option_get_text(option) : "";
@@ -71,7 +81,21 @@ static const char *get_compiler(void) {
   return compiler && compiler[0] && !strchr(compiler, ' ') ? compiler : "cc";
 }
 
+#define MARK "DITREGN2"
+
 // The compiler
+
+static bool write_whole(int file, const char *data, size_t size) {
+  while (size > 0) {
+    const ssize_t put = write(file, data, size);
+    if (put < 0 && errno != EINTR) {
+      return false;
+    }
+    data += put > 0 ? put : 0;
+    size -= put > 0 ? (size_t)put : 0;
+  }
+  return true;
+}
 
 /// Everything but includes of our own: the files stand one behind the other.
 static bool write_prelude(int file) {
@@ -79,11 +103,11 @@ static bool write_prelude(int file) {
       "#define KERNEL_INLINE static inline __attribute__((always_inline))\n"
       "#include <math.h>\n#include <stdbool.h>\n#include <stdint.h>\n#include <string.h>\n";
   const char *line = prelude;
-  bool good = code_write(file, head, sizeof head - 1);
+  bool good = write_whole(file, head, sizeof head - 1);
   while (good && *line) {
     const char *end = strchr(line, '\n');
     const size_t size = end ? (size_t)(end - line) + 1 : strlen(line);
-    good = strncmp(line, "#include \"", 10) == 0 || code_write(file, line, size);
+    good = strncmp(line, "#include \"", 10) == 0 || write_whole(file, line, size);
     line += size;
   }
   return good;
@@ -154,10 +178,12 @@ static bool make_library(const struct region_code *code, const char *directory, 
   if (file < 0) {
     return false;
   }
-  bool good = write_prelude(file) && code_write(file, code->source, strlen(code->source));
+  bool good = write_prelude(file) && write_whole(file, code->source, strlen(code->source));
   good = close(file) == 0 && good;
-  good = good && run_compiler(source, made) && code_complete(made) && rename(made, library) == 0;
-  if (!good) {
+  if (good && run_compiler(source, made)) {
+    good = dit_disk_cache_seal(made, library, MARK);
+  } else {
+    good = false;
     (void)unlink(made);
   }
   (void)unlink(source);
@@ -166,16 +192,19 @@ static bool make_library(const struct region_code *code, const char *directory, 
 
 static region_function *load(const char *library) {
   region_function *function = NULL;
-  void *handle = code_is_complete(library) ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
+  size_t size;
+  void *bytes = dit_disk_cache_read(library, MARK, &size);
+  void *handle = bytes ? dlopen(library, RTLD_NOW | RTLD_LOCAL) : NULL;
   void *symbol = handle ? dlsym(handle, "region") : NULL;
   memcpy(&function, &symbol, sizeof function);
+  dit_free(bytes);
   return function;  // the library stays
 }
 
 static void make(struct region_code *code) {
   char directory[4000], library[4100];
   region_function *function = NULL;
-  if (code_find_directory("host_cache", directory, sizeof directory)) {
+  if (dit_disk_cache_find(get_option("host_cache"), "ditorch-regions", directory, sizeof directory)) {
     snprintf(library, sizeof library, "%s/%016llx%016llx.so", directory, (unsigned long long)code->hash[0],
              (unsigned long long)code->hash[1]);
     function = load(library);
@@ -239,8 +268,8 @@ static void enqueue(struct region_code *code) {
 static uint64_t prelude_hash;
 
 static void hash_prelude(void) {
-  prelude_hash = code_hash(UINT64_C(0xCBF29CE484222325), prelude, sizeof prelude);
-  prelude_hash = code_hash(prelude_hash, VERSION, strlen(VERSION));
+  prelude_hash = hash_bytes(UINT64_C(0xCBF29CE484222325), prelude, sizeof prelude);
+  prelude_hash = hash_bytes(prelude_hash, VERSION, strlen(VERSION));
 }
 
 struct region_code *region_code_get(struct region_text *source) {
@@ -254,9 +283,9 @@ struct region_code *region_code_get(struct region_text *source) {
   }
   uint64_t hash[2];
   for (int i = 0; i < 2; i++) {
-    hash[i] = code_hash(prelude_hash + (uint64_t)i, target, strlen(target) + 1);
-    hash[i] = code_hash(hash[i], compiler, strlen(compiler) + 1);
-    hash[i] = code_hash(hash[i], source->data, source->size);
+    hash[i] = hash_bytes(prelude_hash + (uint64_t)i, target, strlen(target) + 1);
+    hash[i] = hash_bytes(hash[i], compiler, strlen(compiler) + 1);
+    hash[i] = hash_bytes(hash[i], source->data, source->size);
   }
   (void)pthread_mutex_lock(&mutex);
   struct region_code **bucket = &buckets[hash[0] % BUCKETS];
