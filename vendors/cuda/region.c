@@ -193,6 +193,18 @@ static void set_threads(struct region_plan *plan) {
   plan->each = turns * plan->lanes;
 }
 
+/// Does a value hang on a fold? Then whole rows have to be known.
+static bool goes_on(const struct dit_region *region) {
+  for (int i = 0; i < region->nops; i++) {
+    for (int k = 0; k < dit_region_op_get_arity(region->ops[i].op); k++) {
+      if (region_is_fold(region->ops[region->ops[i].args[k]].op)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
 /// Folds that too few blocks would share.
 static void set_parts(struct region_plan *plan) {
   const bool is_columns = plan->region->kind == DIT_REGION_COLUMNS;
@@ -205,7 +217,7 @@ static void set_parts(struct region_plan *plan) {
   for (int i = 0; i < plan->region->nops; i++) {
     folds += region_is_fold(plan->region->ops[i].op);
   }
-  if ((!plan->is_long && !is_columns) || units == 0 || folds == 0) {
+  if ((!plan->is_long && !is_columns) || units == 0 || folds == 0 || goes_on(plan->region)) {
     return;
   }
   const int64_t room = (int64_t)REGION_SCRATCH / 8 / folds / (is_columns ? plan->length : units);

@@ -24,7 +24,7 @@ struct region_text {
 /// How a region is laid over threads. The source is the same for regions that are alike in this.
 struct region_plan {
   const struct dit_region *region;
-  bool is_long;                             ///< rows that are folded, and nothing else
+  bool is_long;                             ///< rows too long to be kept in registers
   bool is_narrow;                           ///< places fit into 31 bits
   int lanes;                                ///< neighbours that a thread takes at once
   int threads;                              ///< of a row; of a block elsewhere
