@@ -33,8 +33,9 @@ constexpr size_t kKeptPlans = 32;
 
 struct Call {
   std::optional<c10::OperatorHandle> op;
-  std::vector<IValue> arguments;  // those that no run changes
-  std::vector<int> changing;      // places of the others
+  std::vector<IValue> arguments;    // those that no run changes
+  std::vector<int> changing;        // places of the others,
+  std::vector<c10::TypePtr> types;  // and what the operator takes there
   dit_ledger_entry *island = nullptr;
 };
 
@@ -221,6 +222,7 @@ Call prepareCall(const dit_graph &ir, const dit_graph_node &node) {
     const dit_graph_arg &arg = ir.args[node.first_arg + i];
     if (isChanging(ir, arg)) {
       call.changing.push_back(i);
+      call.types.push_back(arguments[static_cast<size_t>(i)].type());
       call.arguments.emplace_back();
     } else {
       call.arguments.push_back(makeArgument(ir, arg, arguments[static_cast<size_t>(i)].type(), nullptr));
@@ -247,9 +249,11 @@ void callOperator(Run &run, int32_t index, void **data) {
   const dit_graph_node &node = ir.nodes[index];
   const Call &call = run.graph.calls[static_cast<size_t>(index)];
   torch::jit::Stack stack = call.arguments;
-  for (const int i : call.changing) {
-    stack[static_cast<size_t>(i)] = makeArgument(ir, ir.args[node.first_arg + i],
-                                                 call.op->schema().arguments()[static_cast<size_t>(i)].type(), &run);
+  for (size_t k = 0; k < call.changing.size(); k++) {
+    const dit_graph_arg &arg = ir.args[node.first_arg + call.changing[k]];
+    stack[static_cast<size_t>(call.changing[k])] = arg.tag == DIT_ARG_TENSOR
+                                                       ? IValue(getTensor(run, static_cast<int32_t>(arg.dim.value)))
+                                                       : makeArgument(ir, arg, call.types[k], &run);
   }
   call.op->callBoxed(stack);
   if (call.island != nullptr) {
