@@ -5,6 +5,7 @@
 
 #include "Common.h"
 #include "ProcessGroupNccl.h"
+#include "dit/dtype.h"
 #include "dit/log.h"
 #include "dit/options.h"
 #include "dit/runtime.h"

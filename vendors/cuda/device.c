@@ -110,13 +110,21 @@ static enum dit_status cuda_reset(int device, struct dit_error *err) {
   return driver_check(error, "cuDevicePrimaryCtxReset", err);
 }
 
+static enum dit_status switch_profiler(int (*function)(void), const char *name, struct dit_error *err) {
+  struct context_guard guard;
+  DIT_RETURN_IF_NOT_OK(context_enter_any(&guard, err));
+  const int error = function();
+  context_leave(&guard);
+  return driver_check(error, name, err);
+}
+
 static enum dit_status cuda_profiler_start(const char *path, unsigned flags, struct dit_error *err) {
   (void)path, (void)flags;
-  return driver_check(driver.profiler_start(), "cuProfilerStart", err);
+  return switch_profiler(driver.profiler_start, "cuProfilerStart", err);
 }
 
 static enum dit_status cuda_profiler_stop(struct dit_error *err) {
-  return driver_check(driver.profiler_stop(), "cuProfilerStop", err);
+  return switch_profiler(driver.profiler_stop, "cuProfilerStop", err);
 }
 
 static void describe(char *text, size_t size) {
