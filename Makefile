@@ -155,7 +155,7 @@ test-opinfo: build
 
 test-compile: build ## the operator database through torch.compile, and thousands of random graphs (minutes)
 	@$(RUN) -m ditorch test-device --compiled dit --dtypes float32 --samples 3 --jobs $(JOBS) --json build/opinfo-compiled.json
-	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_graph_random.py
+	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_graph_random.py tests/python/test_graph_engine.py
 
 test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sample (minutes); a report in build/opinfo-all.json and .xml
 	@$(RUN) tests/torch/opinfo.py --full --jobs $(JOBS) --json build/opinfo-all.json --junit build/opinfo-all.xml

@@ -156,6 +156,7 @@ static struct program_operand make_constant(const struct dit_graph_arg *arg, int
     operand.integer = arg->dim.value;
     operand.number = (double)operand.integer;
   }
+  operand.number = (double)(float)operand.number;  // as of a tensor beside it, the widest of which is float32
   return operand;
 }
 

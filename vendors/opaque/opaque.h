@@ -4,9 +4,9 @@
 /// stream is a queue, the default one too. Failures are asynchronous and sticky: they appear at the next
 /// synchronisation and stay until the device is reset. Files: device.c (vtable, copies), memory.c (mappings, blocks,
 /// pinned memory), share.c (memory between processes), work.c (queues, sticky errors), mishap.c (what DITORCH_OPAQUE
-/// asks for), missing.c (what DITORCH_OPAQUE_MISSING takes away), kernels.c (the kernel table). They are
-/// libdit_vendor_opaque; operators.c and forward.c are libdiopi_opaque, which uses the functions that are exported
-/// here. Queues, events and the loops are those of vendors/host.
+/// asks for), missing.c (what DITORCH_OPAQUE_MISSING takes away), kernels.c (the kernel table), graph_*.c (the graph
+/// engine, graph_program.h). They are libdit_vendor_opaque; operators.c and forward.c are libdiopi_opaque, which uses
+/// the functions that are exported here. Queues, events and the loops are those of vendors/host.
 #ifndef DIT_VENDORS_OPAQUE_OPAQUE_H
 #define DIT_VENDORS_OPAQUE_OPAQUE_H
 
