@@ -74,6 +74,24 @@ def test_the_chip_is_told_to_refuse_more(tmp_path):
 
 
 @pytest.mark.full
+def test_a_miscompiled_operation_is_named(tmp_path):
+    program = """
+    import torch, ditorch
+    from ditorch.graph import check
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, device="cuda")
+    torch.compile(lambda a: torch.nn.functional.gelu(a * 2).sum(-1) + 1, backend="dit")(x)
+    (finding,) = check.findings()
+    print(finding.kind, finding.cause, finding.operator)
+    """
+    done = run_python(
+        program, DITORCH_VENDOR="opaque", DITORCH_GRAPH_CACHE=str(tmp_path), DITORCH_OPAQUE_GRAPH="wrong:GELU",
+        DITORCH_COMPILE_CHECK="1", DITORCH_COMPILE_CHECK_DIR=str(tmp_path / "found"),
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "subgraph value aten.gelu(mul)"
+
+
+@pytest.mark.full
 def test_explain_names_subgraphs_and_refusals(tmp_path):
     (tmp_path / "train.py").write_text(
         'import torch\nprint(torch.compile(lambda x: (x * 2).sin().exp() + 1)(torch.ones(3, device="cuda")).sum())\n'
