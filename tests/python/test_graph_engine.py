@@ -62,9 +62,12 @@ def test_a_refused_compile_is_no_error(tmp_path):
     assert done["kinds"] and set(done["kinds"]) <= {"row", "island"} and not done["from"]
     assert all("makes no regions" in reason for reason in done["refusal"])
     assert said.count("refuses a subgraph") == 1 and "DITORCH_OPAQUE_GRAPH refuses programs" in said
-    assert len(done["counted"]) == 1 and not list((tmp_path / "cache").glob("*.graph"))
+    assert len(done["counted"]) == 1 and list((tmp_path / "cache").glob("*.graph"))  # refusals are kept
+    after, _ = run(tmp_path / "cache")  # what it was told is a part of the key
+    assert set(after["kinds"]) == {"subgraph"} and set(after["from"]) == {"compiler"}
 
 
+@pytest.mark.full
 def test_the_chip_is_told_to_refuse_more(tmp_path):
     done, said = run(tmp_path / "cache", DITORCH_OPAQUE_GRAPH="GELU,aten::mm")
     assert done["refused"][0] == {"aten::gelu": "the engine does not take GELU of float32"}
