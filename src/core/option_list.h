@@ -48,7 +48,7 @@
     "What the test device lacks: functions (diopiAdd, diopi*Backward), kernel:copy, dtype:bfloat16, layout:strided.")  \
   X(opaque_graph, "DITORCH_OPAQUE_GRAPH", STRING, "", NULL, 0, 0,                                                      \
     "What the test device's graph engine refuses: operations (GELU), operators (aten::mm), dtype:int64, compile, or "  \
-    "compile:9 for programs of 9 nodes and more; none does without the engine.")                                       \
+    "compile:9 for programs of 9 nodes and more; none does without the engine, wrong:GELU miscompiles one.")           \
   X(log_level, "DITORCH_LOG_LEVEL", CHOICE, "warning", "debug|info|warning|error|off", 0, 0,                           \
     "Least important message that is written.")                                                                        \
   X(num_threads, "DITORCH_NUM_THREADS", INT, "0", NULL, 0, 1024,                                                       \

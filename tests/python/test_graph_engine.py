@@ -62,15 +62,36 @@ def test_a_refused_compile_is_no_error(tmp_path):
     assert done["kinds"] and set(done["kinds"]) <= {"row", "island"} and not done["from"]
     assert all("makes no regions" in reason for reason in done["refusal"])
     assert said.count("refuses a subgraph") == 1 and "DITORCH_OPAQUE_GRAPH refuses programs" in said
-    assert len(done["counted"]) == 1 and not list((tmp_path / "cache").glob("*.graph"))
+    assert len(done["counted"]) == 1 and list((tmp_path / "cache").glob("*.graph"))  # refusals are kept
+    after, _ = run(tmp_path / "cache")  # what it was told is a part of the key
+    assert set(after["kinds"]) == {"subgraph"} and set(after["from"]) == {"compiler"}
 
 
+@pytest.mark.full
 def test_the_chip_is_told_to_refuse_more(tmp_path):
     done, said = run(tmp_path / "cache", DITORCH_OPAQUE_GRAPH="GELU,aten::mm")
     assert done["refused"][0] == {"aten::gelu": "the engine does not take GELU of float32"}
     assert "row" in done["kinds"] and "subgraph" in done["kinds"] and done["refusals"] == [] and "refuses" not in said
     none, _ = run(tmp_path / "cache", DITORCH_OPAQUE_GRAPH="none")
     assert "subgraph" not in none["kinds"]
+
+
+@pytest.mark.full
+def test_a_miscompiled_operation_is_named(tmp_path):
+    program = """
+    import torch, ditorch
+    from ditorch.graph import check
+    torch.manual_seed(0)
+    x = torch.randn(4, 8, device="cuda")
+    torch.compile(lambda a: torch.nn.functional.gelu(a * 2).sum(-1) + 1, backend="dit")(x)
+    (finding,) = check.findings()
+    print(finding.kind, finding.cause, finding.operator)
+    """
+    done = run_python(
+        program, DITORCH_VENDOR="opaque", DITORCH_GRAPH_CACHE=str(tmp_path), DITORCH_OPAQUE_GRAPH="wrong:GELU",
+        DITORCH_COMPILE_CHECK="1", DITORCH_COMPILE_CHECK_DIR=str(tmp_path / "found"),
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1] == "subgraph value aten.gelu(mul)"
 
 
 @pytest.mark.full

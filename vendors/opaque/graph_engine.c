@@ -3,7 +3,8 @@
 ///
 /// DITORCH_OPAQUE_GRAPH names what it refuses beyond that: operations (GELU) and operators (aten::mm) that it does not
 /// support, dtype:NAME, `compile` (it supports everything and makes no program), compile:9 (programs of 9 nodes and
-/// more), or `none`: no engine. Depends on work.c and memory.c.
+/// more), or `none`: no engine. wrong:GELU miscompiles an operation: it gives its first argument. Depends on work.c and
+/// memory.c.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,6 +76,20 @@ static enum dit_status check_refusal(const struct dit_graph *graph, struct dit_e
   return DIT_OK;
 }
 
+/// A compiler with a mistake, for the tests of what finds one.
+static void miscompile(void *bytes) {
+  const struct program_parts parts = graph_program_get_parts(bytes);
+  struct program_instruction *instructions = (struct program_instruction *)(uintptr_t)parts.instructions;
+  for (int32_t i = 0; i < parts.head->ninstructions; i++) {
+    const char *name = dit_region_op_get_name(instructions[i].op);
+    if (name && instructions[i].nfolded == 0 && is_refused("wrong:", name)) {
+      instructions[i].op = DIT_REGION_COPY;
+      instructions[i].nargs = 1;
+    }
+  }
+  graph_program_seal(bytes);
+}
+
 /// Takes the bytes.
 static enum dit_status make_program(void *bytes, size_t size, void **out, struct dit_error *err) {
   struct program *program = dit_malloc(sizeof *program);
@@ -101,7 +116,11 @@ static enum dit_status compile_graph(const int64_t *words, size_t count, int dev
     status = graph_program_compile(graph, &bytes, &size, err);
   }
   dit_graph_destroy(graph);
-  return status == DIT_OK ? make_program(bytes, size, out, err) : status;
+  if (status == DIT_OK) {
+    miscompile(bytes);
+    status = make_program(bytes, size, out, err);
+  }
+  return status;
 }
 
 static void release_graph(void *handle) {

@@ -255,7 +255,7 @@ static double pick(double a, double b, bool larger) {
   X(GELU_GRAD, a *(normal(b) + b * exp(-0.5 * b * b) * 0.5 * M_2_SQRTPI * M_SQRT1_2)) \
   X(GELU_TANH_GRAD, a *gelu_tanh(b, true))                                            \
   X(ADD_SCALED, a + b * c)                                                            \
-  X(LERP, a + c * (b - a))                                                            \
+  X(LERP, fabs(c) < 0.5 ? a + c * (b - a) : b - (b - a) * (1 - c))                    \
   X(SUM, a + b)                                                                       \
   X(MAX, pick(a, b, true))                                                            \
   X(MIN, pick(a, b, false))
