@@ -19,6 +19,15 @@ static int fail(const char *what, const char *word) {
   return 2;
 }
 
+static int refuse_slot(const char *name) {
+  fprintf(stderr, "dit_doctor: there is no slot '%s'; valid: %s", name, slot_infos[0].name);
+  for (size_t i = 1; i < slot_count; i++) {
+    fprintf(stderr, ", %s", slot_infos[i].name);
+  }
+  fputc('\n', stderr);
+  return 2;
+}
+
 int main(int count, char **words) {
   struct runner_options options = {.timeout = 60, .out = stdout};
   for (int i = 1; i < count; i++) {
@@ -32,7 +41,7 @@ int main(int count, char **words) {
     } else if (strcmp(word, "--only") == 0) {
       options.only = value;
       if (!slot_find(value)) {
-        return fail("there is no slot", value);
+        return refuse_slot(value);
       }
       i++;
     } else if (strcmp(word, "--timeout") == 0) {

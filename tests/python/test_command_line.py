@@ -232,3 +232,9 @@ def test_missing_and_foreign_files_and_wrong_names(words, status, text, capsys, 
     answer = capsys.readouterr()
     assert text in answer.err and "Traceback" not in answer.err and "Errno" not in answer.err
     assert not answer.out and sorted(os.listdir(tmp_path)) == ["foreign.txt"]
+
+
+def test_the_doctors_example_names_a_slot(capsys):
+    command = next(text for text, _ in COMMANDS["doctor"].make_parser().examples if "--only" in text)
+    assert cli.main(command.split()[1:]) == 0
+    assert "  copy: ok" in capsys.readouterr().out

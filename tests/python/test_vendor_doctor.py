@@ -183,7 +183,7 @@ def test_wrong_use_and_no_library(capsys, tmp_path):
     cases = [
         (["--vendor", "nothing"], "'nothing' not found"),
         ([f"--vendor={text}"], "not an ELF"),
-        (["--vendor", "host", "--only", "no_slot"], "there is no slot 'no_slot'"),
+        (["--vendor", "host", "--only", "no_slot"], "there is no slot 'no_slot'; valid: "),
         (["--timeout", "soon", "--vendor", "host"], "takes seconds"),
         (["--vendor", "host", "--more"], "unrecognized arguments: --more"),
         (["--vendor"], "expected one argument"),

@@ -16,7 +16,7 @@ EXAMPLES = [
     ("ditorch doctor --json", "the same for programs"),
     ("ditorch doctor --diff there.json here.json", "what two machines' reports say differently"),
     ("ditorch doctor --diopi host", "which functions of the DIOPI standard an operator library has"),
-    ("ditorch doctor --vendor host --only memory_copy", "one slot of a vendor library"),
+    ("ditorch doctor --vendor host --only copy", "one slot of a vendor library"),
 ]
 
 

@@ -68,7 +68,7 @@ def make_parser() -> Parser:
         "Is an operator library of the DIOPI standard right? Each command has its own --help.",
         examples=[
             ("ditorch conform run --library ./libdiopi_mychip.so --quick", "the cases that notice most"),
-            ("ditorch conform run --function Add* Softmax --junit conform.xml", "some functions"),
+            ("ditorch conform run --function 'Add*' Softmax --junit conform.xml", "some functions"),
             ("ditorch conform list --function Softmax", "what there is"),
             ("ditorch conform pack --quick --out cases.pack", "cases for a machine without torch"),
         ],
