@@ -25,14 +25,14 @@ def _run(setup: Setup, tool: str, fault: str, kind: str = "llama") -> str:
     return (done.stdout + done.stderr).decode(errors="replace")
 
 
-@case("`ditorch run --tool autocompare` names a wrong operator", fault="", devices=("maca",), modes=("eager",))
+@case("`ditorch run --tool autocompare` names a wrong operator", fault="", modes=("eager",))
 def tool_autocompare(setup: Setup) -> tuple[bool, str]:
     text = _run(setup, "autocompare", "value:dlinfer::silu_and_mul")
     names = set(re.findall(r"OpAutoCompare: (\S+) is wrong", text))
     return names == {"dlinfer.silu_and_mul"}, ", ".join(sorted(names))
 
 
-@case("`ditorch run --tool nan` names the operator of the first NaN", fault="", devices=("maca",), modes=("eager",))
+@case("`ditorch run --tool nan` names the operator of the first NaN", fault="", modes=("eager",))
 def tool_nan(setup: Setup) -> tuple[bool, str]:
     text = _run(setup, "nan", "nan:dlinfer::add_rms_norm")
     found = re.search(r"^.*dlinfer\.\S+.*$", text, re.M)
@@ -40,7 +40,7 @@ def tool_nan(setup: Setup) -> tuple[bool, str]:
     return first == "dlinfer.add_rms_norm", first
 
 
-@case("`ditorch run --tool time` names a slow operator", fault="", devices=("maca",), modes=("eager",))
+@case("`ditorch run --tool time` names a slow operator", fault="", modes=("eager",))
 def tool_time(setup: Setup) -> tuple[bool, str]:
     text = _run(setup, "time", "slow:dlinfer::fused_moe,ms=20", "mixtral")
     found = re.search(r"most time: (\w+)", text)

@@ -13,30 +13,38 @@ from engines import Ask, ask_all, compare
 class _Seeing(torch.nn.Module):
     """The reference with its images: what `compare` calls is a model of tokens."""
 
-    def __init__(self, model: torch.nn.Module, images: torch.Tensor) -> None:
+    def __init__(self, model: torch.nn.Module, kind: str, images: torch.Tensor) -> None:
         super().__init__()
-        self.model, self.images = model, images
+        self.model, self.kind, self.images = model, kind, images
 
     def forward(self, tokens: torch.Tensor):
-        return self.model(input_ids=tokens, **({"pixel_values": self.images} if len(self.images) else {}))
+        return self.model(input_ids=tokens, **vision.show(self.kind, self.images, tokens))
+
+
+def _forbid(index: int, made: list[int], logits: torch.Tensor) -> torch.Tensor:
+    """The token of an image's places is not for the text."""
+    return logits.index_fill(0, torch.tensor(vision.IMAGE), float("-inf"))
 
 
 def _look(setup: Setup, kind: str) -> tuple[bool, str]:
-    image, images = [vision.IMAGE] * vision.PLACES, vision.make_images(3)
+    image, images = [vision.START, *[vision.IMAGE] * vision.PLACES, vision.START - 1], vision.make_images(kind, 3)
     prompts = [[5, 9, *image, 17, 30, *image, 200, 7], [*image, 11], list(range(1, 41))]
     shown = [images[:2], images[2:], images[:0]]
-    offsets = [[2, 4 + vision.PLACES], [0], []]
-    placed = [vision.place(*each) for each in zip(shown, offsets, strict=True)]
-    asks = [Ask(prompt, images=each) for prompt, each in zip(prompts, placed, strict=True)]
+    offsets = [[3, 7 + vision.PLACES], [1], []]
+    placed = [vision.place(kind, *each) for each in zip(shown, offsets, strict=True)]
+    settings = {"bad_token_ids": [vision.IMAGE]}
+    asks = [Ask(prompt, settings=settings, images=each) for prompt, each in zip(prompts, placed, strict=True)]
     with tempfile.TemporaryDirectory() as folder:
         model = vision.make(kind, folder)
         with setup.open_engine(folder) as engine:
             answers = ask_all(engine, asks)
     rows = [
-        compare(_Seeing(model, seen), prompt, answer.tokens)
+        compare(_Seeing(model, kind, seen), prompt, answer.tokens, _forbid)
         for prompt, seen, answer in zip(prompts, shown, answers, strict=True)
     ]
-    blind = compare(_Seeing(model, images[1:]), prompts[0], answers[0].tokens)[0]  # other images must matter
+    blind = compare(_Seeing(model, kind, images[1:]), prompts[0], answers[0].tokens, _forbid)[
+        0
+    ]  # other images must matter
     right, note = add_up(rows, answers, 12)
     return right and blind < 12, note
 
@@ -49,3 +57,13 @@ def internvl(setup: Setup) -> tuple[bool, str]:
 @case("InternVL 1.5 and 2 (InternVLChatModel), images", fault="prefill_attention")
 def internvl_chat(setup: Setup) -> tuple[bool, str]:
     return _look(setup, "internvl-chat")
+
+
+@case("Qwen2-VL, images", fault="prefill_attention")
+def qwen2_vl(setup: Setup) -> tuple[bool, str]:
+    return _look(setup, "qwen2-vl")
+
+
+@case("Qwen2.5-VL, images", fault="prefill_attention")
+def qwen2_5_vl(setup: Setup) -> tuple[bool, str]:
+    return _look(setup, "qwen2.5-vl")

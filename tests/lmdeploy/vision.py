@@ -14,7 +14,9 @@ from safetensors.torch import load_file, save_file
 
 IMAGE = 255  # the token in an image's places
 SIDE, PATCH = 56, 14
+GRID = [1, SIDE // PATCH, SIDE // PATCH]  # pictures, rows and columns of patches
 PLACES = (SIDE // PATCH // 2) ** 2  # tokens of an image
+START = 253  # the token before an image
 
 _CONFIG = """from transformers import PretrainedConfig, Qwen2Config
 
@@ -90,22 +92,58 @@ def _internvl() -> torch.nn.Module:
     return transformers.InternVLForConditionalGeneration(config)
 
 
+def _qwen(kind: str) -> torch.nn.Module:
+    """Positions of an image are rows and columns (mrope); its patches come one behind the other."""
+    family = "Qwen2VL" if kind == "qwen2-vl" else "Qwen2_5_VL"
+    vision = {"depth": 2, "num_heads": 4, "patch_size": PATCH, "spatial_merge_size": 2, "temporal_patch_size": 2}
+    if kind == "qwen2-vl":
+        vision |= {"embed_dim": 64, "hidden_size": 64, "mlp_ratio": 2}
+    else:
+        vision |= {"hidden_size": 64, "intermediate_size": 96, "out_hidden_size": 64}
+        vision |= {"window_size": SIDE, "fullatt_block_indexes": [1]}
+    rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10000.0}
+    config = getattr(transformers, f"{family}Config")(
+        text_config={**models.SIZES, "rope_parameters": rope},
+        vision_config=vision,
+        image_token_id=IMAGE,
+        video_token_id=IMAGE - 1,
+        vision_start_token_id=START,
+        vision_end_token_id=START - 1,
+        tie_word_embeddings=False,
+    )
+    return getattr(transformers, f"{family}ForConditionalGeneration")(config)
+
+
 def make(kind: str, folder: str) -> torch.nn.Module:
     """Save the model in float16 to `folder`; the same weights in float32, to compare with."""
     torch.manual_seed(3)
-    model = _internvl().eval()
+    model = (_internvl() if kind.startswith("internvl") else _qwen(kind)).eval()
     models.save(model, pathlib.Path(folder))
     if kind == "internvl-chat":
         _disguise(pathlib.Path(folder))
     return model
 
 
-def make_images(count: int) -> torch.Tensor:
+def make_images(kind: str, count: int) -> torch.Tensor:
     """Numbers that float16 holds."""
-    return torch.randn(count, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(5)).half().float()
+    shape = (3, SIDE, SIDE) if kind.startswith("internvl") else (GRID[1] * GRID[2], 3 * 2 * PATCH**2)
+    return torch.randn(count, *shape, generator=torch.Generator().manual_seed(5)).half().float()
 
 
-def place(images: torch.Tensor, offsets: list[int]) -> list[dict[str, Any]]:
+def place(kind: str, images: torch.Tensor, offsets: list[int]) -> list[dict[str, Any]]:
     """What LMDeploy's engine gets of images whose tokens begin at `offsets`."""
-    each = {"image_token_id": IMAGE, "image_tokens": PLACES}
-    return [{**each, "pixel_values": images[i : i + 1], "offset": offset} for i, offset in enumerate(offsets)]
+    each: dict[str, Any] = {"image_token_id": IMAGE, "image_tokens": PLACES}
+    if kind.startswith("internvl"):
+        return [{**each, "pixel_values": images[i : i + 1], "offset": offset} for i, offset in enumerate(offsets)]
+    each["image_grid_thw"] = torch.tensor([GRID])
+    return [{**each, "pixel_values": images[i], "offset": offset} for i, offset in enumerate(offsets)]
+
+
+def show(kind: str, images: torch.Tensor, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    """What the reference gets of them."""
+    if len(images) == 0:
+        return {}
+    if kind.startswith("internvl"):
+        return {"pixel_values": images}
+    grid = torch.tensor([GRID] * len(images))
+    return {"pixel_values": images.flatten(0, 1), "image_grid_thw": grid, "mm_token_type_ids": (tokens == IMAGE).int()}
