@@ -1,4 +1,4 @@
-"""torch.compile on the device: graphs that touch it go to aot_eager or to the graph engine instead of Inductor.
+"""torch.compile on the device: graphs that touch it go to the graph engine or to aot_eager instead of Inductor.
 
 Inductor's "cuda" path always means Triton kernels. Its wrapper object stands behind every mode, options and
 backend="inductor", so one override covers them all; graphs on the CPU alone still go to Inductor.

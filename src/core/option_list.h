@@ -134,7 +134,7 @@
     "Operator tools to start with the program, as of `ditorch run --tool`: autocompare,time.")                         \
   X(run, "DITORCH_RUN", STRING, "", NULL, 0, 0,                                                                        \
     "File that `ditorch run` writes for the processes of a command: tools and what they look at.")                     \
-  X(compile_backend, "DITORCH_COMPILE_BACKEND", CHOICE, "aot_eager", "aot_eager|dit", 0, 0,                            \
+  X(compile_backend, "DITORCH_COMPILE_BACKEND", CHOICE, "dit", "aot_eager|dit", 0, 0,                                  \
     "What torch.compile without a backend of its own uses on the device: aot_eager, operator by operator; dit, the "   \
     "graph engine.")                                                                                                   \
   X(compile_check, "DITORCH_COMPILE_CHECK", BOOL, "0", NULL, 0, 1,                                                     \

@@ -146,7 +146,7 @@ enum dit_status op_rms_norm(struct dit_call *call) {
   const double eps = call->args[3].tag == DIT_VALUE_NONE ? epsilon : net_get_double(call, 3);
   const int stat = op_is_half(input->dtype) ? DIT_DTYPE_F32 : input->dtype;
   fill_stat_sizes(input, shape.len, stat_sizes);
-  DIT_RETURN_IF_NOT_OK(net_new_like(call, input, input->dtype, &out));
+  DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, input->sizes, 0, input->dtype, &out));
   DIT_RETURN_IF_NOT_OK(net_new(call, input->ndim, stat_sizes, 0, stat, &rstd));
   (void)op_return(call, 1, &rstd);
   if (input->numel == 0) {

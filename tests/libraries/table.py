@@ -35,7 +35,7 @@ torch {torch}; {good} of {total} tests pass. `refused`: with a clear error, as i
 TAIL = """
 ## Good to know
 
-- `torch_compile=True`, static caches and `torch.compile` run graphs with `aot_eager`: eager mode's results, no speedup.
+- `torch_compile=True`, static caches and `torch.compile` run graphs with [the graph engine](compile.md).
 - bitsandbytes, flash-attn and other packages of CUDA kernels are refused by the libraries themselves, which do not find
   them, or by ditorch with the name of what is missing.
 - One device is shown by default, because the Trainer wraps a model in DataParallel when it sees two.

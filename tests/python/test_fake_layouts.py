@@ -110,3 +110,10 @@ def test_compiled_channels_last_convolution_is_flattened():
 def test_the_cpu_keeps_its_rules():
     x = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
     assert_told(lambda x, w: F.conv2d(x, w), x, torch.randn(4, 3, 3, 3))
+
+
+@pytest.mark.parametrize("norm", [F.layer_norm, F.rms_norm])
+def test_norms_of_transposed_inputs_are_row_major(norm):
+    x = torch.randn(5, 2).t()
+    assert_told(lambda a: norm(a, (5,)), x.cuda())
+    assert norm(x.cuda(), (5,)).stride() == norm(x, (5,)).stride() == (5, 1)

@@ -228,7 +228,7 @@ def trainer_accumulation(folder):
     return fit(folder, gpt2(), sentences(), gradient_accumulation_steps=3, per_device_train_batch_size=2)
 
 
-@case("Trainer: torch_compile=True (runs as aot_eager)")
+@case("Trainer: torch_compile=True")
 def trainer_compile(folder):
     return fit(folder, gpt2(), sentences(), torch_compile=True, max_steps=3)
 

@@ -8,6 +8,7 @@
 #include "gemm.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "blas.h"
@@ -457,10 +458,88 @@ static bool multiply_half(struct gemm_task *task, int64_t batch) {
   return true;
 }
 
+/// Few rows against many columns: widening all of b costs more than the product, so that blocks of its columns are
+/// widened where the caches still hold them.
+#define FEW_ROWS 64
+#define THIN_BLOCK 32768   // elements of b in a block, where the product only reads them once or twice
+#define WIDE_BLOCK 262144  // and where it works on them
+
+struct half_columns {
+  const struct gemm_task *task;
+  int64_t batch, width;  ///< columns of a block
+  const float *a;
+  int64_t a_strides[2];
+  _Atomic bool failed;
+};
+
+static int64_t get_half_width(const struct gemm_task *task) {
+  const int64_t m = task->out.sizes[1], k = task->a.sizes[2];
+  const int64_t width = (m <= 8 ? THIN_BLOCK : WIDE_BLOCK) / k;
+  return width < 8 ? 8 : width;
+}
+
+static struct operand get_columns(const struct operand *whole, int64_t first, int64_t count) {
+  struct operand part = *whole;
+  part.data += first * whole->strides[2] * 2;
+  part.sizes[2] = count;
+  return part;
+}
+
+/// Blocks [begin, end) of columns.
+static void run_half_columns(void *context, int64_t begin, int64_t end) {
+  struct half_columns *half = context;
+  const struct gemm_task *task = half->task;
+  const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2], width = half->width;
+  float *room = scratch_take(sizeof(float) * (size_t)((k + m) * width));
+  if (!room) {
+    half->failed = true;
+    return;
+  }
+  for (int64_t block = begin; block < end; block++) {
+    const int64_t first = block * width, count = n - first < width ? n - first : width;
+    float *b = room, *c = b + k * count;
+    struct gemm_problem problem = {.m = m,
+                                   .n = count,
+                                   .k = k,
+                                   .a = half->a,
+                                   .b = b,
+                                   .c = c,
+                                   .a_strides = {half->a_strides[0], half->a_strides[1]},
+                                   .c_strides = {count, 1},
+                                   .alpha = task->alpha,
+                                   .beta = task->has_bias ? task->beta : 0};
+    const struct operand columns = get_columns(&task->b, first, count);
+    const struct operand bias = get_columns(&task->bias, first, count), out = get_columns(&task->out, first, count);
+    widen_matrix(&columns, half->batch, task->dtype, b, problem.b_strides);
+    if (task->has_bias) {
+      copy_matrix(&bias, half->batch, task->dtype, c, DIT_DTYPE_F32, false);
+    }
+    if (m > 8 || problem.b_strides[0] != 1 || k < 128 || !gemm_thin(&problem)) {
+      gemm_multiply(&problem);
+    }
+    copy_matrix(&out, half->batch, task->dtype, c, DIT_DTYPE_F32, true);
+  }
+  scratch_give(room);
+}
+
+static bool multiply_half_columns(struct gemm_task *task, int64_t batch) {
+  const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
+  float *a = scratch_take(sizeof(float) * (size_t)(m * k));
+  if (!a) {
+    return false;
+  }
+  struct half_columns half = {.task = task, .batch = batch, .width = get_half_width(task), .a = a, .failed = false};
+  widen_matrix(&task->a, batch, task->dtype, a, half.a_strides);
+  dit_parallel_for(0, (n + half.width - 1) / half.width, 1, run_half_columns, &half);
+  scratch_give(a);
+  return !half.failed;
+}
+
 static void run_half_batch(void *context, int64_t begin, int64_t end) {
   struct gemm_task *task = context;
+  const bool by_columns = task->out.sizes[1] <= FEW_ROWS && task->out.sizes[2] > 2 * get_half_width(task);
   for (int64_t batch = begin; batch < end; batch++) {
-    if (!multiply_half(task, batch)) {
+    if (!(by_columns ? multiply_half_columns : multiply_half)(task, batch)) {
       run_plain(task, batch * task->out.sizes[1], (batch + 1) * task->out.sizes[1]);
     }
   }
