@@ -136,10 +136,15 @@ void NameList::addEntry(const std::string &origin, const std::string &text, std:
            : found.other + ", which the controls do not see: it is made of other operators, or needs no kernel"));
 }
 
+// Entries end at commas and line ends, and at a bar among blanks: names have no blanks, so "add | mul" means two.
 void NameList::add(const std::string &origin, const std::string &text, std::vector<std::string> &warnings) {
   size_t begin = 0;
   while (begin <= text.size()) {
-    const size_t end = std::min(text.find_first_of(",\n\r", begin), text.size());
+    size_t end = std::min(text.find_first_of(",\n\r", begin), text.size());
+    const size_t bar = text.find(" |", begin);
+    if (bar < end && (bar + 2 == text.size() || text.find_first_of(" \t", bar + 2) == bar + 2)) {
+      end = bar + 1;
+    }
     const size_t first = text.find_first_not_of(" \t", begin);
     if (first < end) {
       addEntry(origin, text.substr(first, text.find_last_not_of(" \t", end - 1) + 1 - first), warnings);

@@ -67,6 +67,11 @@ static inline bool op_is_half(int dtype) {
 static inline bool op_is_device(const struct dit_tensor_view *view) {
   return view->flags & DIT_TENSOR_ON_DEVICE;
 }
+/// Does `dim` (negative ones count from the end) name a dimension of view? A tensor without dimensions has one.
+static inline bool op_is_dim(const struct dit_tensor_view *view, int64_t dim) {
+  const int64_t wrap = view->ndim > 0 ? view->ndim : 1;
+  return dim >= -wrap && dim < wrap;
+}
 static inline bool op_same_sizes(const struct dit_tensor_view *a, int ndim, const int64_t *sizes) {
   if (a->ndim != ndim) {
     return false;

@@ -1,17 +1,11 @@
-/// Operators along one dimension that keep the shape: cumsum, softmax backward, sort, topk.
+/// Operators along one dimension that keep the shape: cumsum, sort, topk.
 ///
 /// cumsum of integers and bool is int64 unless `dtype` or a given result says otherwise; in place it keeps self's
-/// dtype. The softmax backwards take gradient and output of one floating dtype (a half input with a float gradient is
-/// left to the CPU). sort gives values with self's strides where self is dense, topk row-major ones; indices are int64.
+/// dtype. sort gives values with self's strides where self is dense, topk row-major ones; indices are int64.
 #include <stddef.h>
 
 #include "invoke.h"
 #include "table.h"
-
-static bool is_dim(const struct dit_tensor_view *self, int64_t dim) {
-  const int64_t wrap = self->ndim > 0 ? self->ndim : 1;
-  return dim >= -wrap && dim < wrap;
-}
 
 static const struct dit_tensor_view *get_device_tensor(struct dit_call *call, int index) {
   const struct dit_tensor_view *view = op_get_tensor(call, index);
@@ -25,7 +19,7 @@ enum dit_status op_cumsum(struct dit_call *call) {
   const struct dit_tensor_view *outs[1] = {&out};
   const struct dit_value *asked = &call->args[2];
   if (op_check_element(self) != DIT_OK || !op_is_device(self) || !op_can_invoke(call, call->op->function) ||
-      (target == OP_OUT && !given) || !is_dim(self, call->args[1].v.i)) {
+      (target == OP_OUT && !given) || !op_is_dim(self, call->args[1].v.i)) {
     return DIT_ERR_UNSUPPORTED;
   }
   int dtype = op_is_floating(self->dtype) || op_is_complex(self->dtype) ? self->dtype : DIT_DTYPE_I64;
@@ -44,20 +38,6 @@ enum dit_status op_cumsum(struct dit_call *call) {
     DIT_RETURN_IF_NOT_OK(op_copy(call, self, &out));
     return op_return(call, 0, self);
   }
-  return op_return(call, 0, &out);
-}
-
-enum dit_status op_softmax_backward(struct dit_call *call) {
-  const struct dit_tensor_view *grad = get_device_tensor(call, 0), *output = get_device_tensor(call, 1);
-  struct dit_tensor_view *given = call->op->target == OP_OUT ? op_get_given(call, 0) : NULL, out;
-  const struct dit_tensor_view *inputs[2] = {grad, output}, *outs[1] = {&out};
-  if (!grad || !output || !op_can_invoke(call, call->op->function) || !op_is_floating(grad->dtype) ||
-      grad->dtype != output->dtype || call->args[3].v.i != grad->dtype || !is_dim(grad, call->args[2].v.i) ||
-      !op_same_sizes(grad, output->ndim, output->sizes) || (call->op->target == OP_OUT && !given)) {
-    return DIT_ERR_UNSUPPORTED;
-  }
-  DIT_RETURN_IF_NOT_OK(op_prepare_contiguous(call, given, inputs, 2, grad->ndim, grad->sizes, grad->dtype, &out));
-  DIT_RETURN_IF_NOT_OK(op_invoke(call, call->op->function, outs, 0));
   return op_return(call, 0, &out);
 }
 
@@ -84,7 +64,7 @@ static enum dit_status run_sort(struct dit_call *call) {
   struct dit_tensor_view values, indices;
   int64_t strides[DIT_MAX_DIMS];
   if (!self || !op_can_invoke(call, call->op->function) || call->args[1].tag != DIT_VALUE_INT ||
-      !is_dim(self, call->args[1].v.i)) {
+      !op_is_dim(self, call->args[1].v.i)) {
     return DIT_ERR_UNSUPPORTED;
   }
   const bool contiguous = self->flags & DIT_TENSOR_CONTIGUOUS;
@@ -118,7 +98,7 @@ enum dit_status op_topk(struct dit_call *call) {
   int64_t sizes[DIT_MAX_DIMS];
   const int64_t k = call->args[1].v.i;
   int64_t dim = call->args[2].v.i;
-  if (!self || !op_can_invoke(call, call->op->function) || !is_dim(self, dim) || self->dtype == DIT_DTYPE_BOOL) {
+  if (!self || !op_can_invoke(call, call->op->function) || !op_is_dim(self, dim) || self->dtype == DIT_DTYPE_BOOL) {
     return DIT_ERR_UNSUPPORTED;
   }
   dim += dim < 0 ? self->ndim : 0;

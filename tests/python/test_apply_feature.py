@@ -105,6 +105,16 @@ def test_a_name(x):
     assert calls() == ["torch.add"] and torch.add is not original
 
 
+def test_dump_op_args_prints_the_arguments(x, capsys):
+    """Without a word of the user about the console."""
+    apply_feature("torch.add", "dump_op_args")
+    torch.add(x, 54321)
+    remove_feature("torch.add", "dump_op_args")
+    torch.add(x, 98765)
+    printed = capsys.readouterr().out
+    assert "torch.add" in printed and "(3, 4)" in printed and "54321" in printed and "98765" not in printed
+
+
 def test_blanks_around_the_parts_of_a_name(x):
     apply_feature(" torch . nn.functional. relu ", "dump_op_args")
     F.relu(x)

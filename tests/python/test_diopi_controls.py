@@ -99,6 +99,16 @@ def test_a_pattern_with_an_operator_is_none(pattern, recwarn):
     assert not recwarn.list
 
 
+def test_a_bar_among_blanks_separates_as_a_comma_does():
+    with pytest.warns(UserWarning) as told:
+        controls.use(force_fallback="add.out,mm | .*sigmoid | nosuchop | (exp|log)")
+    assert len(told) == 1 and "'nosuchop' matches no operator" in str(told[0].message)
+    x = torch.randn(3, 3, device="cuda")
+    ditorch.reset_counters()
+    x @ x, x.sigmoid(), x.exp(), x.log(), x.sin()
+    assert names(ditorch.fallbacks()) == {"aten::mm", "aten::sigmoid", "aten::exp", "aten::log"}
+
+
 def test_entries_that_meant_nothing_that_ran_are_named(python, recwarn):
     x = torch.randn(3, device="cuda")
     idle = "option 'force_fallback': 'mm' matched none of the operators that ran"

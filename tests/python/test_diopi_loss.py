@@ -289,6 +289,29 @@ def test_unique(dtype):
         assert torch.equal(where, inverse)
 
 
+def test_unique_slices_with_nan():
+    """NaN is neither less nor greater than anything, and differs from itself."""
+    nan = math.nan
+    for rows in ([[nan], [0], [0], [nan], [nan], [1]], [[1, nan], [1, nan], [0, 3], [0, 3]], [[nan, 2], [nan, 1]]):
+        x = torch.tensor(rows)
+        values, inverse, counts = torch.unique(x, return_inverse=True, return_counts=True, dim=0)
+        out, total, where = diopi.Required(), diopi.Required(), torch.full_like(inverse, 99)
+        HOST.call("diopiUnique", out, x, 0, True, True, where, total)
+        got = torch.frombuffer(bytearray(out.data), dtype=x.dtype).view(out.shape)
+        torch.testing.assert_close(got, values, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(where, inverse)
+        assert torch.equal(torch.frombuffer(bytearray(total.data), dtype=torch.int64), counts)
+
+
+def test_topk_of_ties_takes_the_first():
+    for x, k in ((torch.tensor([1.0, 2, 2, 1, 2] * 300), 700), (torch.zeros(70000), 9), (torch.ones(8, 33), 5)):
+        for largest in (True, False):
+            values, indices = torch.topk(x.cuda(), k, largest=largest)
+            order = torch.sort(x, descending=largest, stable=True)
+            assert torch.equal(values.cpu(), order.values[..., :k])
+            assert torch.equal(indices.cpu(), order.indices[..., :k])
+
+
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 @pytest.mark.parametrize("dtype", (torch.float32, torch.float64))
 def test_ctc(dtype, reduction):

@@ -11,6 +11,7 @@ import sys
 import textwrap
 
 import pytest
+from test_tools_leaks import PREFIXES
 
 
 def find_extension():
@@ -544,6 +545,7 @@ CALLS = {
     "fault_configure": (pair(lambda: _C.fault_configure("nan:mm,call=3"), lambda: _C.fault_configure(None)),
         [lambda: _C.fault_configure("bogus")]),
     "fault_count": (_C.fault_count, []),
+    "fault_idle": (_C.fault_idle, []),
     "log_set_level": (lambda: _C.log_set_level("off"), [lambda: _C.log_set_level("loud")]),
     "version": (_C.version, []),
     "num_threads": (_C.num_threads, []),
@@ -604,10 +606,7 @@ NEED_TORCH = {"alias_install", "alias_second_name", "is_cuda_install", "torch_na
 ELSEWHERE = {"redirect_install", "device_show_install"}  # need the tables of ditorch.redirect: its own tests call them
 ANYWHERE = {"memory_alloc"}  # raises another class with torch
 names = {name for name in dir(_C) if callable(getattr(_C, name)) and not name.startswith("__")}
-TOOLS = ("engine_", "log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair",
-    "log_columns", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_",
-    "compare_", "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool")
-names = {name for name in names if not name.startswith(TOOLS)}  # test_tools_leaks.py has their rows
+names = {name for name in names if not name.startswith(PREFIXES_HERE)}  # test_tools_leaks.py has their rows
 rows = set(CALLS) | ELSEWHERE
 assert names == rows, f"without a row: {names - rows}; without a function: {rows - names}"
 
@@ -653,7 +652,7 @@ for name, (good, bad) in CALLS.items():
     for wrong in bad:
         measure(name + " (error)", rounds, lambda: quietly(wrong))
 print("measured", len(CALLS))
-"""
+""".replace("PREFIXES_HERE", repr(PREFIXES))
 
 
 def test_no_function_leaks():

@@ -154,7 +154,7 @@ def test_a15_a_forked_child_has_its_own_table(python):
     tables = {}
     for path in glob.glob("op_tools_results/op_autocompare_result/*.csv"):
         with open(path, encoding="utf-8", newline="") as file:
-            names = [row["name"].split()[0] for row in csv.DictReader(file)]
+            names = [row["name"].removesuffix(" output") for row in csv.DictReader(file)]
         tables[re.search(r"pid(\d+)", path)[1]] = names
     assert len(tables) == 2
     assert sorted("torch.exp" in names for names in tables.values()) == [False, True]
@@ -408,6 +408,19 @@ def test_ok_has_three_values():
     assert tool.ok is False
 
 
+# The table as a program reads it
+
+
+def test_cells_of_the_csv_have_no_blanks_around_them():
+    with OpAutoCompare(save=False, console="off"):
+        torch.ones(3, device="cuda").add(1), torch.nn.functional.layer_norm(torch.ones(2, 3, device="cuda"), (3,))
+    (path,) = glob.glob("op_tools_results/op_autocompare_result/*.csv")
+    with open(path, encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))
+    assert "torch.Tensor.add output" in {row[0] for row in rows} | {row[1] for row in rows}
+    assert [cell for row in rows for cell in row if cell != cell.strip()] == []
+
+
 # The column of verdicts
 
 
@@ -418,7 +431,7 @@ def test_every_row_says_what_was_decided():
         torch.exp(x), torch.sin(x)
     (path,) = glob.glob("op_tools_results/op_autocompare_result/*.csv")
     with open(path, encoding="utf-8", newline="") as file:
-        rows = {row["name"].strip(): (row["allclose"], row["verdict"]) for row in csv.DictReader(file)}
+        rows = {row["name"]: (row["allclose"], row["verdict"]) for row in csv.DictReader(file)}
     assert rows["torch.exp output"] == ("True", "wrong")
     assert rows["torch.sin output"] == ("True", "right")
 

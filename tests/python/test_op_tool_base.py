@@ -521,6 +521,22 @@ def test_workers_of_a_data_loader(python, tmp_path):
         assert python(str(path), fork, cwd=folder).stdout.strip() == expected
 
 
+def test_a_tool_that_starts_in_compiled_code(x):
+    """The code around it runs eagerly then; the tool sees what it encloses, and works afterwards."""
+
+    @torch.compile(backend="eager")
+    def function(value):
+        with OpObserve(console="off") as observe:
+            result = value * 2
+        return result, applied(observe)
+
+    result, seen = function(x)
+    assert torch.equal(result, x * 2) and seen == 1
+    with OpObserve(console="off") as observe:
+        x + 1
+    assert applied(observe) == 1
+
+
 def test_trap_mode_during_compile(x, capsys):
     """Compiled code runs eagerly while a tool is on, nothing is compiled then, and compiled code is untouched later."""
     from torch._dynamo import eval_frame

@@ -2,7 +2,7 @@
 
 PREFIXES = (
     *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_"),
-    *("compare_", "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool"),
+    *("compare_", "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool", "call_settings"),
     *("log_open", "log_close", "log_flush", "log_path", "log_counts", "log_tool", "log_repair", "log_columns"),
 )
 
@@ -122,6 +122,7 @@ CALLS = {
     "environ_listen": (200,
         lambda: (_C.environ_listen(frozenset([b"DIT_X"]), print), _C.environ_listen(frozenset(), None)),
         [lambda: _C.environ_listen(3, None), lambda: _C.environ_listen(frozenset(), 3)]),
+    "call_settings": (200, _C.call_settings, []),
     "environ_watch": (200, lambda: _C.environ_watch(None), [lambda: _C.environ_watch(3)]),
     "tool_options": (100, _C.tool_options, []),
     "tool_options_resolve": (100, lambda: _C.tool_options_resolve("observe", None, {}),

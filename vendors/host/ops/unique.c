@@ -2,8 +2,9 @@
 ///
 /// out: the distinct ones (1-d, or input's shape with fewer entries along `dim`); indices: for each element (slice) its
 /// number in out; counts: how often each occurs. NaN differs from itself, as in PyTorch; slices are ordered
-/// element by element. The results are sorted also where that is not asked for. out and counts are made by the operator
-/// (diopiRequireTensor).
+/// element by element, where NaN is neither less nor greater than anything, so that slices which only NaN tells apart
+/// stay in their order. The results are sorted also where that is not asked for. out and counts are made by the
+/// operator (diopiRequireTensor).
 #include <string.h>
 
 #include "dense.h"
@@ -28,20 +29,22 @@ struct unique_task {
 static int compare(const struct unique_task *task, int64_t a, int64_t b) {
   const struct sort_item *x = task->keys + a * task->width, *y = task->keys + b * task->width;
   for (int64_t i = 0; i < task->width; i++) {
-    if (x[i].key != y[i].key) {
+    const bool nan = task->nan_differs && (x[i].key == SORT_NAN_KEY || y[i].key == SORT_NAN_KEY);
+    if (x[i].key != y[i].key && !nan) {
       return x[i].key < y[i].key ? -1 : 1;
     }
   }
   return 0;
 }
 
-static bool has_nan(const struct unique_task *task, int64_t entry) {
-  for (int64_t i = 0; task->nan_differs && i < task->width; i++) {
-    if (task->keys[entry * task->width + i].key == SORT_NAN_KEY) {
-      return true;
+static bool is_same(const struct unique_task *task, int64_t a, int64_t b) {
+  const struct sort_item *x = task->keys + a * task->width, *y = task->keys + b * task->width;
+  for (int64_t i = 0; i < task->width; i++) {
+    if (x[i].key != y[i].key || (task->nan_differs && x[i].key == SORT_NAN_KEY)) {
+      return false;
     }
   }
-  return false;
+  return true;
 }
 
 /// Merge sort of the order: stable.
@@ -91,7 +94,7 @@ static int64_t number_entries(struct unique_task *task) {
   int64_t distinct = 0;
   for (int64_t i = 0; i < task->entries; i++) {
     const int64_t entry = task->order[i];
-    const bool fresh = i == 0 || compare(task, task->order[i - 1], entry) != 0 || has_nan(task, entry);
+    const bool fresh = i == 0 || !is_same(task, task->order[i - 1], entry);
     if (fresh) {
       task->room[distinct] = entry;
       task->total[distinct++] = 0;
