@@ -11,7 +11,7 @@ import random
 import sys
 import warnings
 
-if __name__ == "__main__":  # the database must be imported before ditorch, which has no CUDA compiler to offer
+if __name__ == "__main__":
     from torch.testing._internal.common_methods_invocations import op_db
 
 import ditorch
