@@ -219,7 +219,7 @@ class Program:
             "command": self.spec.command or " ".join(map(shlex.quote, sys.argv)),
             "tools": self.spec.tools,
             "selection": {
-                name: getattr(self.spec, name) for name in ("steps", "ranks", "include", "exclude", "budget")
+                name: getattr(self.spec, name) for name in ("steps", "every", "ranks", "include", "exclude", "budget")
             },
             "rank": selection.get_rank(),
             "world_size": selection.get_world_size(),

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 from conftest import child_environment
-from ditorch import cli
+from ditorch import cli, export
 from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools, read_wish
 from op_tools import observer, program
 from op_tools.overflow_check import hold_arguments
@@ -135,6 +135,15 @@ def test_a_clean_program_is_clean_and_the_environment_is_enough(place):
     assert read_run(place, "ditorch_runs/run-001")["steps"] == 9
 
 
+def test_every_fourth_step(place):
+    answer = ditorch(place, "run", "--tool", "observe", "--every", "4", "--out", "o", "train.py")
+    run = read_run(place, "o")
+    assert run["selection"]["every"] == "4" and run["steps"] == 9, answer.stderr
+    assert {record["step"] for record in export.read(str(place / "o"), types=["call"])} == {0, 4, 8}
+    effect = run["observer"]["time"]
+    assert (effect["steps_with"], effect["steps_without"], effect["source"]) == (2, 6, "steps not watched")
+
+
 def test_a_selection_that_meant_nothing_is_said(place):
     answer = ditorch(place, "run", "--tool", "autocompare", "--steps", "50-51", "train.py")
     assert "9 steps" in answer.stderr and "nothing was compared" in answer.stderr
@@ -177,7 +186,10 @@ def test_a_step_marker(place):
         (["--tool", "time", "--budget", "much", "x.py"], "such as 2GiB"),
         (["--tool", "time", "--option", "rows", "x.py"], "TOOL.NAME=VALUE"),
         (["--tool", "time", "--inclde", "x", "x.py"], "did you mean '--include'"),
+        (["--tool", "time", "--every", "0", "x.py"], "--every '0': expected a whole number of at least 1"),
+        (["--tool", "time", "--every", "second", "x.py"], "--every 'second'"),
         (["--steps", "1", "x.py"], "belongs to --tool"),
+        (["--every", "2", "x.py"], "--every belongs to --tool"),
         (["--tool", "time"], "nothing to run"),
     ],
 )
@@ -192,10 +204,11 @@ def test_words_of_a_wish():
     assert parse_budget("") == ("", 0) and parse_budget("512") == ("bytes", 512)
     assert parse_option("nan.save = 1") == ("nan", "save", "1")
     assert check_ranges("--steps", "1-2,9,20-") == "1-2,9,20-"
-    assert Spec(tools=["time"], steps="3", out="o").make_options("time") == {
+    assert Spec(tools=["time"], steps="3", every="2", out="o").make_options("time") == {
         "results": "o",
         "module_paths": True,
         "steps": "3",
+        "every": "2",
     }
 
 

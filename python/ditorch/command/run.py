@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from .guard import say
 from .parser import INTERRUPTED, Parser
-from .spec import TOOLS, Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools
+from .spec import TOOLS, Spec, SpecError, check_count, check_ranges, parse_budget, parse_option, parse_tools
 from .tree import Head
 
 EXAMPLES = [
@@ -39,8 +39,8 @@ USAGE = (
 
 
 NEED_TOOL = (
-    *("steps", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop", "check"),
-    *("baseline", "junit", "report"),
+    *("steps", "every", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop"),
+    *("check", "baseline", "junit", "report"),
 )
 """Options that mean nothing without one."""
 
@@ -56,9 +56,10 @@ class Plan(NamedTuple):
 
 
 def add_selection(parser: Parser) -> None:
-    """What `run`, `nan` and `bisect` have in common."""
+    """What `run` and `nan` have in common."""
     add = parser.add_argument
     add("--steps", default="", metavar="STEPS", help="steps to look at: 10-12,20 or 100- (0 is the first)")
+    add("--every", default="", metavar="N", help="of those every Nth step, from step 0: 1000")
     add("--ranks", default="", metavar="RANKS", help="ranks of a distributed program to look at: 0,2-3")
     add("--include", default="", metavar="GLOBS", help="only these operators: 'torch.nn.*' or re:EXPRESSION")
     add("--exclude", default="", metavar="GLOBS", help="but not these")
@@ -107,6 +108,7 @@ def make_spec(options: argparse.Namespace, tools: list[str]) -> Spec:
     spec = Spec(tools=tools, out=os.path.abspath(options.out) if options.out else "", step_marker=options.step_marker)
     spec.report = options.report
     spec.steps, spec.ranks = check_ranges("--steps", options.steps), check_ranges("--ranks", options.ranks)
+    spec.every = check_count("--every", options.every)
     spec.include, spec.exclude = options.include, options.exclude
     for text in options.option:
         tool, name, value = parse_option(text)
