@@ -19,7 +19,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from ditorch import _C
+from ditorch import _C, effect
 from ditorch.command import session as launch
 from ditorch.command.spec import TOOLS, Spec
 from ditorch.output import write_whole
@@ -314,7 +314,7 @@ def summarise(facts: dict[str, Any]) -> list[str]:
         lines.append(_tell_tool(name, facts))
         if facts["idle"][name] and facts["idle"][name] not in "".join(lines):
             lines.append(f"  {'':<9}{facts['idle'][name]}")
-    lines.append(f"  effect   {observer.describe(facts['observer'])}")
+    lines.append(f"  effect   {effect.describe(facts['observer'])}")
     if not facts["steps"]:
         lines.append("  steps    no optimizer.step was seen: all of it is step 0")
     wrong = [finding for finding in facts["findings"] if finding["tool"] == "autocompare"]

@@ -13,6 +13,7 @@ import torch
 from conftest import child_environment
 from ditorch import cli, export
 from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools, read_wish
+from ditorch.effect import describe
 from op_tools import observer, program
 from op_tools.overflow_check import hold_arguments
 
@@ -244,6 +245,14 @@ def test_a_baseline_and_a_junit_file(place):
     assert "torch.nn.functional.gelu is wrong" in root.find(".//failure").text
 
 
+@pytest.mark.full
+def test_a_baseline_of_nan(place):
+    answer = ditorch(place, "nan", "--baseline", "--out", "o", "train.py", "nan")
+    assert answer.returncode == 1, answer.stderr
+    assert "the first 7 losses equal to the bit, then 7 against the baseline's 9" in " ".join(answer.stderr.split())
+    assert "--baseline" not in answer.stderr.partition("== ditorch run")[2]
+
+
 def test_a_junit_file_of_a_program_that_fails(place):
     (place / "fails.py").write_text("import torch\ntorch.ones(2).cuda() + 1\nraise RuntimeError('no more')\n")
     answer = ditorch(place, "run", "--tool", "nan", "--junit", "j.xml", "fails.py")
@@ -257,14 +266,16 @@ def test_an_effect_is_told_as_far_as_it_was_measured(tmp_path):
     facts = {"step_seconds": [9.0, 1.0, 2.0, 1.0], "rank": 0, "out": str(tmp_path), "losses": [], "memory": {}}
     effect = observer.measure(facts, [True, False, True, False])
     assert effect["time"]["with"] == 2.0 and effect["time"]["without"] == 1.0 and "loss" not in effect
-    text = observer.describe(effect)
+    text = describe(effect)
     assert text.startswith("a step takes 2.00x the time") and text.endswith("loss and memory not compared (--baseline)")
-    assert "not measured" in observer.describe(observer.measure(facts, [True] * 4))
+    assert "not measured" in describe(observer.measure(facts, [True] * 4))
     (tmp_path / "baseline" / "probes" / "001").mkdir(parents=True)
     bits = [observer.to_bits(1.5), observer.to_bits(float("nan"))]
     other = {"step_seconds": [9.0, 4.0], "losses": bits, "memory": {"host": 1 << 20}}
     (tmp_path / "baseline" / "probes" / "001" / "probe-r0-p1.json").write_text(json.dumps(other))
     mine = {**facts, "losses": [bits[0], observer.to_bits(2.0)], "memory": {"host": 3 << 20}}
-    text = observer.describe(observer.measure(mine, [True] * 4))
+    text = describe(observer.measure(mine, [True] * 4))
     assert "0.25x" in text and "loss 2 is 2.0, the baseline's nan" in text and text.endswith("host memory +2.0 MiB")
     assert observer.measure({**mine, "losses": bits}, [True] * 4)["loss"]["equal"]
+    text = describe(observer.measure({**mine, "losses": bits[:1]}, [True] * 4))  # a run that ended earlier
+    assert "the first 1 losses equal to the bit, then 1 against the baseline's 2" in text

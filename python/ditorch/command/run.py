@@ -15,6 +15,7 @@ import subprocess
 import sys
 from typing import Any, NamedTuple
 
+from .. import effect
 from .guard import say
 from .parser import INTERRUPTED, Parser
 from .spec import TOOLS, Spec, SpecError, check_count, check_ranges, parse_budget, parse_option, parse_tools
@@ -66,6 +67,11 @@ def add_selection(parser: Parser) -> None:
     add("--out", default="", metavar="DIR", help="results (default: a new folder below ditorch_runs)")
     add("--report", action="store_true", help="write report.html into the results at the end")
     add(
+        *("--baseline",),
+        action="store_true",
+        help="run the program once more, before and without tools: what did they change (time, losses, memory)?",
+    )
+    add(
         *("--step-marker",),
         default="",
         metavar="NAME",
@@ -97,8 +103,6 @@ def make_parser() -> Parser:
     add("--budget", default="", metavar="SIZE|%%", help="most bytes to save (2GiB), or share of the time (5%%)")
     add("--stop", action="store_true", help="end the program at the first finding of autocompare or nan")
     add("--check", action="store_true", help="exit status 1 when a tool found something")
-    add("--baseline", action="store_true", help="run the program once more, before and without tools: what did they "
-        "change (time, losses, memory)?")  # fmt: skip
     add("--junit", default="", metavar="FILE", help="what was found as JUnit XML, a test per tool and rank")
     return parser
 
@@ -106,7 +110,7 @@ def make_parser() -> Parser:
 def make_spec(options: argparse.Namespace, tools: list[str]) -> Spec:
     """SpecError says what cannot be meant."""
     spec = Spec(tools=tools, out=os.path.abspath(options.out) if options.out else "", step_marker=options.step_marker)
-    spec.report = options.report
+    spec.report, spec.baseline = options.report, options.baseline
     spec.steps, spec.ranks = check_ranges("--steps", options.steps), check_ranges("--ranks", options.ranks)
     spec.every = check_count("--every", options.every)
     spec.include, spec.exclude = options.include, options.exclude
@@ -139,7 +143,7 @@ def parse(before: list[str], program: list[str]) -> Plan:
         parse_budget(options.budget)
     except SpecError as error:
         parser.error(str(error))
-    spec.budget, spec.stop, spec.baseline = options.budget, options.stop, options.baseline
+    spec.budget, spec.stop = options.budget, options.stop
     spec.junit = os.path.abspath(options.junit) if options.junit else ""
     unused = [f"--{name.replace('_', '-')}" for name in NEED_TOOL if getattr(options, name)]
     if unused and not spec.tools and not os.environ.get("DITORCH_TOOLS"):
@@ -296,10 +300,8 @@ def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:
         lines.append(f"  first     rank {run['rank']}, step {finding['step']}: {finding['name']} {verb}")
         if finding.get("cause"):
             lines.append(f"  cause     {finding['cause']}")
-    from op_tools import observer
-
     slowest = max(runs, key=lambda run: (run.get("observer", {}).get("time") or {"with": 0.0})["with"])
-    lines.append(f"  effect    rank {slowest['rank']}: {observer.describe(slowest.get('observer', {}))}")
+    lines.append(f"  effect    rank {slowest['rank']}: {effect.describe(slowest.get('observer', {}))}")
     lines.append(f"  results   {folder}")
     if first:
         lines.append(f"  report    ditorch report {folder}")

@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from .collected import Collected
+from .effects import note_effect
 from .runs import Run, take_dict, take_list, take_number, take_text
 
 MOST_ANSWERS = 6
@@ -258,6 +259,8 @@ def _make_notes(collected: Collected, state: str, compared: int) -> list[str]:
         notes.append("no result was compared with the CPU: run with --tool autocompare to have that done")
     if calls and not compared:
         notes.append(f"{calls:,} calls of {_plural(names, 'operator')} were recorded")
+    if effect := note_effect(collected):
+        notes.append(effect)
     if state == "sound":
         notes.append("what was not looked at is at the end of this page")
     missing = find_missing_ranks(collected)
