@@ -3,7 +3,21 @@ op_tools/observer.py, as plain data; this module depends on nothing."""
 
 from __future__ import annotations
 
+import struct
 from typing import Any
+
+
+def to_bits(value: float) -> str:
+    """A loss as a file has it: NaN and every bit of it survive."""
+    return struct.pack(">d", value).hex()
+
+
+def from_bits(text: str) -> float:
+    """ValueError for what is none."""
+    try:
+        return struct.unpack(">d", bytes.fromhex(text))[0]
+    except (TypeError, struct.error):
+        raise ValueError(f"{text!r} is no loss") from None
 
 
 def describe(effect: dict[str, Any]) -> str:

@@ -11,8 +11,9 @@ import functools
 import json
 import os
 import resource
-import struct
 from typing import Any
+
+from ditorch.effect import from_bits, to_bits
 
 MOST_LOSSES = 10_000
 BASELINE = "baseline"
@@ -53,21 +54,19 @@ class Losses:
             self.values.append(loss.detach().clone())
 
     def stop(self) -> list[str]:
-        """The bits of each, as text."""
+        """The bits of each, as text; up to the first that a device in trouble does not give."""
         import torch
 
         if self._native is not None:
             torch.Tensor.backward = self._native
             self._native = None
-        return [to_bits(value.double().item()) for value in self.values]
-
-
-def to_bits(value: float) -> str:
-    return struct.pack(">d", value).hex()
-
-
-def from_bits(text: str) -> float:
-    return struct.unpack(">d", bytes.fromhex(text))[0]
+        bits = []
+        for value in self.values:
+            try:
+                bits.append(to_bits(value.double().item()))
+            except RuntimeError:
+                break
+        return bits
 
 
 def get_memory() -> dict[str, int]:
