@@ -3,15 +3,16 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
+import time
 from xml.etree import ElementTree
 
 import pytest
 import torch
 from conftest import child_environment
 from ditorch import cli, export
+from ditorch.command.run import read_runs, wait_for_ranks
 from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools, read_wish
 from ditorch.effect import describe
 from op_tools import observer, program
@@ -155,18 +156,80 @@ def test_a_selection_that_meant_nothing_is_said(place):
     assert "include is 'softmax'" in answer.stderr and "names that came: " in answer.stderr
 
 
+RANKS = """
+import os, torch
+x = torch.ones(3).cuda() - int(os.environ["RANK"]) * 2
+optimizer = torch.optim.SGD([torch.nn.Parameter(x.clone())], lr=0.1)
+optimizer.step(), optimizer.step(), x.log()
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
 @pytest.mark.full
-@pytest.mark.skipif(shutil.which("torchrun") is None, reason="no torchrun")
 def test_a_launcher_and_its_ranks(place):
-    (place / "ranks.py").write_text(
-        "import os, torch\n"
-        "x = torch.ones(3).cuda() - int(os.environ['RANK']) * 2\n"
-        "optimizer = torch.optim.SGD([torch.nn.Parameter(x.clone())], lr=0.1)\n"
-        "optimizer.step(), optimizer.step(), x.log()\n"
-    )
-    answer = ditorch(place, "nan", "--go-on", "--out", "out", "--", "torchrun", "--nproc-per-node", "2", "ranks.py")
+    (place / "ranks.py").write_text(RANKS)
+    words = ["nan", "--go-on", "--out", "out", "--report", "--", sys.executable, *TORCHRUN, "ranks.py"]
+    answer = ditorch(place, *words)
+    assert answer.stderr.count("report written") == 1
     assert answer.returncode == 1 and "2 processes" in answer.stderr
     assert "first     rank 1, step 2: torch.Tensor.log made NaN or Inf" in answer.stderr
+
+
+def launch(place, *words, **environment):
+    """A launcher that starts `-m ditorch` itself."""
+    (place / "ranks.py").write_text(RANKS)
+    environment = child_environment(DITORCH_BANNER="0", COLUMNS="80", **environment)
+    command = [sys.executable, *TORCHRUN, "-m", "ditorch", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=environment, timeout=600)
+
+
+@pytest.mark.full
+def test_a_launcher_starts_ditorch(place):
+    answer = launch(place, "run", "--tool", "nan", "--out", "o", "--junit", "j.xml", "--report", "ranks.py")
+    assert answer.returncode == 0 and answer.stderr.count("report written") == 1, answer.stderr
+    assert "rank 0 of 2" in answer.stderr and "rank 1 of 2" in answer.stderr
+    root = ElementTree.parse(place / "j.xml").getroot()
+    names = [(suite.get("name"), suite.get("failures")) for suite in root.iter("testsuite")]
+    assert names == [("program", "0"), ("rank 0", "0"), ("rank 1", "1")]
+    assert len([name for name in os.listdir(place / "o") if name.startswith("run-r")]) == 2
+    page = (place / "o" / "report.html").read_text()
+    assert '"label":"rank 0"' in page and '"label":"rank 1"' in page and '"tool":"nan"' in page
+
+
+@pytest.mark.full
+def test_a_launcher_with_tools_on_one_rank_and_by_the_environment(place):
+    answer = launch(place, "run", "--tool", "nan", "--ranks", "0", "--check", "--out", "o", "ranks.py")
+    assert answer.returncode == 0, answer.stderr
+    runs = read_runs(str(place / "o"))
+    assert [run["findings"] for run in runs] == [[], []], "the NaN is on rank 1"
+    assert runs[0]["counts"]["nan"]["applied"] > 0 == runs[1]["counts"]["nan"]["applied"]
+    answer = launch(place, "ranks.py", DITORCH_TOOLS="nan")
+    assert answer.returncode == 0, answer.stderr
+    (folder,) = (place / "ditorch_runs").iterdir()
+    runs = read_runs(str(folder))
+    assert [run["rank"] for run in runs] == [0, 1] and [len(run["findings"]) for run in runs] == [0, 1]
+
+
+def test_a_baseline_of_one_rank_is_refused(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for rank, said in (("0", "put the launcher behind --, as in `ditorch run --baseline ... -- torchrun "), ("1", "")):
+        monkeypatch.setenv("RANK", rank)
+        assert cli.main(["run", "--tool", "time", "--baseline", "train.py"]) == 2
+        error = capsys.readouterr().err
+        assert said in error and bool(error) == bool(said)
+
+
+def test_the_first_rank_waits_for_the_others(tmp_path, monkeypatch, capsys):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "run-r0-p1.json").write_text("{}")
+    (tmp_path / "run-r1-p2.json").write_text("{}")
+    wait_for_ranks(str(tmp_path), time.time() - 60)
+    assert capsys.readouterr().err == ""
+    os.utime(tmp_path / "run-r1-p2.json", (1, 1))  # of a run before
+    wait_for_ranks(str(tmp_path), time.time() - 60, 0.3)
+    assert "1 of 2 ranks have written what they found ([0]) after 0 s" in capsys.readouterr().err
 
 
 def test_a_step_marker(place):

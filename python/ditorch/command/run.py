@@ -9,13 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 from typing import Any, NamedTuple
 
-from .. import effect
+from .. import effect, findings
 from .guard import say
 from .parser import INTERRUPTED, Parser
 from .spec import TOOLS, Spec, SpecError, check_count, check_ranges, parse_budget, parse_option, parse_tools
@@ -268,10 +270,44 @@ def read_runs(folder: str) -> list[dict[str, Any]]:
     return sorted(runs, key=lambda run: (run["rank"], run["pid"]))
 
 
+# Ranks of a launcher that starts `-m ditorch run` itself
+
+
+def count_ranks() -> int:
+    """Of the job that this process belongs to; 1 without a launcher."""
+    text = os.environ.get("WORLD_SIZE", "")
+    return int(text) if text.isdigit() and "RANK" in os.environ else 1
+
+
+def is_first_rank() -> bool:
+    """What is made once is made here."""
+    return count_ranks() == 1 or os.environ["RANK"] == "0"
+
+
+def wait_for_ranks(folder: str, since: float, seconds: float = 60.0) -> None:
+    """Until every rank of this machine has written its file, from the time `since` on; ranks that do not are told."""
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    wanted = min(int(local) if local.isdigit() else count_ranks(), count_ranks())
+    end = time.monotonic() + seconds
+    while len(found := _list_ranks(folder, since)) < wanted and time.monotonic() < end:
+        time.sleep(0.1)
+    if len(found) < wanted:
+        say(f"{len(found)} of {wanted} ranks have written what they found ({sorted(found)}) after {seconds:.0f} s")
+
+
+def _list_ranks(folder: str, since: float) -> set[int]:
+    found = set()
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        match = re.fullmatch(r"run-r(\d+)-p\d+\.json", name)
+        if match and os.path.getmtime(os.path.join(folder, name)) >= since:
+            found.add(int(match[1]))
+    return found
+
+
 def find_first(runs: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The first finding of all ranks: lowest step; of one step, lowest id of a call (clocks of machines differ)."""
-    found = [(finding, run) for run in runs for finding in run["findings"]]
-    return min(found, key=lambda pair: (pair[0]["step"], pair[0]["id"], pair[1]["rank"])) if found else None
+    """The first finding of all ranks (../findings.py), and its run."""
+    found = findings.order({**one, "rank": run["rank"], "run": run} for run in runs for one in run["findings"])
+    return (found[0], found[0]["run"]) if found else None
 
 
 def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:

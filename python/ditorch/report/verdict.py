@@ -6,6 +6,7 @@ import os
 import shlex
 from typing import Any
 
+from ..findings import order
 from .collected import Collected
 from .effects import note_effect
 from .runs import Run, take_dict, take_list, take_number, take_text
@@ -71,7 +72,7 @@ def list_findings(collected: Collected) -> list[dict[str, Any]]:
         row = {"error": finding.get("error_size"), **finding, **place, "tool": tool}
         if _make_key(row) not in seen:
             told.append(row)
-    return sorted(told, key=lambda row: (take_number(row, "step"), take_number(row, "id"), row["rank"]))
+    return order(told)
 
 
 def _find_directory(collected: Collected, run: Run, process: dict[str, Any]) -> str | None:
