@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from importlib import import_module
 
 from . import install, launch
@@ -145,6 +146,8 @@ def main(words: list[str] | None = None) -> int:
     if problem:
         print(problem, file=sys.stderr)
         return 2 if "can't open" in problem else 1
+    if plan.spec.baseline and run.count_ranks() > 1:
+        return _refuse_baseline(plan)
     if plan.spec.baseline:
         ended = guard.run(lambda: _run_baseline(plan, head))
         if ended:
@@ -163,8 +166,19 @@ def _run_baseline(plan: run.Plan, head: Head) -> int:
     return 0
 
 
+def _refuse_baseline(plan: run.Plan) -> int:
+    """One rank of a job does not run without the others, and all of them would have to be started anew."""
+    if run.is_first_rank():
+        guard.say(
+            "--baseline runs the whole job once more: put the launcher behind --, as in "
+            f"`ditorch {plan.verb} --baseline ... -- torchrun --nproc-per-node {run.count_ranks()} {plan.program[0]}`"
+        )
+    return 2
+
+
 def _run_with_junit(plan: run.Plan) -> int:
-    """However the program ends, the file says so."""
+    """However the program ends, the file says so; of several ranks that of rank 0, with what all of them found."""
+    begin = time.time()
     from .command.junit_run import describe_end, write_junit
 
     ended: BaseException | None = None
@@ -175,8 +189,11 @@ def _run_with_junit(plan: run.Plan) -> int:
         raise
     finally:
         _count_findings()
-        runs = run.read_runs(plan.spec.out) if plan.spec.out else []
-        write_junit(plan.spec.junit, runs, plan.spec.command, *describe_end(ended))
+        if run.is_first_rank():
+            if run.count_ranks() > 1 and plan.spec.out:
+                run.wait_for_ranks(plan.spec.out, begin)
+            runs = run.read_runs(plan.spec.out) if plan.spec.out else []
+            write_junit(plan.spec.junit, runs, plan.spec.command, *describe_end(ended))
 
 
 def _run(plan: run.Plan) -> int:

@@ -14,7 +14,7 @@ import threading
 import warnings
 from typing import Any
 
-from . import _C, choice, controls, dipu_variables, faults, ledger, library, metrics, settings, visible
+from . import _C, banner, choice, controls, dipu_variables, faults, ledger, library, metrics, settings, visible
 from .library import DEVICE_TYPE
 from .patches import Patches
 from .vendors.probe import Stack
@@ -86,10 +86,7 @@ def _put_in_place(chosen: choice.Choice) -> None:
         raise
     state.choice, state.patches = chosen, patches
     if settings.get("banner") and chosen.backend not in ("cuda", "none"):
-        stack = chosen.stack
-        own = f"{chosen.backend} ditorch:{_C.version()}"
-        text = f"{stack.arch} {stack.row.package}:{stack.version}" if stack else own
-        print(f"ditorch: {text} pid: {os.getpid()}", file=sys.stderr)
+        banner.tell(chosen)
 
 
 def uninstall() -> None:

@@ -39,7 +39,7 @@ VIEWS = {
 }
 """Over `records`, which has every record and every column of parquet.COLUMNS."""
 _RANKS = ("rank", "pid", "world_size", "host", "log", "begin", "records", "missing", "damages")
-_MEMORY = ("rank", "pid", "host_peak", "device_peak")
+_MEMORY = ("rank", "pid", "host_peak", "device_peak", "step", "allocated", "reserved", "resident")
 
 
 def _say(text: str) -> None:
@@ -100,8 +100,8 @@ def _list_ranks(facts: list[dict[str, Any]]) -> list[tuple]:
 
 
 def _list_memory(paths: Sequence[str]) -> list[tuple]:
-    """Largest amounts, from the run-*.json of `ditorch run`."""
-    rows = []
+    """From the run-*.json of `ditorch run`: the largest amounts in a row per process, then a row per step."""
+    rows: list[tuple] = []
     for folder in filter(os.path.isdir, paths):
         for name in sorted(os.listdir(folder)):
             if not (name.startswith("run-r") and name.endswith(".json")):
@@ -109,10 +109,17 @@ def _list_memory(paths: Sequence[str]) -> list[tuple]:
             with contextlib.suppress(OSError, ValueError, AttributeError, RecursionError):
                 with open(os.path.join(folder, name), encoding="utf-8") as file:
                     note = json.load(file)
-                memory = note.get("memory") or {}
-                row = (note.get("rank"), note.get("pid"), memory.get("host_peak"), memory.get("device_peak"))
-                rows.append(tuple(value if type(value) is int else None for value in row))
+                memory, place = note.get("memory") or {}, (note.get("rank"), note.get("pid"))
+                peaks = (memory.get("host_peak"), memory.get("device_peak"))
+                rows.append(_take_whole(*place, *peaks, None, None, None, None))
+                for step, numbers in enumerate(note.get("step_memory") or ()):
+                    if isinstance(numbers, list) and len(numbers) == 3:
+                        rows.append(_take_whole(*place, None, None, step, *numbers))
     return rows
+
+
+def _take_whole(*values: Any) -> tuple:
+    return tuple(value if type(value) is int and abs(value) < 1 << 62 else None for value in values)
 
 
 # The engine
@@ -148,10 +155,12 @@ class Engine:
         run("SET lock_configuration = true")
 
     def _fill(self, name: str, columns: Sequence[str], rows: list[tuple], texts: set[str]) -> None:
-        kinds = ", ".join(f"{column} {'VARCHAR' if column in texts else 'BIGINT'}" for column in columns)
-        self.connection.execute(f"CREATE TABLE {name} ({kinds})")
-        if rows:
-            self.connection.executemany(f"INSERT INTO {name} VALUES ({', '.join('?' * len(columns))})", rows)
+        arrow = parquet.load("pyarrow", "ditorch query")
+        schema = arrow.schema([(column, arrow.string() if column in texts else arrow.int64()) for column in columns])
+        values = zip(*rows, strict=True) if rows else [()] * len(columns)
+        self.connection.register("filling", arrow.table(list(map(list, values)), schema=schema))
+        self.connection.execute(f"CREATE TABLE {name} AS SELECT * FROM filling")
+        self.connection.unregister("filling")
 
     def run(self, text: str) -> Any:
         """A cursor over the rows; ExportError for SQL that is wrong, or that does more than read."""

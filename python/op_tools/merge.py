@@ -1,7 +1,6 @@
 """`ditorch merge`: one summary over the logs of all ranks of a distributed program.
 
-The logs are read once, record by record, by libdit's reader. Clocks of machines differ, so the "first" finding is the
-one with the lowest step, then the earliest time.
+The logs are read once, record by record, by libdit's reader. Which finding is first, ditorch/findings.py says.
 """
 
 from __future__ import annotations
@@ -50,17 +49,22 @@ def _describe_finding(record: dict) -> str:
     return "; ".join(parts)
 
 
+def _get_whole(record: dict, name: str) -> int:
+    """-1 for what is missing, or no number."""
+    value = record.get(name)
+    return value if isinstance(value, int) else -1
+
+
 def _add_finding(summary: Summary, rank: Rank, record: dict) -> None:
     kind = " ".join(str(record[name]) for name in ("kind", "what") if record.get(name))
     key = (record.get("tool", "?"), record.get("name", "?"), kind, record.get("verdict", "?"))
-    when = (record.get("step", -1), record["time"])
-    found = summary.findings.get(key)
-    if found is None:
-        found = summary.findings[key] = Finding(*key, first=when, rank=rank.number)
-    if when <= found.first:
-        found.first, found.rank = when, rank.number
-        found.location = record.get("location", "")
-        found.text = _describe_finding(record)
+    found = summary.findings.setdefault(key, Finding(*key))
+    first = found.firsts.get(rank.number)
+    step, number = _get_whole(record, "step"), _get_whole(record, "id")
+    if first is None or (step, number) < (first["step"], first["id"]):
+        place = {"rank": rank.number, "step": step, "id": number, "time": record["time"]}
+        told = {"location": record.get("location", ""), "text": _describe_finding(record)}
+        found.firsts[rank.number] = {**place, **told}
     found.counts[rank.number] = found.counts.get(rank.number, 0) + 1
     rank.findings += 1
 

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from ditorch.findings import order
+
 SORTS = ("time", "calls", "imbalance", "name")
 
 
@@ -61,13 +63,14 @@ class Finding:
     name: str
     kind: str
     verdict: str
-    first: tuple[int, int]
-    """Step and time of the first one."""
-    rank: int
-    """Which had it first."""
-    text: str = ""
-    location: str = ""
     counts: dict[int, int] = field(default_factory=dict)
+    """By rank."""
+    firsts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """By rank: rank, step, id, time, location and text of its first one."""
+
+    def get_first(self) -> dict[str, Any]:
+        """Of all ranks."""
+        return order(self.firsts.values())[0]
 
 
 @dataclass
@@ -133,7 +136,8 @@ class Summary:
 
     def get_findings(self) -> list[Finding]:
         """The first one first."""
-        return sorted(self.findings.values(), key=lambda finding: (finding.first, finding.rank))
+        ordered = order({**finding.get_first(), "of": finding} for finding in self.findings.values())
+        return [row["of"] for row in ordered]
 
     def as_dict(self, sort: str = "time") -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -151,9 +155,8 @@ class Summary:
             "operators": self.get_operators(sort),
             "findings": [
                 {
-                    **{name: value for name, value in vars(finding).items() if name not in ("first", "counts")},
-                    "step": finding.first[0],
-                    "time": finding.first[1],
+                    **{name: getattr(finding, name) for name in ("tool", "name", "kind", "verdict")},
+                    **finding.get_first(),
                     "count": sum(finding.counts.values()),
                     "per_rank": dict(sorted(finding.counts.items())),
                 }
@@ -225,13 +228,14 @@ class Summary:
         lines = ["findings, the first one first"]
         for finding in findings[: top or None]:
             count = sum(finding.counts.values())
-            where = f", at {finding.location}" if finding.location else ""
+            first = finding.get_first()
+            where = f", at {first['location']}" if first["location"] else ""
             lines.append(
-                f"  {finding.name} {finding.kind}: {finding.verdict} ({finding.tool}), first on rank {finding.rank} "
-                f"in step {finding.first[0]}; {count} on rank {show_ranks(finding.counts)}{where}"
+                f"  {finding.name} {finding.kind}: {finding.verdict} ({finding.tool}), first on rank {first['rank']} "
+                f"in step {first['step']}; {count} on rank {show_ranks(finding.counts)}{where}"
             )
-            if finding.text:
-                lines.append(f"    {finding.text}")
+            if first["text"]:
+                lines.append(f"    {first['text']}")
         if len(findings) > len(findings[: top or None]):
             lines.append(f"  ... and {len(findings) - top} more")
         return "\n".join(lines)

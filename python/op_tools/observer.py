@@ -2,6 +2,7 @@
 
 Time: steps that the tools looked at beside those that they did not (`--steps`, `--every`), or beside a run without
 tools (`--baseline`). Losses, bit by bit, and memory: beside a baseline alone. What was not measured is not guessed.
+ditorch/effect.py has the words.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import functools
 import json
 import os
 import resource
-import struct
 from typing import Any
+
+from ditorch.effect import from_bits, to_bits
 
 MOST_LOSSES = 10_000
 BASELINE = "baseline"
@@ -52,21 +54,19 @@ class Losses:
             self.values.append(loss.detach().clone())
 
     def stop(self) -> list[str]:
-        """The bits of each, as text."""
+        """The bits of each, as text; up to the first that a device in trouble does not give."""
         import torch
 
         if self._native is not None:
             torch.Tensor.backward = self._native
             self._native = None
-        return [to_bits(value.double().item()) for value in self.values]
-
-
-def to_bits(value: float) -> str:
-    return struct.pack(">d", value).hex()
-
-
-def from_bits(text: str) -> float:
-    return struct.unpack(">d", bytes.fromhex(text))[0]
+        bits = []
+        for value in self.values:
+            try:
+                bits.append(to_bits(value.double().item()))
+            except RuntimeError:
+                break
+        return bits
 
 
 def get_memory() -> dict[str, int]:
@@ -132,36 +132,3 @@ def read_baseline(folder: str, rank: int) -> dict[str, Any] | None:
                 except (OSError, ValueError, TypeError):
                     continue
     return None
-
-
-def describe(effect: dict[str, Any]) -> str:
-    """One line for the summary."""
-    parts = []
-    time = effect.get("time")
-    if time:
-        ratio = time["with"] / time["without"] if time["without"] else 0.0
-        parts.append(
-            f"a step takes {ratio:.2f}x the time ({time['with'] * 1e3:.3g} ms of {time['steps_with']}; "
-            f"{time['without'] * 1e3:.3g} ms of {time['steps_without']} {time['source']})"
-        )
-    loss = effect.get("loss")
-    if loss:
-        parts.append(_describe_loss(loss))
-    for key, (mine, other) in effect.get("memory", {}).items():
-        parts.append(
-            f"{key.removesuffix('_peak')} memory {'+' if mine >= other else '-'}{abs(mine - other) / 2**20:.1f} MiB"
-        )
-    if not parts:
-        return "not measured: no step beside the first without tools; --baseline runs the program without them too"
-    return "; ".join(parts if loss else [*parts, "loss and memory not compared (--baseline)"])
-
-
-def _describe_loss(loss: dict[str, Any]) -> str:
-    if not loss["count"] and not loss["baseline_count"]:
-        return "no loss was seen"
-    if loss["equal"]:
-        return f"{loss['count']:,} losses equal to the bit"
-    if loss["first"] is None:
-        return f"{loss['count']} losses, the baseline has {loss['baseline_count']}"
-    mine, other = loss["values"]
-    return f"loss {loss['first'] + 1} is {mine}, the baseline's {other}"

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from ditorch import _C
+from ditorch import _C, effect, export
 from ditorch.command import session as launch
 from ditorch.command.spec import TOOLS, Spec
 from ditorch.output import write_whole
@@ -107,8 +107,7 @@ class Program:
                 tool.stop()
             raise
         self._find_steps()
-        if self.spec.baseline:
-            self._losses.start()
+        self._losses.start()
         atexit.register(self.finish)
 
     # Steps
@@ -197,10 +196,27 @@ class Program:
             self._write_report()
 
     def _write_report(self) -> None:
-        from ditorch.command.run import write_report
+        from ditorch.command.run import count_ranks, is_first_rank, wait_for_ranks, write_report
 
         results.close_log()
+        if not is_first_rank():
+            return
+        if count_ranks() > 1:
+            wait_for_ranks(self.spec.out, self.begin)
         write_report(self.spec.out)
+
+    def _add_times(self, findings: list[dict[str, Any]]) -> None:
+        """When each was made (ns of the wall clock), by the log: other ranks are ordered by it."""
+        results.flush_log()
+        files = [file for tool in self.tools.values() if tool._log for file in tool._log.get_files()]
+        try:
+            records = list(export.read(files, types=["finding"])) if files else []
+        except (export.ExportError, OSError, ValueError) as error:
+            console.say(f"ditorch run: the times of the findings are not known: {error}")
+            return
+        times = {_key(record): record["time"] for record in reversed(records)}
+        for finding in findings:
+            finding["time"] = times.get(_key(finding))
 
     def describe(self) -> dict[str, Any]:
         import torch
@@ -212,6 +228,8 @@ class Program:
         made = [finding for finding in findings if finding["tool"] == "nan"]
         if made:
             made[0]["cause"] = self.tools["nan"].find_cause(made[0])
+        if findings and selection.get_world_size() > 1:
+            self._add_times(findings)
         times = self.tools["time"].rows() if "time" in self.tools else []
         facts = {
             "format": FORMAT,
@@ -219,7 +237,7 @@ class Program:
             "command": self.spec.command or " ".join(map(shlex.quote, sys.argv)),
             "tools": self.spec.tools,
             "selection": {
-                name: getattr(self.spec, name) for name in ("steps", "ranks", "include", "exclude", "budget")
+                name: getattr(self.spec, name) for name in ("steps", "every", "ranks", "include", "exclude", "budget")
             },
             "rank": selection.get_rank(),
             "world_size": selection.get_world_size(),
@@ -246,6 +264,10 @@ class Program:
             "out": self.spec.out,
         }
         return {**facts, "observer": _plain(observer.measure(facts, self._watched))}
+
+
+def _key(finding: dict[str, Any]) -> tuple:
+    return finding.get("id"), finding.get("name"), finding.get("kind")
 
 
 def _describe_device() -> str:
@@ -314,7 +336,7 @@ def summarise(facts: dict[str, Any]) -> list[str]:
         lines.append(_tell_tool(name, facts))
         if facts["idle"][name] and facts["idle"][name] not in "".join(lines):
             lines.append(f"  {'':<9}{facts['idle'][name]}")
-    lines.append(f"  effect   {observer.describe(facts['observer'])}")
+    lines.append(f"  effect   {effect.describe(facts['observer'])}")
     if not facts["steps"]:
         lines.append("  steps    no optimizer.step was seen: all of it is step 0")
     wrong = [finding for finding in facts["findings"] if finding["tool"] == "autocompare"]

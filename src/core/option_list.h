@@ -91,7 +91,7 @@
     "Print, to stdout: -1 nothing, 0 operators that fall back, 1 every operator and its function, 2 also the "         \
     "arguments, 3 also their values.")                                                                                 \
   X(ledger, "DITORCH_LEDGER", BOOL, "0", NULL, 0, 1, "Print at exit which operators ran in C and which fell back.")    \
-  X(banner, "DITORCH_BANNER", BOOL, "1", NULL, 0, 1, "Print one line at import that says what was chosen.")            \
+  X(banner, "DITORCH_BANNER", BOOL, "1", NULL, 0, 1, "Say at import what cuda is now and what was chosen.")            \
   X(launch_blocking, "CUDA_LAUNCH_BLOCKING", BOOL, "0", NULL, 0, 1, "Wait for every operator to end.")                 \
   X(visible_devices, "CUDA_VISIBLE_DEVICES", STRING, "", NULL, 0, 0, "Device indices to offer, such as 0,1.")          \
   X(alloc_conf, "PYTORCH_CUDA_ALLOC_CONF", STRING, "", NULL, 0, 0, "Settings of the caching allocator.")               \

@@ -1,5 +1,6 @@
 """`ditorch bisect`: conditions, the search, what is remembered, and programs with broken operators."""
 
+import dataclasses
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import sys
 import time
 
 import pytest
-from conftest import child_environment, start_nursery
+from conftest import child_environment, run_python, start_nursery
 from ditorch import cli
 from ditorch.bisect.answer import format_answer, make_json
 from ditorch.bisect.hunt import ELSEWHERE, FOUND, NOTHING, Hunt, Wish
@@ -18,6 +19,7 @@ from ditorch.bisect.metric import Condition, MetricError, MissingError, compile_
 from ditorch.bisect.runner import BAD, GOOD, Choice, Outcome, Question, Runner
 from ditorch.bisect.search import estimate, find_smallest, look_ahead
 from ditorch.bisect.state import State, StateError
+from ditorch.command import bisect as command
 from ditorch.command.tree import Head
 
 # Conditions
@@ -185,6 +187,33 @@ def test_a_hunt_finds_the_operator_and_its_call(tmp_path):
 def test_two_that_act_together(tmp_path):
     answer, _ = hunt(Play("b", "h"), tmp_path, depth="name")
     assert [culprit.name for culprit in answer.culprits] == ["b", "h"]
+
+
+class PlayCalls(Play):
+    """Ten calls of each operator; some of one must be away."""
+
+    def __init__(self, *needed):
+        super().__init__("d")
+        self.needed = set(needed)
+
+    def run(self, choice):
+        outcome = super().run(dataclasses.replace(choice, limits={name: [] for name in choice.limits}))
+        for facts in outcome.facts:
+            for noted in facts["culprits"].values():
+                noted["calls"] = [[0, step] for step in range(10)]
+        for level, keys in choice.limits.get("d", ()):
+            if level == "call" and not self.needed <= set(keys):
+                outcome.verdict = BAD
+        return outcome
+
+
+def test_two_calls_of_an_operator_are_found_and_more_are_not_looked_for(tmp_path):
+    answer, _ = hunt(PlayCalls(3, 8), tmp_path / "two")
+    assert answer.culprits[0].limits == [["call", [3, 8]]] and answer.culprits[0].step is None
+    assert "only call 3 or 8 of 10" in format_answer(answer, "train.py", "cpu", "there")
+    assert answer.detail_runs <= 1 + 2 * (math.ceil(math.log2(10)) + 1)
+    answer, _ = hunt(PlayCalls(2, 5, 9), tmp_path / "three")
+    assert answer.culprits[0].limits == [] and "10 calls: float32[4]" in format_answer(answer, "t", "cpu", "f")
 
 
 def test_nothing_to_find_and_nothing_of_the_device(tmp_path):
@@ -376,6 +405,137 @@ def test_a_spared_operator_is_not_broken_by_a_fault(python):
                 assert torch.equal(x.exp().cpu(), x.cpu().exp()) and fault.count == 0
             assert not torch.equal(x.exp().cpu(), x.cpu().exp()) and fault.count == 1
     """)
+
+
+# Ways that are rarer
+
+
+@pytest.mark.full
+def test_in_float32(tmp_path, monkeypatch):
+    program = TRAIN.replace("model = model.cuda()", "model = model.cuda().bfloat16()")
+    program = program.replace("randn(16, 4).cuda()", "randn(16, 4).cuda().bfloat16()")
+    wish = Wish(how="float32", depth="name", include=["gelu", "tanh", "mean"])
+    question = Question(condition=Condition("max(loss)<9"), names=["loss"])
+    answer = bisect(tmp_path, [], question, "value:aten::tanh,dtype=bfloat16,scale=30", wish, monkeypatch, program)
+    assert [culprit.name for culprit in answer.culprits] == ["aten::tanh"] and answer.by == "tool", answer
+    assert "cast.list" in format_answer(answer, "train.py", "float32", "f")
+
+
+@pytest.mark.full
+def test_a_slow_operator(tmp_path, monkeypatch):
+    program = """
+import torch
+x = torch.ones(4, requires_grad=True, device="cuda")
+optimizer = torch.optim.SGD([x], lr=0.1)
+for step in range(3):
+    (torch.tanh(x).sum() + torch.nn.functional.gelu(x).sum()).backward()
+    optimizer.step()
+"""
+    question = Question(condition=Condition("step_time<1"), names=["step_time"])
+    wish = Wish(depth="name", include=["tanh", "gelu", "sum"])
+    answer = bisect(tmp_path, [], question, "slow:aten::tanh,ms=2000", wish, monkeypatch, program)
+    assert [culprit.name for culprit in answer.culprits] == ["aten::tanh"], answer
+    assert answer.before.values["step_time"][0] > 1 > answer.after.values["step_time"][0]
+
+
+@pytest.mark.full
+def test_the_result_of_a_function(tmp_path, monkeypatch):
+    (tmp_path / "score.py").write_text("def judge(model, x):\n    return model(x).abs().max().item()\n")
+    program = TRAIN + "import score\nscore.judge(model, x)\n"
+    question = Question(condition=Condition("score<2"), names=["score"], result="score:judge")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    wish = Wish(depth="name", include=["tanh", "gelu"])
+    answer = bisect(tmp_path, [], question, "value:aten::tanh,scale=30", wish, monkeypatch, program)
+    assert [culprit.name for culprit in answer.culprits] == ["aten::tanh"], answer
+    assert len(answer.before.values["score"]) == 1
+
+
+@pytest.mark.full
+def test_the_losses_of_a_run_are_a_reference(tmp_path, monkeypatch):
+    """What the program prints is something else."""
+    program = TRAIN.replace("loss {loss.item():.6f}", "loss 0.0")
+    (tmp_path / "train.py").write_text(program)
+    words = ["-m", "ditorch", "run", "--tool", "time", "--out", "right", "train.py"]
+    run_python(*words, cwd=tmp_path, warm=True)
+    monkeypatch.chdir(tmp_path)
+    plan = command.parse(["--ref", "right", "--metric", "loss"], ["train.py"])
+    question = plan.options.question
+    assert question.is_noted and len(question.reference["loss"]) == 3
+    wish = Wish(depth="name", include=["tanh", "gelu"])
+    answer = bisect(tmp_path, [], question, "value:aten::gelu,scale=9", wish, monkeypatch, program)
+    assert [culprit.name for culprit in answer.culprits] == ["aten::gelu"], answer
+    assert "the reference has" in answer.before.reason
+
+
+@pytest.mark.parametrize(
+    ("files", "more", "expected"),
+    [
+        ({}, [], "has no output of a right run in it; accepted: a file with the output of a right run, a folder of "),
+        ({"run-r0-p1.json": '{"format": "ditorch-run", "rank": 0, "pid": 1, "losses": []}'}, [], "has no loss: "),
+        ({"run-r0-p1.json": '{"format": "ditorch-run", "rank": 0, "pid": 1, "losses": ["x"]}'}, [], "cannot be read"),
+        ({"run-r0-p1.json": '{"format": "ditorch-run", "rank": 0, "pid": 1, "losses": ["3ff0000000000000"]}'},
+         ["--metric", "accuracy"], "has the losses of a run alone: leave out --pattern and --result"),
+    ],
+)  # fmt: skip
+def test_a_reference_that_is_none(files, more, expected, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "right").mkdir()
+    for name, text in files.items():
+        (tmp_path / "right" / name).write_text(text)
+    assert cli.main(["bisect", "--ref", "right", *more, "x.py"]) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_run_that_takes_too_long_is_wrong_and_ends_with_its_children(tmp_path):
+    (tmp_path / "train.py").write_text("import subprocess\nsubprocess.run(['sleep', '600.5'])\n")
+    words = ["-m", "ditorch", "bisect", "--timeout", "20", "--out", "o", "train.py"]
+    answer = run_python(*words, cwd=tmp_path, check=False)
+    assert answer.returncode == 3 and "stopped after 20 s (--timeout)" in answer.stdout, answer.stderr
+    assert not [line for line in read_commands() if "sleep\x00600.5" in line]
+
+
+def read_commands():
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/cmdline") as file:
+                yield file.read()
+        except OSError:
+            continue
+
+
+@pytest.mark.full
+def test_a_launcher(tmp_path):
+    program = TRAIN.replace(
+        "import os, sys, torch\n", "import os, sys, torch\nassert os.environ['WORLD_SIZE'] == '2'\n"
+    )
+    (tmp_path / "train.py").write_text(program)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"]
+    words = ["--metric", "max(loss)<9", "--include", "tanh,gelu", "--depth", "name", "--json", "--", *launcher]
+    answer = run_python("-m", "ditorch", "bisect", *words, cwd=tmp_path, check=False, timeout=1500,
+                        DITORCH_FAULT="value:aten::tanh,scale=30")  # fmt: skip
+    assert answer.returncode == 1, answer.stderr
+    assert [culprit["name"] for culprit in json.loads(answer.stdout)["culprits"]] == ["aten::tanh"]
+
+
+@pytest.mark.full
+def test_a_kill_in_the_middle_and_finished_runs(tmp_path):
+    (tmp_path / "train.py").write_text(TRAIN)
+    environment = child_environment(DITORCH_BANNER="0", DITORCH_FAULT="value:aten::tanh,scale=30")
+    words = ["--metric", "max(loss)<9", "--include", "tanh,gelu", "--depth", "name", "--out", "o", "--json", "train.py"]
+    line = [sys.executable, "-m", "ditorch", "bisect", *words]
+    with subprocess.Popen(line, cwd=tmp_path, env=environment, start_new_session=True) as child:
+        runs = tmp_path / "o" / "runs.jsonl"
+        end = time.monotonic() + 600
+        while (not runs.exists() or runs.read_bytes().count(b"\n") < 3) and time.monotonic() < end:
+            time.sleep(0.2)
+        child.kill()
+    finished = runs.read_bytes().count(b"\n") - 1
+    assert finished >= 2
+    answer = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    found = json.loads(answer.stdout)
+    assert answer.returncode == 1 and [culprit["name"] for culprit in found["culprits"]] == ["aten::tanh"]
+    assert found["remembered"] == finished and f"{finished} finished runs are remembered" in answer.stderr
 
 
 # The command

@@ -43,7 +43,48 @@ def test_banner_and_idempotence(python):
     line, pid = answer.stdout.split("\n")[:2]
     assert line == "host ditorch binary"
     banners = [text for text in answer.stderr.splitlines() if text.startswith("ditorch: ")]
-    assert len(banners) == 1 and banners[0].startswith("ditorch: host ditorch:") and banners[0].endswith(f" pid: {pid}")
+    words, line = banners
+    assert words == "ditorch: cuda is the embedded device (runs on the CPU), because no accelerator was found"
+    assert line.startswith("ditorch: host ditorch:") and line.endswith(f" pid: {pid}")
+
+
+@pytest.mark.parametrize(
+    ("environment", "wanted"),
+    [
+        ({"RANK": "1"}, []),
+        ({"RANK": "0"}, ["cuda is the embedded device (runs on the CPU), because no accelerator was found"]),
+        (
+            {"DITORCH_BACKEND": "host"},
+            ["cuda is the embedded device (runs on the CPU), because backend=host was asked for"],
+        ),
+        (
+            {"DITORCH_VENDOR": "opaque"},
+            ["cuda is the device of the vendor library 'opaque', because no accelerator was found"],
+        ),
+        (
+            {"DITORCH_ALIAS": "off"},
+            ["dit is the embedded device (runs on the CPU), because no accelerator was found; cuda stays what it was "
+             "(alias=off)"],
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)  # fmt: skip
+def test_the_first_rank_says_in_words_what_cuda_is(python, environment, wanted):
+    answer = python("import torch\nimport ditorch\n", **environment)
+    lines = [text.removeprefix("ditorch: ") for text in answer.stderr.splitlines() if text.startswith("ditorch: ")]
+    assert [line for line in lines if " pid: " not in line] == wanted and " pid: " in lines[-1]
+
+
+def test_a_worker_of_multiprocessing_does_not_say_it_again(python, tmp_path):
+    (tmp_path / "main.py").write_text(
+        "import ditorch, multiprocessing\n"
+        "def work(): pass\n"
+        "if __name__ == '__main__':\n"
+        "    child = multiprocessing.get_context('spawn').Process(target=work)\n"
+        "    child.start(), child.join()\n"
+    )
+    answer = python(tmp_path / "main.py")
+    assert answer.stderr.count("cuda is the embedded device") == 1 and answer.stderr.count(" pid: ") == 2
 
 
 def test_uninstall_restores_everything_and_install_works_again(python):

@@ -80,12 +80,23 @@ def test_every_view_has_what_the_page_says(engines, run, capsys):
     assert ranks[1] == {"rank": 1, "host": "node1", "records": 11, "missing": 0}
 
 
+NO_STEP = dict.fromkeys(("step", "allocated", "reserved", "resident"))
+
+
 def test_memory_comes_from_the_notes_of_the_run(engines, run, tmp_path, capsys):
     note = {"format": "ditorch-run", "rank": 1, "pid": 7, "memory": {"host_peak": 5, "device_peak": 6}}
     (tmp_path / "run" / "run-r1-p7.json").write_text(json.dumps(note))
     (tmp_path / "run" / "run-r2-p8.json").write_text("{")
     (row,) = ask(capsys, "select * from memory", run)[1]
-    assert row == {"rank": 1, "pid": 7, "host_peak": 5, "device_peak": 6}
+    assert row == {"rank": 1, "pid": 7, "host_peak": 5, "device_peak": 6, **NO_STEP}
+    note["step_memory"] = [[1, 2, 3], [10, 20, 30], "x", [1], [4, None, 1 << 80]]
+    (tmp_path / "run" / "run-r1-p7.json").write_text(json.dumps(note))
+    rows = ask(capsys, "select * exclude (rank, pid) from memory order by step nulls first", run)[1]
+    assert rows[0] == {"host_peak": 5, "device_peak": 6, **NO_STEP} and len(rows) == 4
+    steps = [[row[name] for name in ("step", "allocated", "reserved", "resident")] for row in rows[1:]]
+    assert steps == [[0, 1, 2, 3], [1, 10, 20, 30], [4, 4, None, None]]
+    grown = "select step, allocated - lag(allocated) over (order by step) g from memory where step is not null"
+    assert ask(capsys, f"{grown} order by g desc nulls last limit 1", run)[1] == [{"step": 1, "g": 9}]
 
 
 def test_exported_files_are_asked_too(engines, run, tmp_path, capsys):

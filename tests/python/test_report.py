@@ -84,6 +84,47 @@ def test_a_log_of_wrong_comparisons_alone_claims_no_share(tmp_path):
     assert "rows=wrong" in numbers["verdict"]["notes"][0] and numbers["operators"][0]["compared"] is None
 
 
+MEASURED = {
+    "time": {"with": 0.05, "without": 0.02, "steps_with": 8, "steps_without": 9, "source": "steps of the baseline"},
+    "loss": {"count": 9, "baseline_count": 9, "equal": True, "first": None},
+    "memory": {"host_peak": [3 << 20, 1 << 20], "device_peak": [1 << 20, 1 << 20]},
+}
+CHANGED = {"count": 9, "baseline_count": 9, "equal": False, "first": 2, "values": ["1.5", "1.25"]}
+
+
+def test_what_the_tools_changed(tmp_path):
+    folder = write_run(tmp_path / "run-001")
+    numbers = report.make_numbers([folder])
+    assert numbers["effects"][0]["ratio"] is None and numbers["effects"][0]["loss"] == ""
+    assert "what the tools changed was not measured (--baseline does that)" in numbers["verdict"]["notes"]
+    file = folder / "run-r0-p100.json"
+    process = json.loads(file.read_text())
+    file.write_text(json.dumps({**process, "observer": MEASURED}))
+    numbers = report.make_numbers([folder])
+    (row,) = numbers["effects"]
+    assert (row["ratio"], row["with_ns"], row["steps"]) == (2.5, 5e7, "8 beside 9 steps of the baseline")
+    assert row["loss"] == "9 losses equal to the bit" and (row["host_peak"], row["device_peak"]) == (2 << 20, 0)
+    (note,) = [note for note in numbers["verdict"]["notes"] if note.startswith("under the tools: ")]
+    assert "2.50x the time" in note and "9 losses equal to the bit" in note and "host memory +2.0 MiB" in note
+    file.write_text(json.dumps({**process, "observer": {**MEASURED, "loss": CHANGED}}))
+    numbers = report.make_numbers([folder])
+    (note,) = [note for note in numbers["verdict"]["notes"] if note.startswith("the tools CHANGED")]
+    assert "loss 3 is 1.5, the baseline's 1.25" in note and numbers["effects"][0]["is_changed"]
+
+
+@pytest.mark.parametrize(
+    "observer",
+    [7, {"time": 3, "loss": [], "memory": "x"}, {"time": {"with": "x", "without": 1}, "loss": {"first": "x"}},
+     {"time": {"with": 1, "without": 0}, "memory": {"host_peak": [1, "x"], "device_peak": [1]}},
+     {"loss": {"count": 1, "first": 0, "values": [EVIL]}, "memory": {EVIL: [1, 2]}}],
+)  # fmt: skip
+def test_what_is_no_measurement_is_none(tmp_path, observer):
+    process = describe_process(0, 100, observer=observer)
+    numbers = report.make_numbers([write(tmp_path, make_log(), process)])
+    row = numbers["effects"][0]
+    assert row["ratio"] is None and not row["is_changed"] and "host_peak" not in row and "device_peak" not in row
+
+
 def test_a_killed_process_leaves_its_log(tmp_path):
     """No file about the run: the findings of the log are told."""
     folder = write_run(tmp_path / "run-001")

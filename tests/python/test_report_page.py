@@ -1,5 +1,6 @@
 """The report in a real browser: it renders, sorts, filters, opens rows, and says nothing on the console."""
 
+import json
 import re
 
 import browser
@@ -7,6 +8,7 @@ import pytest
 from ditorch import report
 from record_log import Log
 from report_runs import write_hostile, write_run
+from test_report import CHANGED, MEASURED
 
 chromium = browser.find()
 pytestmark = pytest.mark.skipif(chromium is None, reason="no chromium here (Debian: apt-get install chromium)")
@@ -34,7 +36,7 @@ def column(page, table, place):
 def test_it_renders_sorts_filters_and_opens(page, tmp_path):
     show(page, tmp_path, write_run(tmp_path / "run-001"))
     assert page.run("document.querySelector('h1').textContent") == "torch.nn.functional.layer_norm gives wrong results"
-    assert page.run("document.querySelectorAll('main > section').length") == 13
+    assert page.run("document.querySelectorAll('main > section').length") == 14
     page.wait("document.querySelectorAll('#wrong-table tbody tr').length == 12")
     assert page.run("document.querySelectorAll('#growth polyline').length") >= 1
     assert page.run("document.querySelectorAll('#flame .flame button').length") > 5
@@ -54,6 +56,20 @@ def test_it_renders_sorts_filters_and_opens(page, tmp_path):
     page.wait("document.querySelector('#operator-table tr.open table')")
     text = page.run("document.querySelector('#operator-table tr.open').textContent")
     assert "GPT.blocks.0.norm" in text and "float32[4,8]" in text
+    assert page.errors == []
+
+
+def test_what_the_tools_changed(page, tmp_path):
+    folder = write_run(tmp_path / "run-001")
+    show(page, tmp_path, folder)
+    assert "not measured: --baseline" in page.run("document.querySelector('#effect').textContent")
+    file = folder / "run-r0-p100.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "observer": {**MEASURED, "loss": CHANGED}}))
+    show(page, tmp_path, folder)
+    cells = [column(page, "effect-table", place)[0] for place in (1, 2, 3, 5, 6)]
+    assert cells == ["2.5 \N{MULTIPLICATION SIGN}", "50 ms", "20 ms", "loss 3 is 1.5, the baseline's 1.25", "+2 MiB"]
+    assert page.run("document.querySelector('#effect-table .bad').textContent").startswith("loss 3")
+    assert "the tools CHANGED" in page.run("document.querySelector('#verdict').textContent")
     assert page.errors == []
 
 

@@ -3,16 +3,18 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
+import time
 from xml.etree import ElementTree
 
 import pytest
 import torch
 from conftest import child_environment
-from ditorch import cli
+from ditorch import cli, export
+from ditorch.command.run import read_runs, wait_for_ranks
 from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools, read_wish
+from ditorch.effect import describe
 from op_tools import observer, program
 from op_tools.overflow_check import hold_arguments
 
@@ -135,6 +137,15 @@ def test_a_clean_program_is_clean_and_the_environment_is_enough(place):
     assert read_run(place, "ditorch_runs/run-001")["steps"] == 9
 
 
+def test_every_fourth_step(place):
+    answer = ditorch(place, "run", "--tool", "observe", "--every", "4", "--out", "o", "train.py")
+    run = read_run(place, "o")
+    assert run["selection"]["every"] == "4" and run["steps"] == 9, answer.stderr
+    assert {record["step"] for record in export.read(str(place / "o"), types=["call"])} == {0, 4, 8}
+    effect = run["observer"]["time"]
+    assert (effect["steps_with"], effect["steps_without"], effect["source"]) == (2, 6, "steps not watched")
+
+
 def test_a_selection_that_meant_nothing_is_said(place):
     answer = ditorch(place, "run", "--tool", "autocompare", "--steps", "50-51", "train.py")
     assert "9 steps" in answer.stderr and "nothing was compared" in answer.stderr
@@ -145,18 +156,80 @@ def test_a_selection_that_meant_nothing_is_said(place):
     assert "include is 'softmax'" in answer.stderr and "names that came: " in answer.stderr
 
 
+RANKS = """
+import os, torch
+x = torch.ones(3).cuda() - int(os.environ["RANK"]) * 2
+optimizer = torch.optim.SGD([torch.nn.Parameter(x.clone())], lr=0.1)
+optimizer.step(), optimizer.step(), x.log()
+"""
+TORCHRUN = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+
 @pytest.mark.full
-@pytest.mark.skipif(shutil.which("torchrun") is None, reason="no torchrun")
 def test_a_launcher_and_its_ranks(place):
-    (place / "ranks.py").write_text(
-        "import os, torch\n"
-        "x = torch.ones(3).cuda() - int(os.environ['RANK']) * 2\n"
-        "optimizer = torch.optim.SGD([torch.nn.Parameter(x.clone())], lr=0.1)\n"
-        "optimizer.step(), optimizer.step(), x.log()\n"
-    )
-    answer = ditorch(place, "nan", "--go-on", "--out", "out", "--", "torchrun", "--nproc-per-node", "2", "ranks.py")
+    (place / "ranks.py").write_text(RANKS)
+    words = ["nan", "--go-on", "--out", "out", "--report", "--", sys.executable, *TORCHRUN, "ranks.py"]
+    answer = ditorch(place, *words)
+    assert answer.stderr.count("report written") == 1
     assert answer.returncode == 1 and "2 processes" in answer.stderr
     assert "first     rank 1, step 2: torch.Tensor.log made NaN or Inf" in answer.stderr
+
+
+def launch(place, *words, **environment):
+    """A launcher that starts `-m ditorch` itself."""
+    (place / "ranks.py").write_text(RANKS)
+    environment = child_environment(DITORCH_BANNER="0", COLUMNS="80", **environment)
+    command = [sys.executable, *TORCHRUN, "-m", "ditorch", *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=environment, timeout=600)
+
+
+@pytest.mark.full
+def test_a_launcher_starts_ditorch(place):
+    answer = launch(place, "run", "--tool", "nan", "--out", "o", "--junit", "j.xml", "--report", "ranks.py")
+    assert answer.returncode == 0 and answer.stderr.count("report written") == 1, answer.stderr
+    assert "rank 0 of 2" in answer.stderr and "rank 1 of 2" in answer.stderr
+    root = ElementTree.parse(place / "j.xml").getroot()
+    names = [(suite.get("name"), suite.get("failures")) for suite in root.iter("testsuite")]
+    assert names == [("program", "0"), ("rank 0", "0"), ("rank 1", "1")]
+    assert len([name for name in os.listdir(place / "o") if name.startswith("run-r")]) == 2
+    page = (place / "o" / "report.html").read_text()
+    assert '"label":"rank 0"' in page and '"label":"rank 1"' in page and '"tool":"nan"' in page
+
+
+@pytest.mark.full
+def test_a_launcher_with_tools_on_one_rank_and_by_the_environment(place):
+    answer = launch(place, "run", "--tool", "nan", "--ranks", "0", "--check", "--out", "o", "ranks.py")
+    assert answer.returncode == 0, answer.stderr
+    runs = read_runs(str(place / "o"))
+    assert [run["findings"] for run in runs] == [[], []], "the NaN is on rank 1"
+    assert runs[0]["counts"]["nan"]["applied"] > 0 == runs[1]["counts"]["nan"]["applied"]
+    answer = launch(place, "ranks.py", DITORCH_TOOLS="nan")
+    assert answer.returncode == 0, answer.stderr
+    (folder,) = (place / "ditorch_runs").iterdir()
+    runs = read_runs(str(folder))
+    assert [run["rank"] for run in runs] == [0, 1] and [len(run["findings"]) for run in runs] == [0, 1]
+
+
+def test_a_baseline_of_one_rank_is_refused(place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    for rank, said in (("0", "put the launcher behind --, as in `ditorch run --baseline ... -- torchrun "), ("1", "")):
+        monkeypatch.setenv("RANK", rank)
+        assert cli.main(["run", "--tool", "time", "--baseline", "train.py"]) == 2
+        error = capsys.readouterr().err
+        assert said in error and bool(error) == bool(said)
+
+
+def test_the_first_rank_waits_for_the_others(tmp_path, monkeypatch, capsys):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "run-r0-p1.json").write_text("{}")
+    (tmp_path / "run-r1-p2.json").write_text("{}")
+    wait_for_ranks(str(tmp_path), time.time() - 60)
+    assert capsys.readouterr().err == ""
+    os.utime(tmp_path / "run-r1-p2.json", (1, 1))  # of a run before
+    wait_for_ranks(str(tmp_path), time.time() - 60, 0.3)
+    assert "1 of 2 ranks have written what they found ([0]) after 0 s" in capsys.readouterr().err
 
 
 def test_a_step_marker(place):
@@ -177,7 +250,10 @@ def test_a_step_marker(place):
         (["--tool", "time", "--budget", "much", "x.py"], "such as 2GiB"),
         (["--tool", "time", "--option", "rows", "x.py"], "TOOL.NAME=VALUE"),
         (["--tool", "time", "--inclde", "x", "x.py"], "did you mean '--include'"),
+        (["--tool", "time", "--every", "0", "x.py"], "--every '0': expected a whole number of at least 1"),
+        (["--tool", "time", "--every", "second", "x.py"], "--every 'second'"),
         (["--steps", "1", "x.py"], "belongs to --tool"),
+        (["--every", "2", "x.py"], "--every belongs to --tool"),
         (["--tool", "time"], "nothing to run"),
     ],
 )
@@ -192,10 +268,11 @@ def test_words_of_a_wish():
     assert parse_budget("") == ("", 0) and parse_budget("512") == ("bytes", 512)
     assert parse_option("nan.save = 1") == ("nan", "save", "1")
     assert check_ranges("--steps", "1-2,9,20-") == "1-2,9,20-"
-    assert Spec(tools=["time"], steps="3", out="o").make_options("time") == {
+    assert Spec(tools=["time"], steps="3", every="2", out="o").make_options("time") == {
         "results": "o",
         "module_paths": True,
         "steps": "3",
+        "every": "2",
     }
 
 
@@ -231,6 +308,14 @@ def test_a_baseline_and_a_junit_file(place):
     assert "torch.nn.functional.gelu is wrong" in root.find(".//failure").text
 
 
+@pytest.mark.full
+def test_a_baseline_of_nan(place):
+    answer = ditorch(place, "nan", "--baseline", "--out", "o", "train.py", "nan")
+    assert answer.returncode == 1, answer.stderr
+    assert "the first 7 losses equal to the bit, then 7 against the baseline's 9" in " ".join(answer.stderr.split())
+    assert "--baseline" not in answer.stderr.partition("== ditorch run")[2]
+
+
 def test_a_junit_file_of_a_program_that_fails(place):
     (place / "fails.py").write_text("import torch\ntorch.ones(2).cuda() + 1\nraise RuntimeError('no more')\n")
     answer = ditorch(place, "run", "--tool", "nan", "--junit", "j.xml", "fails.py")
@@ -244,14 +329,16 @@ def test_an_effect_is_told_as_far_as_it_was_measured(tmp_path):
     facts = {"step_seconds": [9.0, 1.0, 2.0, 1.0], "rank": 0, "out": str(tmp_path), "losses": [], "memory": {}}
     effect = observer.measure(facts, [True, False, True, False])
     assert effect["time"]["with"] == 2.0 and effect["time"]["without"] == 1.0 and "loss" not in effect
-    text = observer.describe(effect)
+    text = describe(effect)
     assert text.startswith("a step takes 2.00x the time") and text.endswith("loss and memory not compared (--baseline)")
-    assert "not measured" in observer.describe(observer.measure(facts, [True] * 4))
+    assert "not measured" in describe(observer.measure(facts, [True] * 4))
     (tmp_path / "baseline" / "probes" / "001").mkdir(parents=True)
     bits = [observer.to_bits(1.5), observer.to_bits(float("nan"))]
     other = {"step_seconds": [9.0, 4.0], "losses": bits, "memory": {"host": 1 << 20}}
     (tmp_path / "baseline" / "probes" / "001" / "probe-r0-p1.json").write_text(json.dumps(other))
     mine = {**facts, "losses": [bits[0], observer.to_bits(2.0)], "memory": {"host": 3 << 20}}
-    text = observer.describe(observer.measure(mine, [True] * 4))
+    text = describe(observer.measure(mine, [True] * 4))
     assert "0.25x" in text and "loss 2 is 2.0, the baseline's nan" in text and text.endswith("host memory +2.0 MiB")
     assert observer.measure({**mine, "losses": bits}, [True] * 4)["loss"]["equal"]
+    text = describe(observer.measure({**mine, "losses": bits[:1]}, [True] * 4))  # a run that ended earlier
+    assert "the first 1 losses equal to the bit, then 1 against the baseline's 2" in text

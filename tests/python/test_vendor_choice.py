@@ -33,6 +33,7 @@ def test_d6_auto_takes_the_first_stack_that_works_and_reports_the_rest():
     reports = [line for line in answer.stderr.splitlines() if "passed over" in line]
     assert len(reports) == 1 and "backend npu" in reports[0] and "libfake_npu.so.1" in reports[0]
     assert "BrokenDriverError" in reports[0] and "fake_vendor.py:" in reports[0]
+    assert "ditorch: cuda is the camb device of torch_mlu 1.17.0, because " in answer.stderr
     assert f"ditorch: camb torch_mlu:1.17.0 pid: {answer.stderr.split('pid: ')[1].split()[0]}" in answer.stderr
 
 

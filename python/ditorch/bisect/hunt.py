@@ -15,6 +15,8 @@ from .state import State
 
 LEVELS = ("signature", "module", "call")
 """Below the name, from coarse to fine."""
+MOST_KEYS = 2
+"""Of a level that are looked for: more cost as many runs again, each."""
 NOTHING, ELSEWHERE, FOUND, BLIND = "nothing to find", "not an operator", "found", "no operators"
 
 
@@ -296,7 +298,7 @@ class Hunt:
                 self._narrow(culprit, noted, choice)
 
     def _narrow(self, culprit: Culprit, noted: dict[str, Any], full: Choice) -> None:
-        """By one level after another, as long as one key of it is enough."""
+        """By one level after another, as long as a few keys of it are enough."""
         rows = [
             {**noted["kinds"][kind], "call": number, "step": step}
             for number, (kind, step) in enumerate(noted["calls"], 1)
@@ -315,7 +317,7 @@ class Hunt:
                     shown = f"{level} {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} {level}s"
                     return self.ask(choose(chosen), f"{culprit.name}, {shown} {self._where()}").is_good
 
-                found = self._search(keys, choose, is_enough, most=1)
+                found = self._search(keys, choose, is_enough, most=MOST_KEYS)
                 if found is None:
                     break
                 culprit.limits.append([level, found])

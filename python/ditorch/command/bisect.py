@@ -36,6 +36,12 @@ EXITS = {
 }
 
 
+REFERENCES = (
+    "accepted: a file with the output of a right run, a folder of `ditorch run` (the losses that backward() was "
+    "called of), a folder of a bisection's run, or cpu"
+)
+
+
 class Plan(NamedTuple):
     """What `drive` needs; the names of the other commands' plans."""
 
@@ -66,7 +72,8 @@ def make_parser() -> Parser:
     add("--pattern", default="", metavar="REGEX", help="finds the number in the output: one group, or (?P<name>...)")
     add("--result", default="", metavar="NAME", help="the metric is what this function returns: module:function")
     add("--check", default="", metavar="CMD", help="judge of a run: gets its output; status 0 right, 125 cannot tell")
-    add("--ref", default="", metavar="RUN", help="output of a right run: a file, a folder of a bisection's run, or cpu")
+    add("--ref", default="", metavar="RUN", help="a right run: a file with its output, a "
+        "folder of `ditorch run` (its losses) or of a bisection's run, or cpu")  # fmt: skip
     add("--within", default="1%", metavar="PART", help="how far from --ref is right: 1%% (the default), 0 for equal")
     add("--how", choices=("cpu", "float32"), default="cpu", help="where operators go (default cpu)")
     add("--by", choices=("auto", "control", "tool"), default="auto", help="what moves them: the device's own control "
@@ -131,15 +138,39 @@ def _read_reference(path: str, question: Any) -> dict[str, list[float]]:
     from ..bisect.metric import MetricError, read_values
     from ..bisect.runner import read_end
 
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "stdout.txt")):
+        return _read_run(path, question)
     file = os.path.join(path, "stdout.txt") if os.path.isdir(path) else path
     try:
         values = read_values(read_end(file), question.names, question.pattern)
     except OSError as error:
-        raise MetricError(f"--ref {path!r} cannot be read: {error.strerror}; give the output of a right run") from None
+        raise MetricError(f"--ref {path!r} cannot be read: {error.strerror}; {REFERENCES}") from None
     missing = [name for name, numbers in values.items() if not numbers]
     if missing:
         raise MetricError(f"--ref {path!r} has no value of {missing[0]!r}")
     return values
+
+
+def _read_run(path: str, question: Any) -> dict[str, list[float]]:
+    """The losses that `ditorch run` noted, of its first process; the runs are judged by theirs."""
+    from ..bisect.metric import MetricError
+    from ..effect import from_bits
+    from .run import read_runs
+
+    try:
+        runs = read_runs(path)
+        losses = [from_bits(text) for run in runs[:1] for text in run.get("losses") or ()]
+    except (OSError, ValueError, TypeError) as error:
+        raise MetricError(f"--ref {path!r} cannot be read: {error}; {REFERENCES}") from None
+    if not runs:
+        raise MetricError(f"--ref {path!r} has no output of a right run in it; {REFERENCES}")
+    if not losses:
+        raise MetricError(f"--ref {path!r} has no loss: its program called no backward() of a number; {REFERENCES}")
+    if question.names != ["loss"] or question.pattern or question.result:
+        raise MetricError(f"--ref {path!r} has the losses of a run alone: leave out --pattern and --result, and give "
+                          "--metric loss, or the output of the run as a file")  # fmt: skip
+    question.is_noted = True
+    return {"loss": losses}
 
 
 def describe(plan: Plan) -> dict[str, Any]:

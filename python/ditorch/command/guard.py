@@ -1,7 +1,7 @@
 """How a command ends when the world does not play along: Ctrl-C, a pipe that nobody reads any more, a full disk.
 
 Each is one sentence or none, never a traceback, and what was written so far stays valid. Exit statuses: 130 for Ctrl-C,
-141 for a closed pipe (commands that only show something say 0 for that themselves), 1 for a disk.
+141 for a closed pipe, 1 for a disk.
 """
 
 from __future__ import annotations

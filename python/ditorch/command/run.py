@@ -9,15 +9,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
+import time
 from typing import Any, NamedTuple
 
+from .. import effect, findings
 from .guard import say
 from .parser import INTERRUPTED, Parser
-from .spec import TOOLS, Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools
+from .spec import TOOLS, Spec, SpecError, check_count, check_ranges, parse_budget, parse_option, parse_tools
 from .tree import Head
 
 EXAMPLES = [
@@ -39,8 +42,8 @@ USAGE = (
 
 
 NEED_TOOL = (
-    *("steps", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop", "check"),
-    *("baseline", "junit", "report"),
+    *("steps", "every", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop"),
+    *("check", "baseline", "junit", "report"),
 )
 """Options that mean nothing without one."""
 
@@ -56,14 +59,20 @@ class Plan(NamedTuple):
 
 
 def add_selection(parser: Parser) -> None:
-    """What `run`, `nan` and `bisect` have in common."""
+    """What `run` and `nan` have in common."""
     add = parser.add_argument
     add("--steps", default="", metavar="STEPS", help="steps to look at: 10-12,20 or 100- (0 is the first)")
+    add("--every", default="", metavar="N", help="of those every Nth step, from step 0: 1000")
     add("--ranks", default="", metavar="RANKS", help="ranks of a distributed program to look at: 0,2-3")
     add("--include", default="", metavar="GLOBS", help="only these operators: 'torch.nn.*' or re:EXPRESSION")
     add("--exclude", default="", metavar="GLOBS", help="but not these")
     add("--out", default="", metavar="DIR", help="results (default: a new folder below ditorch_runs)")
     add("--report", action="store_true", help="write report.html into the results at the end")
+    add(
+        *("--baseline",),
+        action="store_true",
+        help="run the program once more, before and without tools: what did they change (time, losses, memory)?",
+    )
     add(
         *("--step-marker",),
         default="",
@@ -96,8 +105,6 @@ def make_parser() -> Parser:
     add("--budget", default="", metavar="SIZE|%%", help="most bytes to save (2GiB), or share of the time (5%%)")
     add("--stop", action="store_true", help="end the program at the first finding of autocompare or nan")
     add("--check", action="store_true", help="exit status 1 when a tool found something")
-    add("--baseline", action="store_true", help="run the program once more, before and without tools: what did they "
-        "change (time, losses, memory)?")  # fmt: skip
     add("--junit", default="", metavar="FILE", help="what was found as JUnit XML, a test per tool and rank")
     return parser
 
@@ -105,8 +112,9 @@ def make_parser() -> Parser:
 def make_spec(options: argparse.Namespace, tools: list[str]) -> Spec:
     """SpecError says what cannot be meant."""
     spec = Spec(tools=tools, out=os.path.abspath(options.out) if options.out else "", step_marker=options.step_marker)
-    spec.report = options.report
+    spec.report, spec.baseline = options.report, options.baseline
     spec.steps, spec.ranks = check_ranges("--steps", options.steps), check_ranges("--ranks", options.ranks)
+    spec.every = check_count("--every", options.every)
     spec.include, spec.exclude = options.include, options.exclude
     for text in options.option:
         tool, name, value = parse_option(text)
@@ -137,7 +145,7 @@ def parse(before: list[str], program: list[str]) -> Plan:
         parse_budget(options.budget)
     except SpecError as error:
         parser.error(str(error))
-    spec.budget, spec.stop, spec.baseline = options.budget, options.stop, options.baseline
+    spec.budget, spec.stop = options.budget, options.stop
     spec.junit = os.path.abspath(options.junit) if options.junit else ""
     unused = [f"--{name.replace('_', '-')}" for name in NEED_TOOL if getattr(options, name)]
     if unused and not spec.tools and not os.environ.get("DITORCH_TOOLS"):
@@ -262,10 +270,44 @@ def read_runs(folder: str) -> list[dict[str, Any]]:
     return sorted(runs, key=lambda run: (run["rank"], run["pid"]))
 
 
+# Ranks of a launcher that starts `-m ditorch run` itself
+
+
+def count_ranks() -> int:
+    """Of the job that this process belongs to; 1 without a launcher."""
+    text = os.environ.get("WORLD_SIZE", "")
+    return int(text) if text.isdigit() and "RANK" in os.environ else 1
+
+
+def is_first_rank() -> bool:
+    """What is made once is made here."""
+    return count_ranks() == 1 or os.environ["RANK"] == "0"
+
+
+def wait_for_ranks(folder: str, since: float, seconds: float = 60.0) -> None:
+    """Until every rank of this machine has written its file, from the time `since` on; ranks that do not are told."""
+    local = os.environ.get("LOCAL_WORLD_SIZE", "")
+    wanted = min(int(local) if local.isdigit() else count_ranks(), count_ranks())
+    end = time.monotonic() + seconds
+    while len(found := _list_ranks(folder, since)) < wanted and time.monotonic() < end:
+        time.sleep(0.1)
+    if len(found) < wanted:
+        say(f"{len(found)} of {wanted} ranks have written what they found ({sorted(found)}) after {seconds:.0f} s")
+
+
+def _list_ranks(folder: str, since: float) -> set[int]:
+    found = set()
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        match = re.fullmatch(r"run-r(\d+)-p\d+\.json", name)
+        if match and os.path.getmtime(os.path.join(folder, name)) >= since:
+            found.add(int(match[1]))
+    return found
+
+
 def find_first(runs: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The first finding of all ranks: lowest step; of one step, lowest id of a call (clocks of machines differ)."""
-    found = [(finding, run) for run in runs for finding in run["findings"]]
-    return min(found, key=lambda pair: (pair[0]["step"], pair[0]["id"], pair[1]["rank"])) if found else None
+    """The first finding of all ranks (../findings.py), and its run."""
+    found = findings.order({**one, "rank": run["rank"], "run": run} for run in runs for one in run["findings"])
+    return (found[0], found[0]["run"]) if found else None
 
 
 def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:
@@ -294,10 +336,8 @@ def tell_runs(runs: list[dict[str, Any]], folder: str) -> None:
         lines.append(f"  first     rank {run['rank']}, step {finding['step']}: {finding['name']} {verb}")
         if finding.get("cause"):
             lines.append(f"  cause     {finding['cause']}")
-    from op_tools import observer
-
     slowest = max(runs, key=lambda run: (run.get("observer", {}).get("time") or {"with": 0.0})["with"])
-    lines.append(f"  effect    rank {slowest['rank']}: {observer.describe(slowest.get('observer', {}))}")
+    lines.append(f"  effect    rank {slowest['rank']}: {effect.describe(slowest.get('observer', {}))}")
     lines.append(f"  results   {folder}")
     if first:
         lines.append(f"  report    ditorch report {folder}")

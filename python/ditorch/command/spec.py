@@ -46,6 +46,7 @@ class Spec:
     tools: list[str] = dataclasses.field(default_factory=list)
     out: str = ""
     steps: str = ""
+    every: str = ""
     ranks: str = ""
     include: str = ""
     exclude: str = ""
@@ -71,7 +72,7 @@ class Spec:
     def make_options(self, tool: str) -> dict[str, Any]:
         """Keyword arguments of a tool's constructor."""
         values: dict[str, Any] = {"results": self.out, "module_paths": True}
-        for name in ("steps", "ranks", "include", "exclude"):
+        for name in ("steps", "every", "ranks", "include", "exclude"):
             if getattr(self, name):
                 values[name] = getattr(self, name)
         if self.stop and tool in ("nan", "autocompare"):
@@ -125,6 +126,13 @@ def check_ranges(flag: str, text: str) -> str:
         if not match or (match[2] and int(match[2]) < int(match[1])):
             raise SpecError(f"{flag} {text!r}: {part.strip()!r} is no number or range; expected 10-12,20 or 100-")
     return text
+
+
+def check_count(flag: str, text: str) -> str:
+    """`1000` or SpecError."""
+    if text and (not re.fullmatch(r"\s*\d+\s*", text) or int(text) < 1):
+        raise SpecError(f"{flag} {text!r}: expected a whole number of at least 1")
+    return text.strip()
 
 
 def read_wish(path: str, tools: str) -> Spec | None:

@@ -155,6 +155,15 @@ const held = data.memory.slice(0, 4).flatMap((one, index) => [
 ]).filter((one) => one.points.some(([, y]) => y));
 section('memory', 'Memory: Memory over the steps', null, held.length ? makeLines(held, { binary: true, label: 'memory over steps', labelX: 'step', showX: showCount, showY: (y) => showBytes(y) || '0' })
   : make('p', { class: 'none', text: 'not recorded: `ditorch run` writes it at every step of an optimizer' }));
+const changed = (bytes) => (isNumber(bytes) ? `${bytes < 0 ? '−' : '+'}${showBytes(Math.abs(bytes))}` : '');
+section('effect', 'Observer effect: What the tools changed', 'A measurement changes what it measures: time of a step with tools beside one without, losses bit by bit, largest memory.', makeTable({
+  id: 'effect-table', label: 'what the tools changed', rows: data.effects.filter((row) => row.steps || row.loss), most: 12,
+  empty: 'not measured: --baseline runs the program without tools too, --steps and --every leave steps without them',
+  columns: [{ name: 'label', title: 'process' }, number('ratio', 'time', (value) => (isNumber(value) ? `${showNumber(value)} ×` : '')),
+    number('with_ns', 'a step with tools', showTime), number('without_ns', 'without', showTime), { name: 'steps', title: 'steps' },
+    { name: 'loss', title: 'losses', show: (row) => make('span', { class: row.is_changed ? 'bad' : '', text: row.loss || 'not compared (--baseline)' }) },
+    number('host_peak', 'host memory', changed), number('device_peak', 'device memory', changed)],
+}));
 section('fallbacks', 'Fallbacks: Fallback ledger', 'Operators that the device does not have and that ran on the CPU instead.', makeTable({
   id: 'fallback-table', label: 'fallbacks', rows: data.fallbacks, empty: 'nothing fell back to the CPU, or the device keeps no ledger',
   columns: [{ name: 'name', title: 'operator', kind: 'name' }, number('calls', 'calls'), number('bytes', 'bytes of all tensors', showBytes),

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import _C
 from .collected import REST, Collected, Lane, Operator
+from .effects import show_effect
 from .runs import take_list, take_number, take_text
 from .series import Series, align
 from .unseen import describe_cuts, list_unseen
@@ -35,6 +36,7 @@ def make_data(collected: Collected) -> dict[str, Any]:
         "timeline": _show_timeline(collected),
         "steps": _show_steps(collected),
         "memory": _show_memory(collected),
+        "effects": [show_effect(_name_lane(lane, collected), _find_process(lane)) for lane in collected.lanes[:512]],
         "fallbacks": _show_fallbacks(collected),
         "findings": _show_findings(collected),
         "environment": _show_environment(collected),

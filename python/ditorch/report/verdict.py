@@ -6,7 +6,9 @@ import os
 import shlex
 from typing import Any
 
+from ..findings import order
 from .collected import Collected
+from .effects import note_effect
 from .runs import Run, take_dict, take_list, take_number, take_text
 
 MOST_ANSWERS = 6
@@ -70,7 +72,7 @@ def list_findings(collected: Collected) -> list[dict[str, Any]]:
         row = {"error": finding.get("error_size"), **finding, **place, "tool": tool}
         if _make_key(row) not in seen:
             told.append(row)
-    return sorted(told, key=lambda row: (take_number(row, "step"), take_number(row, "id"), row["rank"]))
+    return order(told)
 
 
 def _find_directory(collected: Collected, run: Run, process: dict[str, Any]) -> str | None:
@@ -258,6 +260,8 @@ def _make_notes(collected: Collected, state: str, compared: int) -> list[str]:
         notes.append("no result was compared with the CPU: run with --tool autocompare to have that done")
     if calls and not compared:
         notes.append(f"{calls:,} calls of {_plural(names, 'operator')} were recorded")
+    if effect := note_effect(collected):
+        notes.append(effect)
     if state == "sound":
         notes.append("what was not looked at is at the end of this page")
     missing = find_missing_ranks(collected)
