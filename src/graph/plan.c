@@ -47,37 +47,41 @@ static bool evaluate(int op, int64_t a, int64_t b, int64_t *out) {
 }
 
 int64_t graph_get_span(const struct dit_graph_layout *layout, int ndim, int dtype) {
-  int64_t last = 0;
+  int64_t last = 0, bytes;
+  bool is_empty = false;
   for (int d = 0; d < ndim; d++) {
     int64_t reach;
-    if (layout->sizes[d] == 0) {
-      return 0;
-    }
-    if (__builtin_mul_overflow(layout->sizes[d] - 1, layout->strides[d], &reach) ||
-        __builtin_add_overflow(last, reach, &last)) {
+    const int64_t size = layout->sizes[d] > 0 ? layout->sizes[d] : 1;  // what has no elements is walked, too
+    is_empty |= layout->sizes[d] == 0;
+    if (__builtin_mul_overflow(size - 1, layout->strides[d], &reach) || __builtin_add_overflow(last, reach, &last)) {
       return -1;
     }
   }
-  int64_t bytes;
-  return last >= INT64_MAX - 1 || __builtin_mul_overflow(last + 1, (int64_t)dit_dtype_get_size(dtype), &bytes) ? -1
-                                                                                                               : bytes;
+  const bool is_beyond = last >= GRAPH_MOST_BYTES ||
+                         __builtin_mul_overflow(last + 1, (int64_t)dit_dtype_get_size(dtype), &bytes) ||
+                         bytes > GRAPH_MOST_BYTES;
+  return is_beyond ? -1 : is_empty ? 0 : bytes;
 }
 
 static enum dit_status set_layout(struct dit_graph_plan *plan, int32_t index, struct dit_error *err) {
   const struct dit_graph_tensor *tensor = &plan->graph->tensors[index];
   struct dit_graph_layout *layout = &plan->layouts[index];
   layout->offset = dit_graph_plan_get_dim(plan, tensor->offset);
+  bool is_empty = false;
   layout->numel = 1;
   for (int d = 0; d < tensor->ndim; d++) {
     layout->sizes[d] = dit_graph_plan_get_dim(plan, tensor->sizes[d]);
     layout->strides[d] = dit_graph_plan_get_dim(plan, tensor->strides[d]);
+    is_empty |= layout->sizes[d] == 0;
     if (layout->sizes[d] < 0 || layout->strides[d] < 0 ||
-        __builtin_mul_overflow(layout->numel, layout->sizes[d], &layout->numel)) {
+        __builtin_mul_overflow(layout->numel, layout->sizes[d] > 0 ? layout->sizes[d] : 1, &layout->numel)) {
       return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d has size %lld and stride %lld in dimension %d",
                            index, (long long)layout->sizes[d], (long long)layout->strides[d], d);
     }
   }
-  if (layout->offset < 0 || graph_get_span(layout, tensor->ndim, tensor->dtype) < 0) {
+  layout->numel = is_empty ? 0 : layout->numel;
+  if (layout->offset < 0 || layout->offset > GRAPH_MOST_BYTES / (int64_t)dit_dtype_get_size(tensor->dtype) ||
+      graph_get_span(layout, tensor->ndim, tensor->dtype) < 0) {
     return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d lies outside of any memory", index);
   }
   return DIT_OK;
@@ -164,9 +168,7 @@ static enum dit_status set_storages(struct dit_graph_plan *plan, struct dit_erro
     const struct dit_graph_storage *storage = &plan->storages[graph->tensors[i].storage];
     const int64_t span = graph_get_span(&plan->layouts[i], graph->tensors[i].ndim, graph->tensors[i].dtype);
     const int64_t width = (int64_t)dit_dtype_get_size(graph->tensors[i].dtype);
-    int64_t begin, end;
-    if (span > 0 && (__builtin_mul_overflow(plan->layouts[i].offset, width, &begin) ||
-                     __builtin_add_overflow(begin, span, &end) || end > storage->bytes)) {
+    if (span > 0 && plan->layouts[i].offset * width + span > storage->bytes) {
       return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d reaches beyond its memory of %lld bytes", i,
                            (long long)storage->bytes);
     }
