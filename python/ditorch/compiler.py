@@ -35,7 +35,7 @@ def say_ignored(backend: str, mode: str | None, options: Mapping[str, Any] | Non
         warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def _list_ignored(wrapper: Any) -> tuple[str | None, dict[str, Any]]:
+def list_ignored(wrapper: Any) -> tuple[str | None, dict[str, Any]]:
     """Mode and options of Inductor's wrapper, which keeps both as one dictionary."""
     from torch._inductor import list_mode_options
 
@@ -88,7 +88,7 @@ def install(patches: Patches) -> None:
     def __call__(self, model_, inputs_, **kwargs):
         if not uses_device(model_, inputs_):
             return native(self, model_, inputs_, **kwargs)
-        say_ignored(settings.get("compile_backend"), *_list_ignored(self))
+        say_ignored(settings.get("compile_backend"), *list_ignored(self))
         return _lookup()(model_, inputs_)
 
     def apply_mode(self, mode):

@@ -131,6 +131,46 @@ static int count_code(const struct dit_graph_plan *plan) {
   return found;
 }
 
+/// Bytes and a zero behind them.
+struct text {
+  char data[16384];
+  size_t size;
+};
+
+static enum dit_status append(void *context, const void *bytes, size_t size, struct dit_error *err) {
+  struct text *text = context;
+  (void)err;
+  CHECK(text->size + size < sizeof text->data);
+  memcpy(text->data + text->size, bytes, size);
+  text->size += size;
+  return DIT_OK;
+}
+
+static void check_sources(const struct dit_graph_plan *machine, const struct dit_graph_plan *code) {
+  struct dit_error err = {0};
+  static struct text text;
+  memset(&text, 0, sizeof text);
+  CHECK(machine->engine->describe_source(machine->steps[0].executable, append, &text, &err) == DIT_ERR_UNSUPPORTED);
+  CHECK_CONTAINS(err.message, "there is no code");
+  CHECK(text.size == 0);
+  CHECK_OK(code->engine->describe_source(code->steps[0].executable, append, &text, &err));
+  CHECK_CONTAINS(text.data, "void region(");
+}
+
+/// Times are summed while they are asked for, and at no other time.
+static void check_times(const struct dit_graph_plan *plan) {
+  int64_t count;
+  CHECK(plan->step_runs[0] == 0 && plan->step_ns[0] == 0);
+  dit_graph_set_timing(true);
+  free(run_plan(plan, &count));
+  free(run_plan(plan, &count));
+  dit_graph_set_timing(false);
+  free(run_plan(plan, &count));
+  for (int32_t i = 0; i < plan->nsteps; i++) {
+    CHECK(plan->step_runs[i] == 2 && plan->step_ns[i] > 0);
+  }
+}
+
 // Code is kept in a folder of the test's own
 
 static char folder[64], compiler[96];
@@ -161,6 +201,14 @@ static void finish(void) {
   CHECK(rmdir(folder) == 0);
 }
 
+static void test_bytes_of_a_step(void) {
+  struct dit_graph *graph = load_graph(1);
+  struct dit_graph_plan *plan = make_plan(graph);
+  CHECK(plan->nsteps == 1 && dit_graph_plan_get_step_bytes(plan, 0) == 2 * 4 * OUTER * graphs[1].length);
+  dit_graph_plan_destroy(plan);
+  dit_graph_destroy(graph);
+}
+
 static void test_the_machine_and_the_code_agree(void) {
   struct dit_error err = {0};
   start();
@@ -176,6 +224,8 @@ static void test_the_machine_and_the_code_agree(void) {
     free(run_plan(code, &count));  // the second run asks for code
     code->engine->settle();
     CHECK(count_code(machine) == 0 && count_code(code) == code->nregions);
+    check_sources(machine, code);
+    check_times(machine);
     float *by_code = run_plan(code, &count);
     check_same(by_code, by_machine, count);
     free(by_machine);
@@ -245,6 +295,7 @@ int main(void) {
   }
   CHECK_OK(dit_option_set("graph_cache", "none", &err));
   CHECK_OK(dit_runtime_init("host", &err));
+  RUN(test_bytes_of_a_step);
   RUN(test_the_machine_and_the_code_agree);
   RUN(test_threads_plan_and_run_at_once);
   dit_runtime_shutdown();
