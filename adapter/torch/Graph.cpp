@@ -648,6 +648,46 @@ std::string getRefusal(int64_t number) {
   return graph->refusal;
 }
 
+// What every step moves at least and took while it was timed, in the order of graph_describe's plans and steps: bytes,
+// nanoseconds, runs.
+std::vector<int64_t> measureGraph(int64_t number) {
+  const auto graph = findGraph(number);
+  const std::lock_guard<std::mutex> lock(graph->mutex);
+  std::vector<int64_t> out;
+  for (const auto &[key, plan] : graph->plans) {
+    for (int32_t i = 0; i < plan->nsteps; i++) {
+      out.insert(out.end(), {dit_graph_plan_get_step_bytes(plan.get(), i), plan->step_ns[i], plan->step_runs[i]});
+    }
+  }
+  return out;
+}
+
+void setTiming(bool on) {
+  dit_graph_set_timing(on);
+}
+
+// The source of every region, in the same order; empty: a step that is none, or that no code was written for.
+std::vector<std::string> listSources(int64_t number) {
+  const auto graph = findGraph(number);
+  const std::lock_guard<std::mutex> lock(graph->mutex);
+  const auto append = [](void *context, const void *bytes, size_t size, dit_error * /*err*/) {
+    static_cast<std::string *>(context)->append(static_cast<const char *>(bytes), size);
+    return DIT_OK;
+  };
+  std::vector<std::string> out;
+  for (const auto &[key, plan] : graph->plans) {
+    for (int32_t i = 0; i < plan->nsteps; i++) {
+      const dit_graph_step &step = plan->steps[i];
+      std::string &source = out.emplace_back();
+      if (step.kind == DIT_NODE_REGION && plan->engine->describe_source != nullptr &&
+          plan->engine->describe_source(step.executable, append, &source, nullptr) != DIT_OK) {
+        source.clear();
+      }
+    }
+  }
+  return out;
+}
+
 // The plans that a graph has at the moment, as JSON.
 std::string describeGraph(int64_t number) {
   const auto graph = findGraph(number);
@@ -685,6 +725,9 @@ TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("graph_load(Tensor words) -> int", &loadGraph);
   m.def("graph_free(int graph) -> ()", &freeGraph);
   m.def("graph_describe(int graph) -> str", &describeGraph);
+  m.def("graph_measure(int graph) -> int[]", &measureGraph);
+  m.def("graph_set_timing(bool on) -> ()", &setTiming);
+  m.def("graph_sources(int graph) -> str[]", &listSources);
   m.def("graph_trace(int graph, Tensor[] tensors, int[] numbers, int device) -> (Tensor[], int[], int[])", &traceGraph);
   m.def("graph_set_mistake(int kind, int which) -> ()", &setMistake);
   m.def("graph_get_mistake() -> int", &getMistake);

@@ -191,6 +191,12 @@ struct dit_graph_engine {
   enum dit_status (*save)(void *program, dit_graph_write *write, void *context, struct dit_error *err);
   /// A program from its bytes, which are checked: any failure is a miss, and the subgraph is compiled.
   enum dit_status (*load)(const void *bytes, size_t size, int device, void **program, struct dit_error *err);
+
+  // To be read by people
+
+  /// Hand the source of the code that a region is run by to `write`, in any number of pieces; its failure is handed
+  /// back. DIT_ERR_UNSUPPORTED where no code was written for the region. (optional)
+  enum dit_status (*describe_source)(void *executable, dit_graph_write *write, void *context, struct dit_error *err);
 };
 
 /// Of the active vendor; NULL when it has none.
@@ -346,6 +352,8 @@ struct dit_graph_plan {
   int device;
   int32_t *step_of;                    ///< per node: the step that runs it
   struct dit_graph_refusal *refusals;  ///< subgraphs that the engine supports and did not make; NULL: none
+  int64_t *step_ns;                    ///< per step: what its runs took while they were timed (dit_graph_set_timing)
+  int64_t *step_runs;                  ///< and how many they were
 };
 struct dit_graph_refusal {
   struct dit_graph_refusal *next;
@@ -379,6 +387,12 @@ struct dit_graph_host {
 DIT_API DIT_NODISCARD enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stream, void *arena,
                                                          void **data, const struct dit_graph_host *host,
                                                          struct dit_error *err);
+
+/// From now on the steps of all runs are timed, each to its end: the stream is waited for between them. Read the sums
+/// when nothing runs.
+DIT_API void dit_graph_set_timing(bool on);
+/// Bytes that a step reads and writes at least: each element of each of its tensors once.
+DIT_API int64_t dit_graph_plan_get_step_bytes(const struct dit_graph_plan *plan, int32_t step);
 
 // Mistakes on purpose, for the tests of the tools that find them
 

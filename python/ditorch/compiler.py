@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import functools
 import sys
+import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,6 +19,30 @@ from .patches import Patches
 from .refusal import refuse
 
 _said = False
+_said_ignored: set[str] = set()
+
+
+def say_ignored(backend: str, mode: str | None, options: Mapping[str, Any] | None) -> None:
+    """What torch.compile was given and what has no effect here; once for each text."""
+    words = [f"mode={mode!r}"] if mode and mode != "default" else []
+    words += [f"options={dict(options)!r}"] if options else []
+    text = (
+        f"ditorch: torch.compile({', '.join(words)}) changes nothing with the backend {backend!r}: it works in one way, "
+        "and what modes and Inductor's options mean there is in docs/compile.md"
+    )
+    if words and text not in _said_ignored:
+        _said_ignored.add(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+
+
+def list_ignored(wrapper: Any) -> tuple[str | None, dict[str, Any]]:
+    """Mode and options of Inductor's wrapper, which keeps both as one dictionary."""
+    from torch._inductor import list_mode_options
+
+    mode = getattr(wrapper, "ditorch_mode", None)
+    meant = list_mode_options(mode, wrapper.dynamic) if mode and mode != "default" else {}
+    config = getattr(wrapper, "config", {})
+    return mode, {name: value for name, value in config.items() if name not in meant or meant[name] != value}
 
 
 def _lookup() -> Any:
@@ -57,12 +83,20 @@ def install(patches: Patches) -> None:
     wrapper = torch._TorchCompileInductorWrapper
     native = wrapper.__call__
 
+    native_mode = wrapper.apply_mode
+
     def __call__(self, model_, inputs_, **kwargs):
         if not uses_device(model_, inputs_):
             return native(self, model_, inputs_, **kwargs)
+        say_ignored(settings.get("compile_backend"), *list_ignored(self))
         return _lookup()(model_, inputs_)
 
+    def apply_mode(self, mode):
+        self.ditorch_mode = mode
+        native_mode(self, mode)
+
     patches.set(wrapper, "__call__", __call__)
+    patches.set(wrapper, "apply_mode", apply_mode)
 
 
 def patch_cudagraphs(patches: Patches, module) -> None:
@@ -100,25 +134,27 @@ def patch_registry(patches: Patches, module) -> None:
     """torch._dynamo.backends.registry: the graph engine under the name "dit" and those of DICP, and Inductor for the
     CPU behind the device."""
 
-    def dit(model, inputs, **kwargs):
+    def dit(model, inputs, mode=None, options=None):
         """Fused regions in C, the device's operators for the rest."""
         from .graph import backend
 
-        return backend(model, inputs, **kwargs)
+        say_ignored("dit", mode, options)
+        return backend(model, inputs)
 
-    def ascendgraph(model, inputs, **kwargs):
+    def ascendgraph(model, inputs, mode=None, options=None):
         """DICP's name; the engine is that of the vendor library that is loaded."""
-        return dit(model, inputs, **kwargs)
+        return dit(model, inputs, mode, options)
 
-    def topsgraph(model, inputs, **kwargs):
+    def topsgraph(model, inputs, mode=None, options=None):
         """DICP's name; the engine is that of the vendor library that is loaded."""
-        return dit(model, inputs, **kwargs)
+        return dit(model, inputs, mode, options)
 
-    def dit_inductor(model, inputs, **kwargs):
+    def dit_inductor(model, inputs, mode=None, options=None):
         """PyTorch's Inductor for the CPU, with copies: an oracle."""
         from .graph.inductor import backend
 
-        return backend(model, inputs, **kwargs)
+        say_ignored("dit_inductor", mode, options)
+        return backend(model, inputs)
 
     for function in (dit, ascendgraph, topsgraph, dit_inductor):
         if function.__name__ not in module._COMPILER_FNS:

@@ -103,7 +103,10 @@ DIT_NODISCARD enum dit_status graph_find_program(const struct dit_graph_plan *pl
 DIT_NODISCARD enum dit_status graph_place(struct dit_graph_plan *plan, struct graph_piece **list,
                                           struct dit_error *err);
 
-/// Bytes from the first to behind the last element; -1 beyond the range of int64.
+/// No memory is larger, so that a stride times a size, and an offset and a length, are numbers.
+#define GRAPH_MOST_BYTES (INT64_MAX / 4)
+
+/// Bytes from the first to behind the last element; -1 beyond GRAPH_MOST_BYTES, also where there are no elements.
 int64_t graph_get_span(const struct dit_graph_layout *layout, int ndim, int dtype);
 
 /// Mistakes on purpose (mistake.c); nothing where none is set.

@@ -7,7 +7,6 @@
 #include "graph_internal.h"
 
 #define ALIGNMENT 64
-#define MOST (INT64_MAX / 4)
 
 static void use(struct dit_graph_plan *plan, int32_t tensor, int32_t step) {
   struct dit_graph_storage *storage = &plan->storages[plan->graph->tensors[tensor].storage];
@@ -125,14 +124,14 @@ static int32_t list_pieces(struct dit_graph_plan *plan, struct piece *pieces, in
       continue;  // never written down: it lives in registers, or in a workspace
     }
     *largest = storage->bytes > *largest ? storage->bytes : *largest;
-    if (storage->bytes <= MOST) {
+    if (storage->bytes <= GRAPH_MOST_BYTES) {
       pieces[count++] = make_piece(storage->bytes, storage->first, storage->last, i, &storage->at);
     }
   }
   for (int32_t i = 0; i < plan->nsteps; i++) {
     struct dit_graph_step *step = &plan->steps[i];
     *largest = step->workspace > *largest ? step->workspace : *largest;
-    if (step->workspace > 0 && step->workspace <= MOST) {
+    if (step->workspace > 0 && step->workspace <= GRAPH_MOST_BYTES) {
       pieces[count++] = make_piece(step->workspace, i, i, plan->graph->nstorages + i, &step->workspace_at);
     }
   }
@@ -150,20 +149,21 @@ enum dit_status graph_place(struct dit_graph_plan *plan, struct graph_piece **li
   }
   int64_t largest = 0;
   const int32_t count = list_pieces(plan, pieces, &largest);
-  if (largest > MOST) {
+  if (largest > GRAPH_MOST_BYTES) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: a tensor of %lld bytes", (long long)largest);
   }
   if (count) {
     qsort(pieces, (size_t)count, sizeof *pieces, compare);
   }
+  for (int32_t i = 0; i < count; i++) {  // no place lies beyond the sum
+    if (__builtin_add_overflow(plan->unplanned, pieces[i].bytes, &plan->unplanned)) {
+      return dit_error_set(err, DIT_ERR_NOMEM, "graph: more memory than there is");
+    }
+  }
   for (int32_t i = 0; i < count; i++) {
     pieces[i].at = find_place(pieces, i);
     *pieces[i].place = pieces[i].at;
-    int64_t end;
-    if (__builtin_add_overflow(pieces[i].at, pieces[i].bytes, &end) ||
-        __builtin_add_overflow(plan->unplanned, pieces[i].bytes, &plan->unplanned)) {
-      return dit_error_set(err, DIT_ERR_NOMEM, "graph: more memory than there is");
-    }
+    const int64_t end = pieces[i].at + pieces[i].bytes;
     plan->arena = end > plan->arena ? end : plan->arena;
   }
   return DIT_OK;

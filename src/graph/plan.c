@@ -1,6 +1,8 @@
 /// A plan: a graph with numbers for its symbols. Layouts, fusion, regions and subgraphs, memory; and its run.
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "dit/ledger.h"
 #include "dit/log.h"
@@ -47,37 +49,41 @@ static bool evaluate(int op, int64_t a, int64_t b, int64_t *out) {
 }
 
 int64_t graph_get_span(const struct dit_graph_layout *layout, int ndim, int dtype) {
-  int64_t last = 0;
+  int64_t last = 0, bytes;
+  bool is_empty = false;
   for (int d = 0; d < ndim; d++) {
     int64_t reach;
-    if (layout->sizes[d] == 0) {
-      return 0;
-    }
-    if (__builtin_mul_overflow(layout->sizes[d] - 1, layout->strides[d], &reach) ||
-        __builtin_add_overflow(last, reach, &last)) {
+    const int64_t size = layout->sizes[d] > 0 ? layout->sizes[d] : 1;  // what has no elements is walked, too
+    is_empty |= layout->sizes[d] == 0;
+    if (__builtin_mul_overflow(size - 1, layout->strides[d], &reach) || __builtin_add_overflow(last, reach, &last)) {
       return -1;
     }
   }
-  int64_t bytes;
-  return last >= INT64_MAX - 1 || __builtin_mul_overflow(last + 1, (int64_t)dit_dtype_get_size(dtype), &bytes) ? -1
-                                                                                                               : bytes;
+  const bool is_beyond = last >= GRAPH_MOST_BYTES ||
+                         __builtin_mul_overflow(last + 1, (int64_t)dit_dtype_get_size(dtype), &bytes) ||
+                         bytes > GRAPH_MOST_BYTES;
+  return is_beyond ? -1 : is_empty ? 0 : bytes;
 }
 
 static enum dit_status set_layout(struct dit_graph_plan *plan, int32_t index, struct dit_error *err) {
   const struct dit_graph_tensor *tensor = &plan->graph->tensors[index];
   struct dit_graph_layout *layout = &plan->layouts[index];
   layout->offset = dit_graph_plan_get_dim(plan, tensor->offset);
+  bool is_empty = false;
   layout->numel = 1;
   for (int d = 0; d < tensor->ndim; d++) {
     layout->sizes[d] = dit_graph_plan_get_dim(plan, tensor->sizes[d]);
     layout->strides[d] = dit_graph_plan_get_dim(plan, tensor->strides[d]);
+    is_empty |= layout->sizes[d] == 0;
     if (layout->sizes[d] < 0 || layout->strides[d] < 0 ||
-        __builtin_mul_overflow(layout->numel, layout->sizes[d], &layout->numel)) {
+        __builtin_mul_overflow(layout->numel, layout->sizes[d] > 0 ? layout->sizes[d] : 1, &layout->numel)) {
       return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d has size %lld and stride %lld in dimension %d",
                            index, (long long)layout->sizes[d], (long long)layout->strides[d], d);
     }
   }
-  if (layout->offset < 0 || graph_get_span(layout, tensor->ndim, tensor->dtype) < 0) {
+  layout->numel = is_empty ? 0 : layout->numel;
+  if (layout->offset < 0 || layout->offset > GRAPH_MOST_BYTES / (int64_t)dit_dtype_get_size(tensor->dtype) ||
+      graph_get_span(layout, tensor->ndim, tensor->dtype) < 0) {
     return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d lies outside of any memory", index);
   }
   return DIT_OK;
@@ -164,9 +170,7 @@ static enum dit_status set_storages(struct dit_graph_plan *plan, struct dit_erro
     const struct dit_graph_storage *storage = &plan->storages[graph->tensors[i].storage];
     const int64_t span = graph_get_span(&plan->layouts[i], graph->tensors[i].ndim, graph->tensors[i].dtype);
     const int64_t width = (int64_t)dit_dtype_get_size(graph->tensors[i].dtype);
-    int64_t begin, end;
-    if (span > 0 && (__builtin_mul_overflow(plan->layouts[i].offset, width, &begin) ||
-                     __builtin_add_overflow(begin, span, &end) || end > storage->bytes)) {
+    if (span > 0 && plan->layouts[i].offset * width + span > storage->bytes) {
       return dit_error_set(err, DIT_ERR_INVALID, "graph: tensor %d reaches beyond its memory of %lld bytes", i,
                            (long long)storage->bytes);
     }
@@ -336,7 +340,9 @@ static enum dit_status fill_plan(struct plan_memory *memory, const int64_t *symb
   } while (refused.again);
   DIT_RETURN_IF_NOT_OK(graph_place(plan, &memory->list, err));
   graph_mistake_places(plan);
-  return DIT_OK;
+  plan->step_ns = graph_pool_take(&memory->list, (size_t)plan->nsteps, sizeof *plan->step_ns);
+  plan->step_runs = graph_pool_take(&memory->list, (size_t)plan->nsteps, sizeof *plan->step_runs);
+  return plan->step_ns && plan->step_runs ? DIT_OK : dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
 }
 
 enum dit_status dit_graph_plan_create(const struct dit_graph *graph, const int64_t *symbols,
@@ -426,6 +432,72 @@ static void release_unused(const struct dit_graph_plan *plan, int32_t step, cons
   }
 }
 
+static atomic_bool is_timed;
+
+void dit_graph_set_timing(bool on) {
+  atomic_store(&is_timed, on);
+}
+
+static int64_t get_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/// What was enqueued is done. Without a device (an engine of a test) steps run in the caller.
+static enum dit_status wait_for_stream(const struct dit_graph_plan *plan, void *stream, struct dit_error *err) {
+  const struct dit_device_vtable *device = dit_runtime_get_vtable();
+  return device ? device->stream_synchronize(plan->device, stream, err) : DIT_OK;
+}
+
+static enum dit_status run_step(const struct dit_graph_plan *plan, int32_t i, void *stream, void *arena, void **data,
+                                const struct dit_graph_host *host, struct dit_error *err) {
+  const struct dit_graph_step *step = &plan->steps[i];
+  return step->kind == DIT_NODE_REGION   ? run_region(plan, step, i, stream, data, host, err)
+         : step->kind == DIT_NODE_OPAQUE ? run_subgraph(plan, step, i, stream, arena, data, host, err)
+                                         : host->call(host->self, step->node, data, err);
+}
+
+static enum dit_status run_timed(const struct dit_graph_plan *plan, int32_t i, void *stream, void *arena, void **data,
+                                 const struct dit_graph_host *host, struct dit_error *err) {
+  DIT_RETURN_IF_NOT_OK(wait_for_stream(plan, stream, err));
+  const int64_t begin = get_ns();
+  DIT_RETURN_IF_NOT_OK(run_step(plan, i, stream, arena, data, host, err));
+  DIT_RETURN_IF_NOT_OK(wait_for_stream(plan, stream, err));
+  __atomic_fetch_add(&plan->step_ns[i], get_ns() - begin, __ATOMIC_RELAXED);
+  __atomic_fetch_add(&plan->step_runs[i], 1, __ATOMIC_RELAXED);
+  return DIT_OK;
+}
+
+static int64_t get_tensor_bytes(const struct dit_graph_plan *plan, int32_t tensor) {
+  return plan->layouts[tensor].numel * (int64_t)dit_dtype_get_size(plan->graph->tensors[tensor].dtype);
+}
+
+static int64_t get_argument_bytes(const struct dit_graph_plan *plan, const struct dit_graph_arg *arg) {
+  int64_t bytes = arg->tag == DIT_ARG_TENSOR ? get_tensor_bytes(plan, (int32_t)arg->dim.value) : 0;
+  for (int i = 0; arg->tag == DIT_ARG_LIST && i < arg->count; i++) {
+    bytes += get_argument_bytes(plan, &plan->graph->args[arg->first + i]);
+  }
+  return bytes;
+}
+
+int64_t dit_graph_plan_get_step_bytes(const struct dit_graph_plan *plan, int32_t index) {
+  const struct dit_graph_step *step = &plan->steps[index];
+  const struct dit_graph_node *node = &plan->graph->nodes[step->node];
+  const bool is_call = step->kind == DIT_NODE_ROW || step->kind == DIT_NODE_ISLAND;
+  int64_t bytes = 0;
+  for (int32_t i = 0; i < step->noperands; i++) {
+    bytes += get_tensor_bytes(plan, step->tensors[i]);
+  }
+  for (int k = 0; is_call && k < node->nargs; k++) {
+    bytes += get_argument_bytes(plan, &plan->graph->args[node->first_arg + k]);
+  }
+  for (int k = 0; is_call && k < node->nouts; k++) {
+    bytes += node->outs[k] >= 0 ? get_tensor_bytes(plan, node->outs[k]) : 0;
+  }
+  return bytes;
+}
+
 enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stream, void *arena, void **data,
                                    const struct dit_graph_host *host, struct dit_error *err) {
   for (int32_t i = 0; i < plan->graph->nstorages; i++) {
@@ -433,14 +505,12 @@ enum dit_status dit_graph_plan_run(const struct dit_graph_plan *plan, void *stre
       data[i] = (char *)arena + plan->storages[i].at;
     }
   }
+  const bool times = atomic_load_explicit(&is_timed, memory_order_relaxed);
   for (int32_t i = 0; i < plan->nsteps; i++) {
-    const struct dit_graph_step *step = &plan->steps[i];
     if (host->observe) {
       DIT_RETURN_IF_NOT_OK(host->observe(host->self, i, false, err));
     }
-    DIT_RETURN_IF_NOT_OK(step->kind == DIT_NODE_REGION   ? run_region(plan, step, i, stream, data, host, err)
-                         : step->kind == DIT_NODE_OPAQUE ? run_subgraph(plan, step, i, stream, arena, data, host, err)
-                                                         : host->call(host->self, step->node, data, err));
+    DIT_RETURN_IF_NOT_OK((times ? run_timed : run_step)(plan, i, stream, arena, data, host, err));
     if (host->observe) {
       DIT_RETURN_IF_NOT_OK(host->observe(host->self, i, true, err));
     }

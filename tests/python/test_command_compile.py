@@ -1,6 +1,7 @@
 """`ditorch compile`: what became of torch.compile in a program, and whether it is right."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -29,7 +30,7 @@ def run(tmp_path, *words, program=PROGRAM):
 
 
 def test_explain(tmp_path):
-    done = run(tmp_path, "--explain", "--json", "out.json")
+    done = run(tmp_path, "--explain", "--json", "out.json", "--html", "out.html", "--sources", "kernels")
     assert done.returncode == 0, done.stderr
     assert done.stdout == "said\n" * 3
     data = json.loads((tmp_path / "out.json").read_text())
@@ -42,6 +43,21 @@ def test_explain(tmp_path):
     assert any(row["kind"] == "backward" for row in data["graphs"])
     assert "1 graph breaks" in done.stderr and "region pointwise" in done.stderr
     assert "island aten::" in done.stderr
+    check_steps(data, tmp_path)
+    assert re.search(r"region rows \[[0-9x]+\] by (vm|c) \([0-9,]+ bytes, [0-9.]+ us\): LOAD", done.stderr)
+    page = (tmp_path / "out.html").read_text()
+    assert "train.py:6 (y = model(x))" in page and "void region(" in page and "<script" not in page
+
+
+def check_steps(data, folder):
+    """Each step has its bytes and time; each region that code was written for names its source."""
+    steps = [step for row in data["graphs"] for plan in row["plans"] for step in plan["steps"]]
+    assert all(step["calls"] >= 1 and step["seconds"] > 0 for step in steps)
+    linear = next(step for step in steps if step["name"].startswith("aten::addmm"))
+    assert linear["bytes"] == 4 * (4 * 8 + 8 * 16 + 16 + 4 * 16)
+    named = {step["source"] for step in steps if "source" in step}
+    assert named and named == {path.name for path in (folder / "kernels").iterdir()}
+    assert all("region" in (folder / "kernels" / name).read_text() for name in named)
 
 
 def test_a_program_that_compiles_nothing_is_told(tmp_path):

@@ -1,5 +1,7 @@
 """torch.compile on the device uses the graph engine, whatever the mode; said once; the CPU keeps Inductor's path."""
 
+import warnings
+
 import ditorch  # noqa: F401
 import pytest
 import torch
@@ -67,6 +69,31 @@ def test_said_once(capfd, monkeypatch):
     for k in range(3):
         torch.compile(lambda a, k=k: a + k)(x)
     assert capfd.readouterr().err.count("uses dit (the device's graph engine), not Inductor") == 1
+
+
+@pytest.mark.parametrize(("options", "named"), [
+    ({"mode": "reduce-overhead"}, "mode='reduce-overhead'"),
+    ({"mode": "max-autotune", "backend": "dit"}, "mode='max-autotune'"),
+    ({"options": {"max_autotune": True}}, "options={'max_autotune': True}"),
+    ({"options": {"anything": 1}, "backend": "topsgraph"}, "options={'anything': 1}"),
+    ({"mode": "default"}, ""),
+    ({}, ""),
+])  # fmt: skip
+def test_what_is_ignored_is_named_once(options, named, monkeypatch):
+    monkeypatch.setattr(compiler, "_said_ignored", set())
+    x = torch.ones(2, device="cuda")
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for k in range(2):
+            torch.compile(lambda a, k=k: a + k, **options)(x)
+    said = [str(one.message) for one in found if "changes nothing" in str(one.message)]
+    assert len(said) == bool(named) and all(f"torch.compile({named})" in text for text in said)
+
+
+def test_modes_of_the_cpu_are_its_own(monkeypatch):
+    monkeypatch.setattr(compiler, "_said_ignored", set())
+    torch.compile(lambda a: a + 1, mode="reduce-overhead", backend="inductor")  # nothing is compiled yet
+    assert not compiler._said_ignored
 
 
 def test_attention_inside_the_graph():

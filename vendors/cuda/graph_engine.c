@@ -204,6 +204,11 @@ static void describe(void *executable, char *text, size_t size) {
   snprintf(text, size, "%s", region_kernel_get_name(((struct executable *)executable)->kernel));
 }
 
+static enum dit_status describe_source(void *executable, dit_graph_write *write, void *context, struct dit_error *err) {
+  const char *source = region_kernel_get_source(((struct executable *)executable)->kernel);
+  return write(context, source, strlen(source), err);
+}
+
 static const struct dit_graph_engine engine = {
     .abi_version = DIT_GRAPH_ENGINE_ABI_VERSION,
     .struct_size = sizeof(struct dit_graph_engine),
@@ -214,6 +219,7 @@ static const struct dit_graph_engine engine = {
     .release = release,
     .run = run,
     .describe = describe,
+    .describe_source = describe_source,
 };
 
 DIT_API const struct dit_graph_engine *dit_vendor_get_graph_engine(void);

@@ -58,5 +58,7 @@ enum region_variant { REGION_MAIN, REGION_SCALAR, REGION_JOIN, REGION_VARIANTS }
 /// On this device; NULL: the source has none. Loaded by region_kernel_get.
 void *region_kernel_get_function(const struct region_kernel *kernel, int device, enum region_variant variant);
 const char *region_kernel_get_name(const struct region_kernel *kernel);
+/// Without what stands in front of it.
+const char *region_kernel_get_source(const struct region_kernel *kernel);
 
 #endif

@@ -181,6 +181,10 @@ void *region_kernel_get_function(const struct region_kernel *kernel, int device,
   return kernel->functions[device][variant];
 }
 
+const char *region_kernel_get_source(const struct region_kernel *kernel) {
+  return kernel->source;
+}
+
 const char *region_kernel_get_name(const struct region_kernel *kernel) {
   return kernel->name;
 }

@@ -2,6 +2,7 @@
 /// references because queued work outlives the plan that queued it.
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "dit/alloc.h"
 #include "engine/region.h"
@@ -74,6 +75,12 @@ static void describe(void *executable, char *text, size_t size) {
   snprintf(text, size, "%s", region_describe(((struct executable *)executable)->program));
 }
 
+static enum dit_status describe_source(void *executable, dit_graph_write *write, void *context, struct dit_error *err) {
+  const char *source = region_get_source(((struct executable *)executable)->program);
+  return source ? write(context, source, strlen(source), err)
+                : dit_error_set(err, DIT_ERR_UNSUPPORTED, "the block machine runs the region; there is no code");
+}
+
 static const struct dit_graph_engine engine = {
     .abi_version = DIT_GRAPH_ENGINE_ABI_VERSION,
     .struct_size = sizeof(struct dit_graph_engine),
@@ -85,6 +92,7 @@ static const struct dit_graph_engine engine = {
     .run = run,
     .describe = describe,
     .settle = region_code_settle,
+    .describe_source = describe_source,
 };
 
 DIT_API const struct dit_graph_engine *dit_vendor_get_graph_engine(void);

@@ -12,6 +12,7 @@ from .tree import Head
 EXAMPLES = [
     ("ditorch compile --explain train.py --lr 0.1", "graphs, breaks, islands, recompiles, steps, bytes, time"),
     ("ditorch compile --explain --json out.json train.py", "the same as data"),
+    ("ditorch compile --explain --html out.html --sources kernels train.py", "as a page; the kernels' sources"),
     ("ditorch compile --check train.py", "every compiled graph beside eager mode (docs/compile.md)"),
 ]
 EXITS = {
@@ -34,6 +35,8 @@ def make_parser() -> Parser:
     add("--explain", action="store_true", help="graphs, breaks, islands, recompiles, steps, bytes and time")
     add("--check", action="store_true", help="compare every graph with eager mode and name the operator that is wrong")
     add("--json", metavar="FILE", help="with --explain: write it as JSON")
+    add("--html", metavar="FILE", help="with --explain: write it as a page, with the sources of the kernels")
+    add("--sources", metavar="DIR", help="with --explain: write the source of every kernel into a folder")
     return parser
 
 
@@ -42,8 +45,10 @@ def _use_engine() -> None:
     import torch
 
     def __call__(self, model_, inputs_, **kwargs):
+        from .. import compiler
         from ..graph import backend
 
+        compiler.say_ignored("dit", *compiler.list_ignored(self))
         return backend(model_, inputs_)
 
     torch._TorchCompileInductorWrapper.__call__ = __call__
@@ -58,8 +63,9 @@ def main(words: list[str], head: Head) -> int:
     program = program[1:] if program[:1] == ["--"] else program
     if not options.explain and not options.check:
         parser.error("nothing to do: give --explain or --check")
-    if options.json and not options.explain:
-        parser.error("--json belongs to --explain")
+    for name in ("json", "html", "sources"):
+        if getattr(options, name) and not options.explain:
+            parser.error(f"--{name} belongs to --explain")
     if not program:
         parser.error("nothing to run: give a script, -m module or -c code")
     problem = launch.check(program)
@@ -74,6 +80,19 @@ def main(words: list[str], head: Head) -> int:
         return 2
     _use_engine()
     return _run(program, options)
+
+
+def _write(explanation, options) -> None:
+    from ..graph.explain_page import make_page
+
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(explanation.to_json(), file, indent=1)
+    if options.html:
+        with open(options.html, "w", encoding="utf-8") as file:
+            file.write(make_page(explanation, " ".join(sys.argv)))
+    if options.sources:
+        explanation.write_sources(options.sources)
 
 
 def _run(program: list[str], options) -> int:
@@ -91,9 +110,7 @@ def _run(program: list[str], options) -> int:
         explanation.end()
         if options.explain:
             print(explanation.render(), file=sys.stderr)
-        if options.json:
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(explanation.to_json(), file, indent=1)
+        _write(explanation, options)
         found = len(check.findings())
         if options.check:
             say(f"{found} wrong graphs of {len(explanation.graphs)}")

@@ -6,7 +6,9 @@ rest. Depends on torch and on the hooks of this package.
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import os
 import re
 import time
 from typing import Any
@@ -74,6 +76,8 @@ class Explanation:
         self.graphs: list[dict[str, Any]] = []
         self.breaks: list[dict[str, Any]] = []
         self.recompiles: list[dict[str, Any]] = []
+        self.sources: dict[str, str] = {}
+        """Of the kernels, by the name of a file; equal ones once."""
         self._made: list[tuple[dict[str, Any], Any]] = []
         self._handlers: list[tuple[logging.Logger, logging.Handler, int, bool]] = []
 
@@ -81,6 +85,7 @@ class Explanation:
         from . import watchers
 
         watchers.append(self.watch)
+        torch.ops.ditorch.graph_set_timing(True)
         torch._logging._internal.log_state.enable_artifact("recompiles")  # asked for by name, not by level
         for name, kind in LOGS.items():
             logger = logging.getLogger(name)
@@ -94,6 +99,7 @@ class Explanation:
         from . import watchers
 
         watchers.remove(self.watch)
+        torch.ops.ditorch.graph_set_timing(False)
         torch._logging._internal.log_state.artifact_names.discard("recompiles")
         for logger, handler, level, propagates in self._handlers:
             logger.removeHandler(handler)
@@ -101,8 +107,26 @@ class Explanation:
             logger.propagate = propagates
         for row, made in self._made:
             row["plans"] = made.describe()
+            self._measure(made.graph, [step for plan in row["plans"] for step in plan["steps"]])
             row["islands"], row["refused"], row["refusal"] = dict(made.islands), dict(made.refused), made.refusal
         self._made.clear()
+
+    def _measure(self, graph: int, steps: list[dict[str, Any]]) -> None:
+        """Bytes, time and source of each step."""
+        counts, sources = torch.ops.ditorch.graph_measure(graph), torch.ops.ditorch.graph_sources(graph)
+        ending = "cu" if torch.ops.ditorch.graph_engine() == "cuda" else "c"
+        for i, step in enumerate(steps):
+            step["bytes"], step["seconds"], step["calls"] = counts[3 * i], counts[3 * i + 1] / 1e9, counts[3 * i + 2]
+            if sources[i]:
+                name = f"region-{hashlib.sha256(sources[i].encode()).hexdigest()[:12]}.{ending}"
+                self.sources[name] = sources[i]
+                step["source"] = name
+
+    def write_sources(self, folder: str) -> None:
+        os.makedirs(folder, exist_ok=True)
+        for name, text in self.sources.items():
+            with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
 
     def watch(self, module: torch.fx.GraphModule, made: Any, reason: str, seconds: float) -> Any:
         """The hook of compile_graph: `made` is the compiled graph, or what runs instead for a `reason`."""
@@ -145,6 +169,32 @@ def _count_subgraphs(plan: dict[str, Any]) -> str:
     return f"{plan['subgraphs']} subgraphs, " if plan["subgraphs"] else ""
 
 
+def name_step(step: dict[str, Any]) -> str:
+    """A step of a plan in a few words."""
+    if step["kind"] == "region":
+        return f"region {step['name']} [{'x'.join(map(str, step['sizes']))}] by {step['runs']}"
+    if step["kind"] == "subgraph":
+        return f"subgraph of {step['nodes']} nodes by {step['name']} ({step['runs']}, from {step['from']})"
+    return f"{'operator' if step['kind'] == 'row' else 'island'} {step['name']}"
+
+
+def say_cost(step: dict[str, Any]) -> str:
+    each = f"{step['seconds'] / step['calls'] * 1e6:,.3g} us" if step["calls"] else "not run"
+    return f"{step['bytes']:,} bytes, {each}"
+
+
+def _render_operators(steps: list[dict[str, Any]]) -> list[str]:
+    """A line for each operator, the one that took longest first."""
+    sums: dict[str, list[float]] = {}
+    for step in steps:
+        one = sums.setdefault(name_step(step), [0, 0, 0.0])
+        one[0] += 1
+        one[1] += step["bytes"]
+        one[2] += step["seconds"] / (step["calls"] or 1)
+    ordered = sorted(sums.items(), key=lambda item: -item[1][2])
+    return [f"    {name}: {n} calls, {size:,} bytes, {took * 1e6:,.3g} us" for name, (n, size, took) in ordered]
+
+
 def _render_graph(number: int, row: dict[str, Any]) -> list[str]:
     time_each = f"{row['seconds'] / row['calls'] * 1e3:.3g} ms each" if row["calls"] else "never called"
     head = f"graph {number:<4} {row['kind']} {row['place']}"
@@ -157,12 +207,9 @@ def _render_graph(number: int, row: dict[str, Any]) -> list[str]:
             f"{plan['islands']} islands; arena {plan['arena']} of {plan['unplanned']} bytes"
         )
         for step in plan["steps"]:
-            if step["kind"] == "region":
-                sizes = "x".join(map(str, step["sizes"]))
-                lines.append(f"    region {step['name']} [{sizes}] by {step['runs']}: {step['operations']}")
-            elif step["kind"] == "subgraph":
-                made = f"{step['runs']}, from {step['from']}"
-                lines.append(f"    subgraph of {step['nodes']} nodes by {step['name']} ({made}): {step['operations']}")
+            if step["kind"] in ("region", "subgraph"):
+                lines.append(f"    {name_step(step)} ({say_cost(step)}): {step['operations']}")
+        lines += _render_operators([step for step in plan["steps"] if step["kind"] in ("row", "island")])
         lines += [f"    refused: a subgraph of {each['nodes']} nodes: {each['reason']}" for each in plan["refusals"]]
     if row["refusal"]:
         lines.append(f"  by the device's operators: {row['refusal']}")

@@ -27,7 +27,7 @@ def make_page(data: dict[str, Any]) -> str:
     verdict = data["page"]["verdict"]
     packed = zlib.compress(json.dumps(data["details"], separators=(",", ":"), allow_nan=False).encode("ascii"), 9)
     parts = {
-        "policy": f"default-src 'none'; script-src '{_fingerprint(script)}'; style-src '{_fingerprint(style)}'; "
+        "policy": f"default-src 'none'; script-src '{fingerprint(script)}'; style-src '{fingerprint(style)}'; "
         "base-uri 'none'; form-action 'none'",
         "title": _escape(f"ditorch report: {verdict['sentence']}"),
         "style": style,
@@ -53,7 +53,7 @@ def _read(name: str) -> str:
         return file.read()
 
 
-def _fingerprint(text: str) -> str:
+def fingerprint(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
 
 

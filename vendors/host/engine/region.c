@@ -261,6 +261,10 @@ const char *region_describe(const struct region_program *program) {
   return program->code && region_code_get_state(program->code) == 1 ? "c" : "vm";
 }
 
+const char *region_get_source(const struct region_program *program) {
+  return program->code ? region_code_get_source(program->code) : NULL;
+}
+
 enum dit_status region_create(const struct dit_region *region, struct region_program **out, struct dit_error *err) {
   if (!region_supports(region)) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "a region with an operation, dtype or length that the host lacks");

@@ -16,6 +16,8 @@ void region_destroy(struct region_program *program);
 bool region_run(const struct region_program *program, void *const *data);
 /// "c" or "vm": how the next run goes.
 const char *region_describe(const struct region_program *program);
+/// The C that was written for it; NULL: the block machine alone runs it.
+const char *region_get_source(const struct region_program *program);
 /// Until no code is being made in the background.
 void region_code_settle(void);
 

@@ -316,6 +316,10 @@ region_function *region_code_find(struct region_code *code) {
   return state == READY ? atomic_load_explicit(&code->function, memory_order_acquire) : NULL;
 }
 
+const char *region_code_get_source(const struct region_code *code) {
+  return code->source;
+}
+
 int region_code_get_state(const struct region_code *code) {
   const int state = atomic_load(&((struct region_code *)(uintptr_t)code)->state);
   return state == READY ? 1 : state == FAILED ? 2 : 0;

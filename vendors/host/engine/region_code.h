@@ -44,4 +44,7 @@ struct region_code *region_code_get(struct region_text *source);
 region_function *region_code_find(struct region_code *code);
 /// 0: waiting, 1: there, 2: it could not be made.
 int region_code_get_state(const struct region_code *code);
+/// The text, without what stands in front of it.
+const char *region_code_get_source(const struct region_code *code);
+
 #endif

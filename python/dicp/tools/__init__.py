@@ -1,0 +1,1 @@
+"""See dicp.tools.op_collector."""
