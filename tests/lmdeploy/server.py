@@ -69,15 +69,18 @@ def _links(process: int) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def start(folder: str, device: str, graph: bool, limit: float = 240) -> Iterator[Server]:
+def start(
+    folder: str, device: str, graph: bool, limit: float = 240, environment: dict[str, str] | None = None
+) -> Iterator[Server]:
     """`python -m ditorch -m lmdeploy serve api_server`, until the block ends."""
     port, log = _free_port(), pathlib.Path(tempfile.mkdtemp(prefix="lmdeploy-server-")) / "log"
     command = [sys.executable, "-m", "ditorch", "-m", "lmdeploy", "serve", "api_server", folder, "--backend", "pytorch"]
     command += ["--device", device, "--server-name", "127.0.0.1", "--server-port", str(port), "--dtype", "float16"]
     command += ["--session-len", "512", "--max-batch-size", "32", "--cache-block-seq-len", "16", "--log-level", "ERROR"]
     command += ["--cache-max-entry-count", "0.0005", *([] if graph else ["--eager-mode"])]
+    variables = {**child_environment(), **(environment or {})}
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=child_environment())
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=variables)
     server = Server(process, port, folder, log)
     try:
         asyncio.run(_wait_healthy(server, limit))
