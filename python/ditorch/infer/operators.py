@@ -1,6 +1,7 @@
 """torch.ops.dlinfer.*: defined from the table, computed by C where the device's library has the function (the door
-finds it by its name), else composed. The composed form is the CPU's kernel, which the door falls back to, and that of
-every other device."""
+finds it by its name), else composed. The composed form is the CPU's kernel, which the door falls back to where the host
+can read the device's memory, and that of every other device. Where it cannot, the door takes it from the slot of
+devices without kernels (MAIA's) and runs it on the device: caches stay where they are."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ def define() -> torch.library.Library:
         if name not in IN_C:
             library.impl(name, function, "CompositeExplicitAutograd")
             continue
-        for key in ("CPU",) if is_ours() else ("CPU", *_OTHERS):  # the alias takes "CUDA" for its own
+        for key in ("CPU", "MAIA") if is_ours() else ("CPU", *_OTHERS):  # the alias takes "CUDA" for its own
             library.impl(name, function, key)
         torch.library.register_fake(f"dlinfer::{name}", fakes.FAKES[name], lib=library)
     return library
