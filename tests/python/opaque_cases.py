@@ -336,3 +336,9 @@ def test_inference_operators_fetch_nothing():
                 torch.testing.assert_close(a.cpu().double(), b.double(), rtol=1e-4, atol=1e-4)
             else:
                 assert (a.cpu().long() - b.long()).abs().max() <= 1
+
+
+def test_inference_capability():
+    from ditorch.infer import operators
+
+    assert {how.runs for how in operators.capability().values()} == {"composed"}  # its library has no table

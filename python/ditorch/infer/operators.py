@@ -5,10 +5,13 @@ devices without kernels (MAIA's) and runs it on the device: caches stay where th
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+import ditorch
 import torch
 
 from . import composed, fakes
-from .ops import IN_C, OPERATORS
+from .ops import IN_C, MODES, OPERATORS
 
 _OTHERS = ("CUDA", "XPU", "MPS", "HPU", "PrivateUse1")
 
@@ -36,6 +39,19 @@ def define() -> torch.library.Library:
 LIBRARY = define()
 
 
-def capability() -> dict[str, str]:
-    """Operator -> `c` where the embedded device computes it in C (float32, float16, bfloat16), else `composed`."""
-    return {name: "c" if name in IN_C and is_ours() else "composed" for name in OPERATORS}
+class Capability(NamedTuple):
+    """How the device computes an operator; `dtypes` and `modes` are what C takes (others are composed)."""
+
+    runs: str  # "c" or "composed"
+    dtypes: tuple[str, ...] = ()
+    modes: str = ""
+
+
+def capability() -> dict[str, Capability]:
+    """Of every operator: `c` where the operator library of the device has the function (it is asked), else
+    `composed`."""
+    has: list[str] = []
+    if is_ours():
+        torch.cuda.init()
+        has = ditorch._C.infer_functions()
+    return {name: Capability("c", *MODES[name]) if name in has else Capability("composed") for name in OPERATORS}
