@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import ditorch
 import torch
+
+import ditorch
 
 from . import composed, fakes
 from .ops import IN_C, MODES, OPERATORS
