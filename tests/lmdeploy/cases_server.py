@@ -9,6 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+import pathlib
+import shlex
+import subprocess
+import sys
+import tempfile
 import time
 from typing import Any
 
@@ -162,3 +168,25 @@ def openai_server_invariant(setup: Setup) -> tuple[bool, str]:
     load, right, note = _serve(setup, INVARIANT)
     different = sorted(set(load.differing()))
     return right and not different, "; ".join([note, *different])
+
+
+def _read_commands() -> list[list[str]]:
+    """The three commands of docs/dlinfer.md."""
+    page = (pathlib.Path(__file__).resolve().parents[2] / "docs/dlinfer.md").read_text()
+    block = page.split("<!-- begin served -->")[1].split("<!-- end served -->")[0].split("```")[1]
+    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()[1:] if line.strip()]
+
+
+@case("the three commands of this page", fault="", devices=("maca",), modes=("eager",))
+def newcomer(setup: Setup) -> tuple[bool, str]:
+    """They are run as they stand there, in an empty folder and on a port that is free."""
+    save, serve, ask = _read_commands()
+    port = server.free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, *save[1:]], cwd=folder, check=True)
+        command = [sys.executable, *serve[1:], "--server-port", str(port), "--server-name", "127.0.0.1"]
+        with server.run(command, port, serve[serve.index("api_server") + 1], cwd=folder):
+            asked = [word.replace("23333", str(port)) for word in ask]
+            done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True, timeout=120)
+    text = json.loads(done.stdout)["choices"][0]["text"]
+    return len(text) == 12, f"{len(text)} tokens"
