@@ -140,6 +140,10 @@ test-lmdeploy: package ## the real LMDeploy 0.17.0 on the embedded device: ten t
 	@tests/lmdeploy/setup.sh build/venv-lmdeploy $(PY)
 	@tests/lmdeploy/all.sh build/venv-lmdeploy/bin/python build/lmdeploy.jsonl build/lmdeploy-cases.jsonl
 
+test-lmdeploy-soak: package ## LMDeploy's server under 64 requests at a time for ten minutes (SECONDS=60 for one): equal answers, no growth
+	@tests/lmdeploy/setup.sh build/venv-lmdeploy $(PY)
+	@PYTHONPATH=python env $$(cat .venv/cpu-environment) build/venv-lmdeploy/bin/python tests/lmdeploy/soak.py maca --seconds $(or $(SECONDS),600) 2>build/lmdeploy-soak.log
+
 test-lmdeploy-versions: package ## LMDeploy 0.13.0 and 0.18.0 besides (downloads them once)
 	@tests/lmdeploy/setup.sh build/venv-lmdeploy $(PY)
 	@for version in 0.13.0 0.18.0; do tests/lmdeploy/setup.sh build/venv-lmdeploy-$$version $(PY) $$version build/venv-lmdeploy; \

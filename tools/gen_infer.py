@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "standard" / "dlinfer.tsv"
-COLUMNS = ["name", "where", "operator", "results", "Python signature", "contract"]
+COLUMNS = ["name", "where", "operator", "results", "Python signature", "dtypes", "modes", "contract"]
 TYPES = {  # of the schema -> kind in C, declaration in C
     "Tensor": ("t", "struct dit_tensor_view {};"),
     "Tensor?": ("T", "struct dit_tensor_view {};  ///< or absent (handle NULL)"),
@@ -34,6 +34,8 @@ class Row(NamedTuple):
     operator: str
     results: list[str]
     signature: str
+    dtypes: list[str]  # of the floating (or quantised) tensors that C takes; others are composed
+    modes: str  # head sizes, quantisation: what C takes of them
     contract: str
 
     @property
@@ -52,7 +54,10 @@ def read() -> list[Row]:
     if lines[0].split("\t") != COLUMNS:
         raise SystemExit(f"{TABLE}: the first line must be the columns {COLUMNS}")
     rows = [line.split("\t") for line in lines[1:]]
-    return [Row(name, where, op, results.split(), call, text) for name, where, op, results, call, text in rows]
+    return [
+        Row(name, where, op, results.split(), call, dtypes.split(), modes, text)
+        for name, where, op, results, call, dtypes, modes, text in rows
+    ]
 
 
 def wrap(text: str, prefix: str) -> str:
@@ -90,6 +95,9 @@ def render_header(rows: list[Row]) -> str:
 #ifndef DIT_INFER_H
 #define DIT_INFER_H
 
+#include <stdbool.h>
+
+#include "dit/export.h"
 #include "dit/tensor.h"
 
 DIT_EXTERN_C_BEGIN
@@ -111,6 +119,10 @@ struct dit_infer_table {{
 
 /// What a library exports.
 typedef const struct dit_infer_table *dit_infer_get_table_function(void);
+
+/// For frameworks: the name of function `number` (NULL beyond the last), and whether a table (NULL: none) has it.
+DIT_API const char *dit_infer_get_name(int number);
+DIT_API bool dit_infer_has(const struct dit_infer_table *table, int number);
 
 DIT_EXTERN_C_END
 
@@ -156,6 +168,10 @@ def render_python(rows: list[Row]) -> str:
     lines.append('"""Operator of torch.ops.dlinfer -> its schema."""')
     lines.append(f"IN_C = {tuple(row.name for row in rows if row.where == 'c')!r}")
     lines.append('"""Those with a slot in include/dit/infer.h."""')
+    lines.append("MODES = {")
+    lines += [f"    {row.name!r}: ({tuple(row.dtypes)!r}, {row.modes!r})," for row in rows if row.where == "c"]
+    lines.append("}")
+    lines.append('"""What those take in C: dtypes, and head sizes or quantisation."""')
     for row in rows:
         names = name_parameters(row.signature)
         passed = ", ".join(names)
@@ -167,22 +183,30 @@ def render_python(rows: list[Row]) -> str:
 
 
 def render_docs(rows: list[Row]) -> str:
-    where = {
-        "c": "C on the embedded device, composed elsewhere",
-        "torch": "composed",
-        "python": "composed, no operator",
-    }
-    lines = ["| function | meaning | where |", "|---|---|---|"]
-    lines += [f"| `{row.name}` | {row.contract} | {where[row.where]} |" for row in rows]
+    lines = ["| function | meaning |", "|---|---|"]
+    lines += [f"| `{row.name}` | {row.contract} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 
-def replace(page: str, table: str) -> str:
-    begin, end = "<!-- begin operators -->\n", "<!-- end operators -->\n"
+def render_modes(rows: list[Row]) -> str:
+    """Operators x libraries x modes. The library of the embedded device has every slot (test_infer_ops.py asks it);
+    those of NVIDIA by C and of the closed test device have none."""
+    lines = ["| function | embedded device | NVIDIA by C, closed devices | other devices of PyTorch | dtypes | modes |"]
+    lines.append("|---" * 6 + "|")
+    for row in rows:
+        own = "C" if row.where == "c" else "composed"
+        modes = row.modes or "any"
+        dtypes = ", ".join(row.dtypes) or "any"
+        lines.append(f"| `{row.name}` | {own} | composed on the device | composed | {dtypes} | {modes} |")
+    return "\n".join(lines) + "\n"
+
+
+def replace(page: str, mark: str, table: str) -> str:
+    begin, end = f"<!-- begin {mark} -->\n", f"<!-- end {mark} -->\n"
     head, found, rest = page.partition(begin)
     _, closed, tail = rest.partition(end)
     if not found or not closed:
-        raise SystemExit("docs/dlinfer.md has no markers 'begin operators' and 'end operators'")
+        raise SystemExit(f"docs/dlinfer.md has no markers 'begin {mark}' and 'end {mark}'")
     return f"{head}{begin}\n{table}\n{end}{tail}"
 
 
@@ -213,7 +237,7 @@ def main() -> int:
         ROOT / "include" / "dit" / "infer.h": render_header(slots),
         ROOT / "src" / "ops" / "rows_llm.inc": render_rows(slots),
         ROOT / "python" / "ditorch" / "infer" / "ops.py": render_python(rows),
-        page: replace(page.read_text(), render_docs(rows)),
+        page: replace(replace(page.read_text(), "operators", render_docs(rows)), "modes", render_modes(rows)),
     }
     stale = []
     for path, text in files.items():

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "Gate.h"
+#include "Staging.h"
 
 namespace ditorch {
 namespace {
@@ -55,6 +56,9 @@ bool isComposed(const std::string &name) {
 bool isComposite(const c10::OperatorHandle &handle, const std::string &name) {
   if (name.rfind("aten::batch_norm_", 0) == 0 && !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU)) {
     return true;  // BatchNorm.cpp
+  }
+  if (isInference(name)) {  // composed by Python, on the device where the CPU's kernel would have to fetch the caches
+    return !isHostAccessible() && handle.hasKernelForDispatchKey(c10::DispatchKey::MAIA);
   }
   return (isComposed(name) || !handle.hasKernelForDispatchKey(c10::DispatchKey::CPU)) && !isWholesale(name) &&
          (handle.hasKernelForDispatchKey(c10::DispatchKey::CompositeExplicitAutograd) ||

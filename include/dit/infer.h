@@ -10,6 +10,9 @@
 #ifndef DIT_INFER_H
 #define DIT_INFER_H
 
+#include <stdbool.h>
+
+#include "dit/export.h"
 #include "dit/tensor.h"
 
 DIT_EXTERN_C_BEGIN
@@ -264,6 +267,10 @@ struct dit_infer_table {
 
 /// What a library exports.
 typedef const struct dit_infer_table *dit_infer_get_table_function(void);
+
+/// For frameworks: the name of function `number` (NULL beyond the last), and whether a table (NULL: none) has it.
+DIT_API const char *dit_infer_get_name(int number);
+DIT_API bool dit_infer_has(const struct dit_infer_table *table, int number);
 
 DIT_EXTERN_C_END
 

@@ -329,6 +329,9 @@ def host_times() -> tuple[dict[str, int], dict[str, int]]:
     """The vendor's allocations and frees of pinned memory: count, and nanoseconds in total, max and min."""
 
 def host_unregister(address: int, /) -> None: ...
+def infer_functions() -> list[str]:
+    """The functions of LLM inference (dit/infer.h) that the device's operator library has."""
+
 def init(vendor: str, /) -> None:
     """Load a vendor library by name ('host') or path and make it the process's device."""
 

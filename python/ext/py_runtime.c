@@ -1,5 +1,6 @@
 // Bindings of dit/runtime.h: the vendor and its devices.
 #include "dit/diopi.h"
+#include "dit/infer.h"
 #include "dit/memory.h"
 #include "dit/runtime.h"
 #include "dit/version.h"
@@ -39,6 +40,27 @@ static PyObject *py_diopi_activate(PyObject *module, PyObject *argument) {
   status = dit_diopi_activate(name, &err);
   Py_END_ALLOW_THREADS;
   return py_status_return(module, status, &err);
+}
+
+PyDoc_STRVAR(
+    infer_functions_doc,
+    "infer_functions() -> list[str]\n\nThe functions of LLM inference (dit/infer.h) that the device's operator "
+    "library has.");
+static PyObject *py_infer_functions(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  const struct dit_diopi_library *library = dit_diopi_get_active();
+  PyObject *py_names = PyList_New(0);
+  for (int i = 0; py_names && dit_infer_get_name(i); i++) {
+    if (library && dit_infer_has(library->infer, i)) {
+      PyObject *py_name = PyUnicode_FromString(dit_infer_get_name(i));
+      if (!py_name || PyList_Append(py_names, py_name) < 0) {
+        Py_CLEAR(py_names);
+      }
+      Py_XDECREF(py_name);
+    }
+  }
+  return py_names;
 }
 
 static PyObject *py_runtime_is_active(PyObject *module, PyObject *unused) {
@@ -241,6 +263,7 @@ static PyObject *py_device_synchronize(PyObject *module, PyObject *args) {
 PyMethodDef py_runtime_methods[] = {
     {"init", py_runtime_init, METH_O, init_doc},
     {"diopi_activate", py_diopi_activate, METH_O, diopi_activate_doc},
+    {"infer_functions", py_infer_functions, METH_NOARGS, infer_functions_doc},
     {"is_active", py_runtime_is_active, METH_NOARGS, "is_active() -> bool\n\nIs a vendor loaded?"},
     {"shutdown", py_runtime_shutdown, METH_NOARGS, shutdown_doc},
     {"is_bad_fork", py_runtime_is_bad_fork, METH_NOARGS,

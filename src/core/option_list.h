@@ -57,6 +57,9 @@
     "BLAS library of the host device: a path, \"none\" for the built-in code, empty to look for one.")                 \
   X(host_onednn, "DITORCH_HOST_ONEDNN", STRING, "", NULL, 0, 0,                                                        \
     "oneDNN library (libdnnl.so.3) of the host device: a path, \"none\" to do without, empty to look for one.")        \
+  X(host_batch_invariant, "DITORCH_HOST_BATCH_INVARIANT", BOOL, "0", NULL, 0, 1,                                       \
+    "Products of the host device give a row the same bits whatever rows stand beside it: one kernel for every number " \
+    "of rows. Slower.")                                                                                                \
   X(host_compiler, "DITORCH_HOST_COMPILER", STRING, "", NULL, 0, 0,                                                    \
     "C compiler of the host device's graph engine: a command, \"none\" to do without, empty for CC or cc.")            \
   X(host_cache, "DITORCH_HOST_CACHE", STRING, "", NULL, 0, 0,                                                          \

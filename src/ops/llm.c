@@ -114,6 +114,19 @@ static bool has_slot(const struct dit_infer_table *table, const struct llm_row *
   return address != NULL;
 }
 
+const char *dit_infer_get_name(int number) {
+  static const char *const names[] = {
+#define INFER(name, ...) #name,
+#include "rows_llm.inc"
+#undef INFER
+  };
+  return number >= 0 && number < DIT_INFER_COUNT ? names[number] : NULL;
+}
+
+bool dit_infer_has(const struct dit_infer_table *table, int number) {
+  return number >= 0 && number < DIT_INFER_COUNT && has_slot(table, &rows[number]);
+}
+
 enum dit_status op_llm(struct dit_call *call) {
   const struct llm_row *row = &rows[call->op->target];
   const struct dit_infer_table *table = call->diopi ? call->diopi->infer : NULL;

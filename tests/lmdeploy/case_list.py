@@ -42,7 +42,7 @@ ALL = ("ascend", "maca", "camb")
 def case(
     title: str, fault: str, devices: tuple[str, ...] = ALL, modes: tuple[str, ...] = ("eager", "graph")
 ) -> Callable[[Any], Any]:
-    """Enter a function into the list. `fault`: the operator whose breaking it must notice."""
+    """Enter a function into the list. `fault`: the operators whose breaking it must notice, one by one."""
 
     def enter(run: Any) -> Any:
         CASES[run.__name__.replace("_", "-")] = Case(title, run, fault, devices, modes)

@@ -161,6 +161,32 @@ def errors(setup: Setup) -> tuple[bool, str]:
     return right and not wrong, f"{len(ERRORS) - len(wrong)}/{len(ERRORS)} refused, {note} of the others"
 
 
+@case("an exception in an operator", fault="silu_and_mul")
+def exceptions(setup: Setup) -> tuple[bool, str]:
+    """It ends the requests of the batch; those after it are served, and the blocks are free again."""
+    import ditorch
+
+    folder, model = make_model()
+    ended, asks = 0, [Ask(prompt) for prompt in PROMPTS[:3]]
+    with setup.open_engine(folder) as engine:
+        free = engine.scheduler.block_manager.get_num_free_gpu_blocks()
+        answers = ask_all(engine, asks, limit=60)
+        for rule in (
+            "error:dlinfer::fill_kv_cache,call=1",
+            "error:dlinfer::silu_and_mul,call=9",
+            "error:mm|addmm|linear|matmul",
+        ):
+            with ditorch.fault(rule):
+                broken = ask_all(engine, asks, limit=60)
+            ended += sum(answer.status.endswith("_ERROR") for answer in broken)
+            if not broken[0].status.endswith("_ERROR"):
+                return False, f"{rule}: {[answer.status for answer in broken]}"
+            answers += ask_all(engine, asks, limit=60)
+        left = engine.scheduler.block_manager.get_num_free_gpu_blocks()
+    right, note = add_up(_judge(model, asks * 4, answers), answers, 12)
+    return right and left == free and ended >= 7, f"{ended} requests ended, {note} of those around"
+
+
 SCHEMA = {
     "type": "object",
     "properties": {"ok": {"type": "boolean"}, "size": {"enum": [1, 22, 333]}},

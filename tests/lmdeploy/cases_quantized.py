@@ -33,7 +33,7 @@ def awq(setup: Setup) -> tuple[bool, str]:
     return _run(setup, "awq", LIMIT)
 
 
-@case("SmoothQuant W8A8", fault="linear_w8a8")
+@case("SmoothQuant W8A8", fault="linear_w8a8 rms_norm_w8a8 add_rms_norm_w8a8 dynamic_quant")
 def w8a8(setup: Setup) -> tuple[bool, str]:
     return _run(setup, "smooth_quant", INT8_LIMIT)
 

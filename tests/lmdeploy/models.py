@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 import transformers
+from ditorch.infer.tiny_model import VOCABULARY, save_tokenizer, spread_weights
 from safetensors.torch import load_file, save_file
 
 SIZES = {
-    "vocab_size": 256,
+    "vocab_size": VOCABULARY,
     "hidden_size": 64,
     "intermediate_size": 96,
     "num_hidden_layers": 2,
@@ -119,34 +120,6 @@ def _disguise(folder: pathlib.Path, kind: str) -> None:
         save_file(_rename_internlm2(tensors), folder / "model.safetensors", {"format": "pt"})
 
 
-def _save_tokenizer(folder: pathlib.Path) -> None:
-    """A character for each number: ASCII where it can be printed, so that a model can be made to write JSON."""
-    from tokenizers import Regex, Tokenizer, decoders, pre_tokenizers
-    from tokenizers.models import WordLevel
-
-    letters = [chr(i) if 32 <= i < 127 else chr(256 + i) for i in range(SIZES["vocab_size"])]
-    tokenizer = Tokenizer(WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token=letters[3]))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
-    tokenizer.decoder = decoders.Fuse()
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        unk_token=letters[3],
-        eos_token=letters[0],
-        bos_token=letters[1],
-        pad_token=letters[0],
-        chat_template="{% for message in messages %}{{ message['content'] }}{% endfor %}",
-    ).save_pretrained(folder)
-
-
-def _spread(model: torch.nn.Module) -> None:
-    """Weights of a size at which every layer moves the result as much as its input does. With those of a fresh model
-    the embeddings decide alone, and an operator could be wrong without a token changing (`run.py --break` shows it)."""
-    for name, parameter in model.named_parameters():
-        if parameter.dim() > 1:
-            size = 1.0 if "embed" in name else 1.7 / parameter.shape[-1] ** 0.5
-            parameter.data.normal_(0, size)
-
-
 def make(kind: str, folder: str, **more: Any) -> torch.nn.Module:
     """Save the model `kind` in float16 to `folder`; the same weights in float32, to compare with."""
     torch.manual_seed(3)
@@ -161,9 +134,9 @@ def make(kind: str, folder: str, **more: Any) -> torch.nn.Module:
 
 def save(model: torch.nn.Module, folder: pathlib.Path) -> None:
     """Give it weights, save it in float16 with a tokenizer, and leave it in float32."""
-    _spread(model)
+    spread_weights(model)
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model.half().save_pretrained(folder)
-    _save_tokenizer(folder)
+    save_tokenizer(folder)
     for name, buffer in model.float().named_buffers():
         buffer.copy_(buffers[name])  # the frequencies of positions, which half() rounds

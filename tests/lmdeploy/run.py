@@ -88,6 +88,11 @@ def run_faults(arguments: argparse.Namespace) -> bool:
     """Is every broken operator noticed?"""
     noticed = []
     for kind, names in FAULTS.items():
+        whole = run_model(kind, arguments)
+        if not whole["right"]:
+            print(f"{kind:12} {whole['device']:6} {whole['mode']:6} WRONG with nothing broken: NOT NOTICED", flush=True)
+            noticed.append(False)
+            continue
         for name in names.split():
             mend = break_operator(name)
             row = run_model(kind, arguments)

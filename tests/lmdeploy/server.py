@@ -19,7 +19,7 @@ import aiohttp
 from faulty import child_environment
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
@@ -69,26 +69,34 @@ def _links(process: int) -> Iterator[pathlib.Path]:
 
 
 @contextlib.contextmanager
-def start(folder: str, device: str, graph: bool, limit: float = 240) -> Iterator[Server]:
-    """`python -m ditorch -m lmdeploy serve api_server`, until the block ends."""
-    port, log = _free_port(), pathlib.Path(tempfile.mkdtemp(prefix="lmdeploy-server-")) / "log"
-    command = [sys.executable, "-m", "ditorch", "-m", "lmdeploy", "serve", "api_server", folder, "--backend", "pytorch"]
-    command += ["--device", device, "--server-name", "127.0.0.1", "--server-port", str(port), "--dtype", "float16"]
-    command += ["--session-len", "512", "--max-batch-size", "32", "--cache-block-seq-len", "16", "--log-level", "ERROR"]
-    command += ["--cache-max-entry-count", "0.0005", *([] if graph else ["--eager-mode"])]
+def run(command: list[str], port: int, model: str, limit: float = 240, **process: Any) -> Iterator[Server]:
+    """The command's server, from when it answers until the block ends."""
+    log = pathlib.Path(tempfile.mkdtemp(prefix="lmdeploy-server-")) / "log"
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=child_environment())
-    server = Server(process, port, folder, log)
+        started = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, **process)
+    server = Server(started, port, model, log)
     try:
         asyncio.run(_wait_healthy(server, limit))
         yield server
     finally:
-        process.send_signal(signal.SIGTERM)
+        started.send_signal(signal.SIGTERM)
         try:
-            process.wait(30)
+            started.wait(30)
         except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            started.kill()
+            started.wait()
+
+
+@contextlib.contextmanager
+def start(folder: str, device: str, graph: bool, environment: dict[str, str] | None = None) -> Iterator[Server]:
+    """`python -m ditorch -m lmdeploy serve api_server`, until the block ends."""
+    port = free_port()
+    command = [sys.executable, "-m", "ditorch", "-m", "lmdeploy", "serve", "api_server", folder, "--backend", "pytorch"]
+    command += ["--device", device, "--server-name", "127.0.0.1", "--server-port", str(port), "--dtype", "float16"]
+    command += ["--session-len", "512", "--max-batch-size", "32", "--cache-block-seq-len", "16", "--log-level", "ERROR"]
+    command += ["--cache-max-entry-count", "0.0005", *([] if graph else ["--eager-mode"])]
+    with run(command, port, folder, env={**child_environment(), **(environment or {})}) as server:
+        yield server
 
 
 async def _wait_healthy(server: Server, limit: float) -> None:

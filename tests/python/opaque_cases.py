@@ -277,3 +277,68 @@ def test_a_training_step_is_the_cpus(bias):
             optimizer.step()
         losses.append(loss.item())
     assert abs(losses[0] - losses[1]) < 1e-5
+
+
+# Operators of LLM inference that the device's library lacks: composed on the device
+
+
+def wide(*values):
+    return [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in values]
+
+
+def make_caches():
+    return [torch.randn(64, 16, 2, 32) for _ in range(2)]
+
+
+def run_inference(x, caches, slots, table, lengths):
+    """Every operator with a slot in dit/infer.h, composed or not; `slots`, `table` and `lengths` may be anywhere."""
+    from ditorch.infer import operators  # noqa: F401  defines them
+
+    op = torch.ops.dlinfer
+    weight, outs = x[0, :64], []
+    query, key = x[:, :128].unflatten(1, (4, 32)), x[:, 128:192].unflatten(1, (2, 32))
+    outs += [op.rms_norm(x[:, :64], weight, 1e-6), *op.add_rms_norm(x[:, :64], x[:, 64:128], weight, 1e-6)]
+    outs += [*op.rms_norm_w8a8(x[:, :64], weight, 1e-6, torch.int8)]
+    outs += [*op.add_rms_norm_w8a8(x[:, :64], x[:, 64:128], weight, 1e-6, torch.int8)]
+    outs += [op.silu_and_mul(x), *op.dynamic_quant(x, torch.int8), op.linear(x, x, None)]
+    outs += [*op.apply_rotary_pos_emb(query, key, x[:, :32], x[:, 32:64])]
+    outs += [*op.apply_rotary_pos_emb_interleaved(query, key, x[:, :32], x[:, 32:64])]
+    op.fill_kv_cache(key, key * 2, *caches, slots, None, None, None, None, 0)
+    dense, paged, decoded = (torch.empty_like(query) for _ in range(3))
+    starts = torch.tensor([0, 2, 6], dtype=torch.int32)
+    op.prefill_attention(query, key, key, starts, True, 0.2, None, None, -1, 0.0, dense)
+    rest = (0.2, None, None, -1, 0.0, None, None, 0)
+    op.paged_prefill_attention(query, *caches, table[:2], starts, lengths[:2], *rest, paged)
+    op.paged_decode_attention(query, *caches, table, None, lengths, *rest, decoded)
+    outs += [*caches, dense, paged, decoded]
+    weights, ids = op.moe_gating_topk_softmax(x[:, :4], 2, -1)
+    experts = x[:4, :128].reshape(4, 2, 64).repeat(1, 4, 1), x[:4, :64].reshape(4, 16, 4).repeat(1, 4, 1)
+    outs += [weights, ids, op.fused_moe(x[:, :64], *experts, weights, ids, True)]
+    return [out.clone() for out in outs]
+
+
+def test_inference_operators_fetch_nothing():
+    from ditorch import ledger
+
+    x = torch.randn(6, 192)
+    slots, lengths = torch.tensor([5, -1, 80, 5, 300, 1023]), torch.tensor([20, 33, 7, 6, 40, 50], dtype=torch.int32)
+    table = torch.arange(24, dtype=torch.int32).view(6, 4)
+    caches = make_caches()
+    wanted = run_inference(*wide(x), wide(*caches), slots, table, lengths)
+    for where in (DEVICE, "cpu"):
+        mine, given = [cache.to(DEVICE) for cache in caches], x.to(DEVICE)
+        indices = [index.to(where) for index in (slots, table, lengths)]
+        ledger.reset_counters()
+        got = run_inference(given, mine, *indices)
+        assert {row["operator"]: row["calls"] for row in ledger.fallbacks()} == {}
+        for a, b in zip(got, wanted, strict=True):
+            if a.is_floating_point():
+                torch.testing.assert_close(a.cpu().double(), b.double(), rtol=1e-4, atol=1e-4)
+            else:
+                assert (a.cpu().long() - b.long()).abs().max() <= 1
+
+
+def test_inference_capability():
+    from ditorch.infer import operators
+
+    assert {how.runs for how in operators.capability().values()} == {"composed"}  # its library has no table

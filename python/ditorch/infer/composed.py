@@ -18,10 +18,17 @@ def _norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon) * _wide(weight)
 
 
+def _round(x: Tensor, low: int, high: int) -> Tensor:
+    """To whole numbers from `low` to `high`, of halves to the even one, by the rounding of a sum: the operator standard
+    has no function for it, and a closed device should not need the CPU."""
+    shift = 1.5 * 2.0 ** (52 if x.dtype == torch.float64 else 23)
+    return x.clamp(low, high) + shift - shift
+
+
 def _quantize(x: Tensor) -> tuple[Tensor, Tensor]:
     scale = (x.abs().amax(-1) / 127).float()
     divisor = torch.where(scale > 0, scale, 1).unsqueeze(-1)
-    return (x / divisor).round().clamp(-127, 127).to(torch.int8), scale
+    return _round(x / divisor, -127, 127).to(torch.int8), scale
 
 
 def rms_norm(hidden_states: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -73,14 +80,21 @@ def _is_inside(value_cache: Tensor, key_cache: Tensor) -> bool:
 
 
 def _fill(rows: Tensor, cache: Tensor, slots: Tensor, scale: Tensor | None, zero: Tensor | None) -> None:
+    """Nothing is read by the host: a token whose slot is another's in the end writes what that one writes, and one
+    without a slot what slot 0 has."""
     if scale is not None:
         offset = 0 if zero is None else zero.to(rows.device).float().flatten()[0]
-        rows = (rows.float() / scale.to(rows.device).float().flatten()[0] - offset).round().clamp(-128, 127)
+        rows = _round(rows.float() / scale.to(rows.device).float().flatten()[0] - offset, -128, 127)
         cache, rows = cache.view(torch.int8), rows.to(torch.int8)
-    block = cache.shape[1]
-    for token, slot in enumerate(slots.flatten().tolist()):  # in order: of equal slots the last one stays
-        if slot >= 0:
-            cache[slot // block, slot % block] = rows[token]
+    block, tokens = cache.shape[1], torch.arange(rows.shape[0], device=rows.device)
+    if tokens.numel() == 0:
+        return
+    slots = slots.flatten().to(rows.device).long()
+    places = slots.clamp_min(0)
+    last = torch.where(places.unsqueeze(1) == slots, tokens, -1).amax(1)
+    kept = cache[0, 0].unsqueeze(0)
+    values = torch.where((last < 0).view(-1, 1, 1), kept, rows[last.clamp_min(0)])
+    cache[places // block, places % block] = values.to(cache.dtype)
 
 
 def fill_kv_cache(

@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 
-from . import front, lmdeploy_graph, lmdeploy_requests, lmdeploy_sampling, vendors
+from . import front, lmdeploy_failures, lmdeploy_graph, lmdeploy_requests, lmdeploy_sampling, vendors
 from .operators import is_ours
 
 _ALIBI = "LMDeploy does not pass alibi slopes to dlinfer: this model would be wrong"
 _BACKEND = "lmdeploy.pytorch.backends.dlinfer.op_backend"
+_AGENT = "lmdeploy.pytorch.engine.model_agent.agent"
 KNOWN = ((0, 13), (0, 18))
 """First and last version whose calls were read."""
 
@@ -153,6 +154,11 @@ _PATCHES = (
     ("lmdeploy.pytorch.engine.guided_process", "GuidedDecodingManager.accept_token", _accept_numbers),
     ("lmdeploy.pytorch.engine.engine", "Engine._on_add_message", lmdeploy_requests.check_added),
     ("lmdeploy.pytorch.engine.engine_loop", "EngineLoop._send_resp", lmdeploy_requests.send_failed),
+    (_AGENT, "BaseModelAgent.async_forward", lmdeploy_failures.catch_forward),
+    (_AGENT, "BaseModelAgent.get_logits", lmdeploy_failures.catch_logits),
+    (_AGENT, "BaseModelAgent._push_output", lmdeploy_failures.mark_output),
+    ("lmdeploy.pytorch.engine.engine_loop", "EngineLoop._finish_forward_output", lmdeploy_failures.end_requests),
+    ("lmdeploy.pytorch.engine.engine_loop", "EngineLoop.start", lmdeploy_failures.start_agent),
     (
         "lmdeploy.pytorch.backends.default.multinomial_sampling",
         "DefaultMultinomialSamplingImpl.forward",

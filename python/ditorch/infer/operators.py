@@ -1,13 +1,18 @@
 """torch.ops.dlinfer.*: defined from the table, computed by C where the device's library has the function (the door
-finds it by its name), else composed. The composed form is the CPU's kernel, which the door falls back to, and that of
-every other device."""
+finds it by its name), else composed. The composed form is the CPU's kernel, which the door falls back to where the host
+can read the device's memory, and that of every other device. Where it cannot, the door takes it from the slot of
+devices without kernels (MAIA's) and runs it on the device: caches stay where they are."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 
+import ditorch
+
 from . import composed, fakes
-from .ops import IN_C, OPERATORS
+from .ops import IN_C, MODES, OPERATORS
 
 _OTHERS = ("CUDA", "XPU", "MPS", "HPU", "PrivateUse1")
 
@@ -26,7 +31,7 @@ def define() -> torch.library.Library:
         if name not in IN_C:
             library.impl(name, function, "CompositeExplicitAutograd")
             continue
-        for key in ("CPU",) if is_ours() else ("CPU", *_OTHERS):  # the alias takes "CUDA" for its own
+        for key in ("CPU", "MAIA") if is_ours() else ("CPU", *_OTHERS):  # the alias takes "CUDA" for its own
             library.impl(name, function, key)
         torch.library.register_fake(f"dlinfer::{name}", fakes.FAKES[name], lib=library)
     return library
@@ -35,6 +40,19 @@ def define() -> torch.library.Library:
 LIBRARY = define()
 
 
-def capability() -> dict[str, str]:
-    """Operator -> `c` where the embedded device computes it in C (float32, float16, bfloat16), else `composed`."""
-    return {name: "c" if name in IN_C and is_ours() else "composed" for name in OPERATORS}
+class Capability(NamedTuple):
+    """How the device computes an operator; `dtypes` and `modes` are what C takes (others are composed)."""
+
+    runs: str  # "c" or "composed"
+    dtypes: tuple[str, ...] = ()
+    modes: str = ""
+
+
+def capability() -> dict[str, Capability]:
+    """Of every operator: `c` where the operator library of the device has the function (it is asked), else
+    `composed`."""
+    has: list[str] = []
+    if is_ours():
+        torch.cuda.init()
+        has = ditorch._C.infer_functions()
+    return {name: Capability("c", *MODES[name]) if name in has else Capability("composed") for name in OPERATORS}

@@ -69,6 +69,31 @@ IN_C = (
     "fused_moe",
 )
 """Those with a slot in include/dit/infer.h."""
+MODES = {
+    "rms_norm": (("float32", "float16", "bfloat16"), ""),
+    "add_rms_norm": (("float32", "float16", "bfloat16"), ""),
+    "rms_norm_w8a8": (("float32", "float16", "bfloat16"), "int8, a scale for each row"),
+    "add_rms_norm_w8a8": (("float32", "float16", "bfloat16"), "int8, a scale for each row"),
+    "silu_and_mul": (("float32", "float16", "bfloat16"), "last dimension, even"),
+    "apply_rotary_pos_emb": (("float32", "float16", "bfloat16"), "any head size, any part of it"),
+    "apply_rotary_pos_emb_interleaved": (("float32", "float16", "bfloat16"), "any head size, any part of it"),
+    "fill_kv_cache": (("float32", "float16", "bfloat16"), "any head size; quant_bits 0, 8; MLA"),
+    "prefill_attention": (
+        ("float32", "float16", "bfloat16"),
+        "any head sizes (key and value may differ), grouped heads, causal or not, window, soft limit, alibi, sinks",
+    ),
+    "paged_prefill_attention": (("float32", "float16", "bfloat16"), "the same, causal; quant_bits 0, 8; MLA"),
+    "paged_decode_attention": (("float32", "float16", "bfloat16"), "the same as paged_prefill_attention"),
+    "dynamic_quant": (("float32", "float16", "bfloat16"), "int8, a scale for each row (PER_TOKEN)"),
+    "linear_w8a8": (("int8",), "int8 by int8; results float32, float16, bfloat16"),
+    "weight_quant_matmul": (
+        ("float32", "float16", "bfloat16"),
+        "4 bits, AWQ's packing or signed nibbles, groups of any size",
+    ),
+    "moe_gating_topk_softmax": (("float32", "float16", "bfloat16"), "plain or by groups"),
+    "fused_moe": (("float32", "float16", "bfloat16"), "silu; any number of experts"),
+}
+"""What those take in C: dtypes, and head sizes or quantisation."""
 
 
 def rms_norm(hidden_states, weight, epsilon):

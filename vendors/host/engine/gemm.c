@@ -4,7 +4,8 @@
 /// code; double the same without oneDNN. half and bfloat16 go to oneDNN, else they are widened to float, accumulated
 /// there and rounded once. Complex matrices are four real products of their parts. Integers multiply in plain C and
 /// wrap. Strides that BLAS cannot take are packed first; large products are cut into tiles by shape alone. Without
-/// memory for packing a plain loop does the work: slow, but right.
+/// memory for packing a plain loop does the work: slow, but right. Option host_batch_invariant: the built-in blocked
+/// code alone, which gives each row the same bits in every product.
 #include "gemm.h"
 
 #include <math.h>
@@ -233,6 +234,9 @@ static void transpose_problem(struct gemm_problem *p) {
 }
 
 void gemm_multiply(struct gemm_problem *p) {
+  if (gemm_is_batch_invariant() && gemm_blocked(p)) {
+    return;
+  }
   if (gemm_is_tiny(p->m, p->n, p->k)) {
     gemm_tiny(p);
     return;
@@ -514,7 +518,7 @@ static void run_half_columns(void *context, int64_t begin, int64_t end) {
     if (task->has_bias) {
       copy_matrix(&bias, half->batch, task->dtype, c, DIT_DTYPE_F32, false);
     }
-    if (m > 8 || problem.b_strides[0] != 1 || k < 128 || !gemm_thin(&problem)) {
+    if (m > 8 || problem.b_strides[0] != 1 || k < 128 || gemm_is_batch_invariant() || !gemm_thin(&problem)) {
       gemm_multiply(&problem);
     }
     copy_matrix(&out, half->batch, task->dtype, c, DIT_DTYPE_F32, true);
@@ -560,8 +564,8 @@ static bool is_for_onednn(const struct gemm_task *task) {
 static bool try_onednn(const struct gemm_task *task) {
   const struct operand *bias = &task->bias;
   const int64_t m = task->out.sizes[1], n = task->out.sizes[2], k = task->a.sizes[2];
-  if (task->alpha != 1 || (task->has_bias && (task->beta != 1 || bias->data == task->out.data)) ||
-      !is_for_onednn(task)) {
+  if (gemm_is_batch_invariant() || task->alpha != 1 ||
+      (task->has_bias && (task->beta != 1 || bias->data == task->out.data)) || !is_for_onednn(task)) {
     return false;
   }
   struct onednn_gemm_call call = {.batch = task->out.sizes[0],
@@ -616,7 +620,7 @@ static void run_gemm(void *argument) {
 static bool try_tiny(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *a,
                      const struct dit_tensor_view *b, const struct dit_tensor_view *bias, double alpha) {
   if (stream || bias || out->sizes[0] != 1 || (out->dtype != DIT_DTYPE_F32 && out->dtype != DIT_DTYPE_F64) ||
-      a->sizes[2] == 0 || !gemm_is_tiny(out->sizes[1], out->sizes[2], a->sizes[2])) {
+      a->sizes[2] == 0 || !gemm_is_tiny(out->sizes[1], out->sizes[2], a->sizes[2]) || gemm_is_batch_invariant()) {
     return false;
   }
   struct gemm_problem problem = {.m = out->sizes[1],

@@ -2,8 +2,10 @@
 /// vectors stay in registers.
 #include "gemm_builtin.h"
 
+#include <pthread.h>
 #include <string.h>
 
+#include "dit/options.h"
 #include "dit/parallel.h"
 #include "engine/scratch.h"
 #include "simd.h"
@@ -189,6 +191,18 @@ static void multiply_rows(void *context, int64_t begin, int64_t end) {
       }
     }
   }
+}
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static int option;
+
+static void find_option(void) {
+  option = dit_option_find("host_batch_invariant");
+}
+
+bool gemm_is_batch_invariant(void) {
+  pthread_once(&once, find_option);
+  return option >= 0 && dit_option_get_int(option) != 0;
 }
 
 bool gemm_blocked(const struct gemm_problem *p) {

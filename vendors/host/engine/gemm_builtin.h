@@ -5,6 +5,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/// Option host_batch_invariant: a row of a product has the same bits whatever rows stand beside it, so that the choice
+/// of the code must not depend on the number of rows. gemm_blocked holds to that: each row of a tile is summed alone,
+/// in the order of k.
+bool gemm_is_batch_invariant(void);
+
 /// c = alpha * a @ b + beta * c, one float (or double, `wide`) matrix of any strides; beta 0 ignores what c holds.
 /// `strides` are row and column stride in elements of a, b and c.
 struct gemm_problem {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dit/parallel.h"
+#include "engine/gemm_builtin.h"
 #include "engine/scratch.h"
 #include "engine/simd.h"
 #include "infer.h"
@@ -146,7 +147,7 @@ static void multiply_depth(const struct packed *p, struct packed_tile *tile, int
   }
 #endif
   const float *x = p->x + k * p->rows + begin * depth;
-  if (multiply_fused(tile->sums, x, rows, words, row_words, depth, turn, adds)) {
+  if (!gemm_is_batch_invariant() && multiply_fused(tile->sums, x, rows, words, row_words, depth, turn, adds)) {
     return;
   }
   unpack_rows(tile->weights, words, row_words, depth, turn);

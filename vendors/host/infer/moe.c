@@ -8,6 +8,7 @@
 
 #include "activation.h"
 #include "dit/parallel.h"
+#include "engine/gemm_builtin.h"
 #include "engine/scratch.h"
 #include "engine/simd.h"
 #include "infer.h"
@@ -86,12 +87,14 @@ enum dit_status infer_moe_gating_topk_softmax(const struct dit_infer_moe_gating_
 /// element i of all rows lies side by side (the last block is as wide as it must be).
 struct expert {
   int64_t begin, rows, padded;  ///< padded: rows that there is room for
+  bool few;
 };
 
 struct moe {
   const struct dit_infer_fused_moe *call;
   int64_t first, tokens;  ///< the part of the tokens that is in work
   int64_t width, inner, count, topk;
+  int64_t few;                ///< most rows that count as few; 0 where a row must not depend on their number
   int64_t x_row, hidden_row;  ///< width and inner, padded for few rows
   struct expert *experts;
   int64_t *places;   ///< row of (token, k), -1: none
@@ -99,10 +102,6 @@ struct moe {
   float *x, *hidden, *y;
   atomic_bool failed;
 };
-
-static bool is_few(const struct expert *expert) {
-  return expert->rows <= PANEL_FEW;
-}
 
 /// Counts, then where experts begin, then places: rows of one expert keep the order of their tokens.
 static void sort_tokens(struct moe *m) {
@@ -125,7 +124,8 @@ static void sort_tokens(struct moe *m) {
     for (int64_t e = 0; e < m->count && pass == 0; e++) {
       struct expert *expert = &m->experts[e];
       expert->begin = begin;
-      expert->padded = is_few(expert) ? expert->rows : panel_round(expert->rows);
+      expert->few = expert->rows <= m->few;
+      expert->padded = expert->few ? expert->rows : panel_round(expert->rows);
       begin += expert->padded;
       expert->rows = 0;
     }
@@ -150,12 +150,12 @@ static void gather_tokens(void *context, int64_t begin, int64_t end) {
   for (int64_t e = begin; e < end; e++) {
     const struct expert *expert = &m->experts[e];
     float *x = m->x + expert->begin * m->x_row;
-    if (expert->rows < expert->padded || is_few(expert)) {
+    if (expert->rows < expert->padded || expert->few) {
       memset(x, 0, sizeof(float) * (size_t)(expert->padded * m->x_row));
     }
     for (int64_t row = 0; row < expert->rows; row++) {
       const char *from = row_at(given, m->sources[expert->begin + row] * given->strides[0]);
-      if (is_few(expert)) {
+      if (expert->few) {
         cast_block(DIT_DTYPE_F32, x + row * m->x_row, given->dtype, from, m->width);
         continue;
       }
@@ -232,7 +232,7 @@ static void multiply_many(const struct part *part, float *c, float *room) {
 }
 
 static void multiply(const struct part *part, float *c, float *room) {
-  if (is_few(part->expert)) {
+  if (part->expert->few) {
     multiply_few(part, c);
   } else {
     multiply_many(part, c, room);
@@ -254,10 +254,10 @@ static void run_up(struct moe *m, int64_t number, int64_t first, int64_t count, 
   multiply(&part, gate, room);
   part.first += m->inner;
   multiply(&part, up, room);
-  for (int64_t row = 0; row < expert->rows && is_few(expert); row++) {
+  for (int64_t row = 0; row < expert->rows && expert->few; row++) {
     infer_gate_row(hidden + row * m->hidden_row + first, gate + row * TILE, up + row * TILE, count);
   }
-  for (int64_t from = 0; from < expert->padded && !is_few(expert); from += LANES) {
+  for (int64_t from = 0; from < expert->padded && !expert->few; from += LANES) {
     const int64_t lanes = get_lanes(expert, from / LANES);
     infer_gate_row(hidden + from * m->hidden_row + first * lanes, gate + from * TILE, up + from * TILE, count * lanes);
   }
@@ -277,7 +277,7 @@ static void run_down(struct moe *m, int64_t number, int64_t first, int64_t count
   multiply(&part, c, room);
   for (int64_t row = 0; row < expert->rows; row++) {
     float *y = m->y + (expert->begin + row) * m->width + first;
-    const int64_t lanes = is_few(expert) ? 0 : get_lanes(expert, row / LANES);
+    const int64_t lanes = expert->few ? 0 : get_lanes(expert, row / LANES);
     const float *from = lanes ? c + row / LANES * LANES * TILE + row % LANES : c + row * TILE;
     for (int64_t j = 0; j < count; j++) {
       y[j] = from[j * (lanes ? lanes : 1)];
@@ -371,7 +371,8 @@ enum dit_status infer_fused_moe(const struct dit_infer_fused_moe *call, struct d
                   .count = call->gate_up_weights.sizes[0],
                   .topk = call->topk_ids.sizes[1]};
   const int64_t tokens = call->hidden_states.sizes[0], most = tokens < MOE_TOKENS ? tokens : MOE_TOKENS;
-  const int64_t asked = most * m.topk, crowded = asked / (PANEL_FEW + 1);  // experts that may have many rows
+  m.few = gemm_is_batch_invariant() ? 0 : PANEL_FEW;
+  const int64_t asked = most * m.topk, crowded = asked / (m.few + 1);  // experts that may have many rows
   const int64_t rows = asked + (PANEL_LANES - 1) * (crowded < m.count ? crowded : m.count);
   enum dit_status status = DIT_OK;
   if (call->out.numel == 0) {
