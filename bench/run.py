@@ -23,6 +23,7 @@ PROGRAMS = {
     "bench_step": ("bench_step", [], ["--rounds", "3"]),
     "bench_import": ("bench_import", [], ["--rounds", "3"]),
     "ops/run": ("ops/run", [], ["--rounds", "3", "--dtype", "float32"]),
+    "ops/detection": ("ops/detection", [], ["--rounds", "3"]),
     "step": ("step", [], ["--quick"]),
     "step_llama": ("step", ["--model", "llama"], ["--quick"]),
     "act": ("act", [], ["--quick"]),

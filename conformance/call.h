@@ -36,6 +36,9 @@ struct run_options {
   int repeat;        ///< runs of each case
   bool side_stream;  ///< one more, on another stream than the default
   double tolerance;  ///< factor
+  bool one_thread;   ///< also cases for several
+  /// After the first run, whether there is anything to see: 0 ends the case. NULL: always.
+  uint64_t (*get_acted)(void);
 };
 
 /// Results of a run, in row-major order, one after the other; `at` has where each tensor's begin.

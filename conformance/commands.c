@@ -82,30 +82,24 @@ static const char *get_way(const struct session *session, const struct dit_adapt
 }
 
 /// Does the call before this one still give the right result? A library that keeps something of a call (a plan by
-/// shape, a buffer) fails here. Afterwards a case that passed is the one to come back to.
-static enum dit_status revisit(struct session *session, const struct run_options *options, struct pack_case *item,
+/// shape, a buffer) fails here.
+static enum dit_status revisit(struct session *session, const struct run_options *options, const struct pack_case *item,
                                struct outcome *outcome, struct dit_error *err) {
-  const struct run_options once = {1, false, options->tolerance};
-  if (outcome->verdict != VERDICT_PASS || pack_get_tag(item, "threads")) {
+  const struct run_options once = {.repeat = 1, .tolerance = options->tolerance};
+  struct outcome again;
+  if (outcome->verdict != VERDICT_PASS || pack_get_tag(item, "threads") || !session->kept.id ||
+      session->kept.function != item->function) {
     return DIT_OK;
   }
-  if (session->kept.id && session->kept.function == item->function) {
-    struct outcome again;
-    DIT_RETURN_IF_NOT_OK(run_case(&session->machine, session->library, &session->kept, &once, &again, err));
-    if (again.verdict == VERDICT_FAIL) {
-      outcome_fail(outcome, "state", "after this call %s, which passed before, fails: %.500s", session->kept.id,
-                   again.reason);
-    }
-  }
-  if (!item->expect_error) {
-    pack_case_reset(&session->kept);
-    session->kept = *item;
-    memset(item, 0, sizeof *item);
+  DIT_RETURN_IF_NOT_OK(run_case(&session->machine, session->library, &session->kept, &once, &again, err));
+  if (again.verdict == VERDICT_FAIL) {
+    outcome_fail(outcome, "state", "after this call %s, which passed before, fails: %.500s", session->kept.id,
+                 again.reason);
   }
   return DIT_OK;
 }
 
-enum dit_status session_run(struct session *session, const struct run_options *options, struct pack_case *item,
+enum dit_status session_try(struct session *session, const struct run_options *options, const struct pack_case *item,
                             struct outcome *outcome, struct dit_error *err) {
   struct dit_adapt_counts before = {0};
   if (session->get_adapt_counts) {
@@ -116,7 +110,21 @@ enum dit_status session_run(struct session *session, const struct run_options *o
   DIT_RETURN_IF_NOT_OK(run_case(&session->machine, session->library, item, options, outcome, err));
   outcome->way = get_way(session, &before);
   DIT_RETURN_IF_NOT_OK(dit_option_set("launch_blocking", "0", err));
+  if (options->get_acted && options->get_acted() == 0) {
+    return DIT_OK;
+  }
   return revisit(session, options, item, outcome, err);
+}
+
+void session_keep(struct session *session, struct pack_case *item, const struct outcome *outcome) {
+  const bool passed =
+      outcome->verdict == VERDICT_PASS ||
+      (outcome->verdict == VERDICT_FAIL && strcmp(outcome->kind, "state") == 0);  // the one before failed
+  if (passed && !item->expect_error && !pack_get_tag(item, "threads")) {
+    pack_case_reset(&session->kept);
+    session->kept = *item;
+    memset(item, 0, sizeof *item);
+  }
 }
 
 /// One case: EXIT_PASS, EXIT_FAIL, or EXIT_USAGE when nothing more can be run.
@@ -131,8 +139,9 @@ static int run_number(struct session *session, const struct command_options *opt
   }
   enum dit_status status = DIT_OK;
   if (rules_select(&options->rules, &item, &skipped, &factor)) {
-    const struct run_options run = {options->repeat ? (int)options->repeat : 2, options->side_stream,
-                                    options->tolerance * factor};
+    const struct run_options run = {.repeat = options->repeat ? (int)options->repeat : 2,
+                                    .side_stream = options->side_stream,
+                                    .tolerance = options->tolerance * factor};
     const struct pack_case named = item;  // its texts stay where they are
     if (skipped) {
       outcome.verdict = VERDICT_SKIPPED;
@@ -141,11 +150,12 @@ static int run_number(struct session *session, const struct command_options *opt
         report_start(session->out, number, item.id, item.name);
         fflush(session->out);
       }
-      status = session_run(session, &run, &item, &outcome, &err);
+      status = session_try(session, &run, &item, &outcome, &err);
     }
     if (status != DIT_OK) {
       outcome_fail(&outcome, "device", "%s", err.message);
     }
+    session_keep(session, &item, &outcome);
     report_outcome(session->out, number, named.id, named.name, &outcome);
   }
   pack_case_reset(&item);

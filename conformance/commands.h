@@ -42,9 +42,11 @@ int64_t session_get_end(const struct session *session, const struct command_opti
 bool session_read(struct session *session, const struct command_options *options, int64_t number,
                   struct pack_case *item);
 
-/// Run a case, and after it the one before of the same function once more; a case that passed is emptied here and kept.
-/// Names of the case stay valid until the next call.
-DIT_NODISCARD enum dit_status session_run(struct session *session, const struct run_options *options,
-                                          struct pack_case *item, struct outcome *outcome, struct dit_error *err);
+/// Run a case, and after it the one that is kept, when it is of the same function, once more.
+DIT_NODISCARD enum dit_status session_try(struct session *session, const struct run_options *options,
+                                          const struct pack_case *item, struct outcome *outcome, struct dit_error *err);
+/// A case that passed becomes the one that is kept, and is emptied; its names stay valid until the next call. Others
+/// stay as they are, so do cases by threads and those that must fail.
+void session_keep(struct session *session, struct pack_case *item, const struct outcome *outcome);
 
 #endif

@@ -26,7 +26,7 @@ static const char usage[] =
     "  --side-stream   one more run on another stream than the default\n"
     "  --tolerance F   multiply every tolerance\n"
     "  --until-fail    stop after the first case that fails\n"
-    "  --kinds A,B     mutate: faults to try; --from and --to count them\n"
+    "  --kinds A,B     mutate: faults to try\n"
     "  --announce      write a line before each case\n"
     "  --out FILE      instead of standard output\n"
     "\n"

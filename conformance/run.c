@@ -428,7 +428,7 @@ enum dit_status run_case(struct machine *machine, const struct dit_diopi_library
     judge_code(library, item, outcome);
     return DIT_OK;
   }
-  if (pack_get_tag(item, "threads")) {
+  if (pack_get_tag(item, "threads") && !options->one_thread) {
     return run_threads(machine, library, item, options, outcome, err);
   }
   DIT_RETURN_IF_NOT_OK(call_init(&call, item, machine, err));
@@ -440,6 +440,9 @@ enum dit_status run_case(struct machine *machine, const struct dit_diopi_library
     seconds = run == 0 || outcome->seconds < seconds ? outcome->seconds : seconds;
     if (run == 0 && results.size) {
       memcpy(results.bytes[1], results.bytes[0], results.size);
+    }
+    if (run == 0 && options->get_acted && options->get_acted() == 0) {
+      break;
     }
   }
   outcome->seconds = seconds;

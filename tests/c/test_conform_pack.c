@@ -320,7 +320,7 @@ static void use(const struct bytes *b) {
   struct pack_case item;
   struct dit_error err = {.message = ""};
   struct outcome outcome;
-  const struct run_options options = {2, false, 1};
+  const struct run_options options = {.repeat = 2, .tolerance = 1};
   if (decode(b, &item, &err) != DIT_OK) {
     CHECK(err.message[0]);
     return;

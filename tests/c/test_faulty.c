@@ -161,6 +161,59 @@ static void test_failures(void) {
 #endif
 }
 
+/// One sound call says which kinds would act on it.
+static void test_probe(void) {
+  int (*find_kind)(const char *);
+  int (*count_kinds)(void);
+  void (*probe)(unsigned char *);
+  void *symbol = dlsym(faulty->handle, "dit_faulty_find_kind");
+  memcpy(&find_kind, &symbol, sizeof find_kind);
+  symbol = dlsym(faulty->handle, "dit_faulty_count_kinds");
+  memcpy(&count_kinds, &symbol, sizeof count_kinds);
+  symbol = dlsym(faulty->handle, "dit_faulty_probe");
+  memcpy(&probe, &symbol, sizeof probe);
+  CHECK(find_kind && count_kinds && probe && find_kind("burn") == -1 && count_kinds() < 256);
+  static const struct {
+    const char *kind;
+    bool acts;
+  } expected[] = {
+      {"last_element", true},
+      {"tail_not_read", false},
+      {"tail_of_16", true},
+      {"first_65535", false},
+      {"dim_below_1_last", false},
+      {"nan_dropped", false},
+      {"rows_repeated", true},
+      {"large_clipped", false},
+      {"output_strides", false},
+      {"float32_in_11_bits", true},
+      {"accumulates", true},
+      {"five_dims", false},
+      {"value", true},
+      {"stale_size", true},
+      {"error_swallowed", true},  // not tried: they might act
+  };
+  unsigned char table[256] = {0};
+  expect_clean(false, false);
+  CHECK_OK(configure("nan:*", &err));
+  for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+    table[find_kind(expected[i].kind)] = 1;
+  }
+  probe(table);
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 0 && get_count() == 0);
+  CHECK(output[COUNT] == -5.0f);
+  probe(NULL);
+  for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+    if (table[find_kind(expected[i].kind)] != 1 + expected[i].acts) {
+      fprintf(stderr, "%s: not %s\n", expected[i].kind, expected[i].acts ? "acting" : "idle");
+      CHECK(false);
+    }
+  }
+  CHECK(table[find_kind("last_row")] == 0);                                      // nobody asked
+  CHECK(run_softmax(false, false) == diopiSuccess && count_differences() == 1);  // the rule again
+  CHECK_OK(configure("", &err));
+}
+
 int main(void) {
   CHECK_OK(dit_diopi_library_open("faulty", &faulty, &err));
   void *symbol = dlsym(faulty->handle, "dit_faulty_configure");
@@ -177,6 +230,7 @@ int main(void) {
   RUN(test_lists);
   RUN(test_choice);
   RUN(test_failures);
+  RUN(test_probe);
   dit_diopi_library_close(faulty);
   return 0;
 }

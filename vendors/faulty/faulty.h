@@ -50,6 +50,16 @@ DIT_API uint64_t dit_faulty_get_count(void);
 /// In how many calls that changed a result (or the code), as far as it can be told.
 DIT_API uint64_t dit_faulty_get_changed(void);
 
+/// The number of a kind by its name; -1: there is none. Numbers are below dit_faulty_count_kinds().
+DIT_API int dit_faulty_find_kind(const char *name);
+DIT_API int dit_faulty_count_kinds(void);
+/// What a kind would do to a call: entries of the table of dit_faulty_probe, by the kind's number.
+enum { FAULTY_UNASKED, FAULTY_ASKED, FAULTY_WOULD_ACT };
+/// From here on calls are made soundly, whatever the rules say; of each kind that is FAULTY_ASKED in `table`, those
+/// that would act on a call (or of which only a real call tells) become FAULTY_WOULD_ACT. NULL ends it. The table is
+/// the caller's. For one thread at a time.
+DIT_API void dit_faulty_probe(unsigned char *table);
+
 /// Every forwarder comes here.
 diopiError_t faulty_call(int function, const union dit_diopi_value *values);
 
@@ -78,6 +88,12 @@ struct faulty_state {
   char *copies[FAULTY_COPIES];  ///< inputs with other values
   uint64_t offset;              ///< of the generator before the call
 };
+/// A call under dit_faulty_probe: `table` is its table.
+diopiError_t faulty_probe_call(int function, const union dit_diopi_value *values, unsigned char *table);
+/// The call of the library behind.
+diopiError_t faulty_forward(int function, const union dit_diopi_value *values);
+void faulty_wait(diopiContextHandle_t context);
+
 /// Before the wrapped function runs: alters arguments or saves outputs. True when the rule acted.
 bool faulty_alter(const struct dit_fault_rule *rule, int function, const struct faulty_tensors *tensors,
                   struct faulty_state *state);

@@ -16,11 +16,12 @@ value, a byte outside, a crash), and **mistakes** as vendors make them
 five dimensions, a negative dim, a row of -inf, or where threads meet.
 
 Which kinds concern which functions stands in [mutation_rules.json](../python/ditorch/conform/mutation_rules.json),
-with reasons. A fault counts when it changed a result in some case, and also when it needs an axis (2^16 elements,
-five dimensions, a negative dim, threads) that the function has and no case reached it. The axes that functions do
-not have stand in [derive_rules.json](../python/ditorch/conform/derive_rules.json), with reasons. *Without effect*
-are functions where a fault changes nothing: clipping large numbers of a function of bools. `slow` belongs to
-`conform run --perf`.
+with reasons. A fault runs only on cases where it acts (one sound call of a case tells which faults would), small cases
+come first, and a fault ends at the first case that fails. A fault counts when it changed a result in some case, and
+also when it needs an axis (2^16 elements, five dimensions, a negative dim, threads) that the function has and no case
+reached it. The axes that functions do not have stand in
+[derive_rules.json](../python/ditorch/conform/derive_rules.json), with reasons. *Without effect* are functions where a
+fault changes nothing: clipping large numbers of a function of bools. `slow` belongs to `conform run --perf`.
 
 This page is written by `ditorch conform mutate --markdown`.
 """

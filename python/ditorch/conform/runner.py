@@ -123,7 +123,8 @@ class _Run:
     def _start(self, begin: int, end: int, messages: Any) -> subprocess.Popen:
         words = [PROGRAM, self.command, *self.settings.to_options()]
         if self.path:
-            words += ["--pack", self.path, "--from", str(begin), "--to", str(end)]
+            words += ["--pack", self.path]
+            words += ["--from", str(begin), "--to", str(end)] if self.command != "mutate" else []
         environment = {**os.environ, **(self.settings.environment or {})}
         with self._lock:
             if self._error is not None:
@@ -389,14 +390,18 @@ def run_perf(
 
 
 def run_mutations(path: str | os.PathLike[str], library: str, kinds: Sequence[str], **settings: Any) -> list[Row]:
-    """Faults of a library that can break itself, one after the other, on the cases of one function. A row per kind:
-    verdict fail (`by` is the case that noticed), pass (none did), crash or timeout; acted, changed: how often."""
-    rows: dict[int, Row] = {}
-    chosen = _make_settings(library, {**settings, "kinds": tuple(kinds)})
-    run = _Run("mutate", os.fspath(path), chosen, lambda row: rows.__setitem__(row["case"], row))
-    run.chunks.put((0, len(kinds)))
-    run.run(1)
-    return [row for _, row in sorted(rows.items())]
+    """Faults of a library that can break itself, on the cases of one function. A row per kind: verdict fail (`by` is
+    the case that noticed), pass (none did), crash or timeout; acted, changed: how often. A fault that ends the process
+    costs a new one, which goes on with the faults that are left."""
+    rows: dict[str, Row] = {}
+    left = sorted(kinds, key=lambda kind: kind != "crash")  # nothing is lost yet when that one ends the process
+    while left:
+        chosen = _make_settings(library, {**settings, "kinds": tuple(left)})
+        run = _Run("mutate", os.fspath(path), chosen, lambda row: rows.__setitem__(row["id"], row))
+        run.chunks.put((0, 1))
+        run.run(1)
+        left = [kind for kind in left if kind not in rows]
+    return [rows[kind] for kind in kinds]
 
 
 def run_device(library: str, **settings: Any) -> list[Row]:
