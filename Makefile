@@ -16,6 +16,13 @@ CPU := env $$(cat $(CURDIR)/$(VENV)/cpu-environment)
 RUN := $(CPU) PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
 # A worker that crashes ends the run: xdist may wait for ever for one that took its place.
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+# What can be said of a device whose memory the host cannot read; test-opaque runs them there, with CORE_TESTS and TOOL_TESTS.
+CLOSED_TESTS := $(patsubst %,tests/python/test_%.py,scripts profiler profiler_process distributed collectives collective_streams \
+	collectives_vendor vendor_collectives distributed_tools tools_ranks sharing memory_check metrics overflow_unwritten acting_errors \
+	acting_features acting_optimizers acting_processes acting_reference compare_autocast compare_on_device engine_classes \
+	op_capture_process module_tools module_tools_compare module_tools_modules op_utils op_utils_compare op_utils_device op_utils_save \
+	op_tools_reference observe_stats late_backward tools_leaks tools_traps tools_user_modes replay run_op_from_data variance \
+	written_memory exemption)
 CORE_TESTS := $(patsubst %,tests/python/test_%.py,silent autograd cuda_surface cuda_memory cuda_stream cuda_random \
 	serialization rnn sdpa amp promotion_inplace)
 TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_checkpoint tools_training op_capture capture_pickle \
@@ -80,7 +87,7 @@ demo: setup ## a sound device, one broken kernel: found, gone around, exported, 
 	$(call say,now your own script:)
 	@echo '$(VENV)/bin/ditorch run --tool autocompare,nan,time --steps 0-2 --report your_script.py'
 
-test: build test-c test-sanitize test-python test-conform test-opinfo ## everything that must pass before a change lands (a few minutes)
+test: build test-c test-sanitize test-python test-conform test-opinfo test-opaque-sample ## everything that must pass before a change lands (a few minutes)
 	$(call say,all tests passed)
 
 test-c: build
@@ -171,10 +178,16 @@ test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sam
 
 test-opaque: build ## the device's tests, training scripts and operator database on a device whose memory the host cannot read (minutes)
 	@$(RUN) -m ditorch conform run --library opaque --vendor opaque --share 0.1 --jobs $(JOBS) --quiet
-	@$(CPU) DITORCH_VENDOR=opaque $(PYTEST) -m "not full" $(CORE_TESTS) tests/python/opaque_cases.py tests/python/test_scripts.py
+	@$(CPU) DITORCH_VENDOR=opaque $(PYTEST) -m "not full" $(CORE_TESTS) tests/python/opaque_cases.py $(CLOSED_TESTS)
 	@$(CPU) DITORCH_VENDOR=opaque $(PYTEST) -m "not full" $(TOOL_TESTS)
-	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_opaque.py
-	@DITORCH_VENDOR=opaque $(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo-opaque.json
+	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_opaque.py tests/python/test_opaque_mishaps.py
+	@DITORCH_VENDOR=opaque $(RUN) tests/torch/opinfo.py --expect tests/torch/opaque_expect.toml --jobs $(JOBS) --json build/opinfo-opaque.json
+
+test-opaque-sample: build
+	$(call say,a sample of the same on a device whose memory the host cannot read)
+	@$(RUN) -m ditorch conform run --library opaque --vendor opaque --share 0.01 --jobs $(JOBS) --quiet
+	@$(CPU) DITORCH_VENDOR=opaque $(PYTEST) -m "not full" tests/python/test_scripts.py -k "follow and binary and (amp or vit or stream)"
+	@DITORCH_VENDOR=opaque $(RUN) tests/torch/opinfo.py --expect tests/torch/opaque_expect.toml --dtypes float32 --samples 1 --jobs $(JOBS)
 
 test-suites: build ## the test suites in the wheel of torch on the device: modules, optimizers, nn, distributed ... (minutes)
 	@$(RUN) -m ditorch test-device --suite all --jobs $(JOBS) --json build/suites.json --junit build/suites.xml --csv build/suites.csv

@@ -70,7 +70,8 @@ struct check_group {
 };
 
 extern const struct check_group load_group, table_group, process_group, device_group, stream_group, memory_group,
-    copy_group, host_group, async_group, event_group, order_group, thread_group, share_group, end_group;
+    copy_group, host_group, async_group, event_group, order_group, thread_group, kernel_group, collective_group,
+    share_group, end_group;
 
 // bench.c: blame
 

@@ -109,6 +109,8 @@ DIT_API int dit_diopi_find_function(const char *name);
 /// Of a parameter of kind O: is it a list that the caller fills with handles (outs, grads ...)? Else it is a place for
 /// a result that the library makes, and holds nothing before the call.
 DIT_API bool dit_diopi_is_list(int function, int parameter);
+/// How many results a parameter of kind 'O' that is no such list receives.
+DIT_API int dit_diopi_count_results(int function, int parameter);
 
 /// One argument of a call by number; which member counts follows from the parameter's kind.
 union dit_diopi_value {

@@ -41,6 +41,14 @@ bool dit_diopi_is_list(int function, int parameter) {
   return length > 0 && name[length - 1] == 's' && strncmp(name, "counts", length) != 0;
 }
 
+/// The standard says it in words alone: "`outlist` receives ...".
+int dit_diopi_count_results(int function, int parameter) {
+  if (parameter == 1 && function == DIT_DIOPI_diopiDynamicPointToVoxelMmcv) {
+    return 4;
+  }
+  return parameter == 1 && function == DIT_DIOPI_diopiIndiceConvBackwardMmcv ? 2 : 1;
+}
+
 #define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names)                    \
   static diopiError_t call_##name(const struct dit_diopi_vtable *table, const union dit_diopi_value *v) { \
     return table->name ? table->name values : diopiNoImplement;                                           \

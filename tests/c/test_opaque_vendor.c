@@ -233,9 +233,40 @@ static void test_limits(void) {
   CHECK(!first);
 }
 
+/// A device that is full stays so until enough was freed; the other one is full at what it holds itself.
+static void test_full_device(void) {
+  struct dit_error err = {0};
+  static const char *const full[] = {"opaque", "nomem:3+", NULL};
+  struct dit_device_memory memory;
+  void *blocks[3], *next = NULL;
+  start(full);
+  CHECK_OK(get()->memory_alloc(0, 2 * KIB, &blocks[0], &err));
+  CHECK_OK(get()->memory_alloc(0, KIB, &blocks[1], &err));
+  for (int i = 0; i < 3; i++) {
+    CHECK(get()->memory_alloc(0, KIB, &next, &err) == DIT_ERR_NOMEM && !next);
+    CHECK_CONTAINS(err.message, "the device is full from allocation 3 on");
+    CHECK(get()->memory_alloc(1, 1, &next, &err) == DIT_ERR_NOMEM);
+    CHECK_CONTAINS(err.message, "0 of 0 bytes are in use");
+  }
+  CHECK_OK(get()->get_memory(0, &memory, &err));
+  CHECK(memory.total == 64 * MIB && memory.free == 0);
+  give_memory(0, blocks[1]);
+  CHECK(get()->memory_alloc(0, KIB + 1, &next, &err) == DIT_ERR_NOMEM);
+  CHECK_OK(get()->memory_alloc(0, KIB, &blocks[1], &err));
+  CHECK(get()->memory_alloc(0, 1, &next, &err) == DIT_ERR_NOMEM);
+  give_memory(0, blocks[1]);
+  give_memory(0, blocks[0]);
+  CHECK_OK(get()->memory_alloc(0, 3 * KIB, &blocks[2], &err));
+  give_memory(0, blocks[2]);
+  start(NULL);
+  CHECK_OK(get()->memory_alloc(0, 63 * MIB, &next, &err));
+  give_memory(0, next);
+}
+
 static void test_bad_words(void) {
   struct dit_error err = {0};
-  static const char *const words[] = {"slow", "slow:", "slow:x", "slow:-1", "fail:0", "fails:1", "fail:1,,"};
+  static const char *const words[] = {"slow",     "slow:",   "slow:x",   "slow:-1", "fail:0",   "fails:1",
+                                      "fail:1,,", "nomem:+", "nomem:0+", "fail:1+", "nomem:1++"};
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
     dit_runtime_shutdown();
     dit_options_reset();
@@ -346,6 +377,7 @@ int main(void) {
   RUN(test_illegal_addresses);
   RUN(test_lost_device);
   RUN(test_limits);
+  RUN(test_full_device);
   RUN(test_bad_words);
   RUN(test_random_blocks);
   RUN(test_events);

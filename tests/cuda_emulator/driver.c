@@ -5,6 +5,10 @@
 /// asks an event, or another stream waits for it: a program that reads a result too early, or forgets an event, sees
 /// old bytes. Pinned memory is read when the work runs, pageable memory when it was asked for. Device memory is a file,
 /// so that other processes can map it. One lock; two devices.
+///
+/// With EMULATED_CUDA_EAGER in the environment each stream has a thread that runs its work as soon as it is there, like
+/// hardware, for programs that look at a device without waiting for it (dit_doctor). Only host functions run without
+/// the lock then.
 #include "driver.h"
 
 #include <dlfcn.h>
@@ -53,7 +57,7 @@ struct work {
 struct stream {
   struct device *device;
   struct work *first, **last;
-  bool busy;
+  bool busy, closing;
 };
 
 struct event {
@@ -85,6 +89,8 @@ struct range {
 };
 
 static pthread_mutex_t lock;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;  ///< eager: work was added, has begun or is done
+static bool eager;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct device devices[DEVICES];
 static struct range *ranges;
@@ -94,11 +100,14 @@ static int stream_count;
 static _Thread_local struct device *contexts[16];
 static _Thread_local int depth;
 
+static void start_worker(struct stream *stream);
+
 static void start(void) {
   pthread_mutexattr_t attributes;
   pthread_mutexattr_init(&attributes);
   pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&lock, &attributes);
+  eager = getenv("EMULATED_CUDA_EAGER") != NULL;
   for (int i = 0; i < DEVICES; i++) {
     devices[i].fd = memfd_create("emulated_cuda", 0);
     if (ftruncate(devices[i].fd, (off_t)ARENA) == 0) {
@@ -106,6 +115,7 @@ static void start(void) {
     }
     devices[i].null_stream = (struct stream){.device = &devices[i], .last = &devices[i].null_stream.first};
     streams[stream_count++] = &devices[i].null_stream;
+    start_worker(&devices[i].null_stream);
   }
 }
 
@@ -143,6 +153,7 @@ static struct work *add_work(struct stream *stream, enum work_kind kind, size_t 
   work->kind = kind;
   *stream->last = work;
   stream->last = &work->next;
+  pthread_cond_broadcast(&changed);
   return work;
 }
 
@@ -174,7 +185,13 @@ static void run_work(struct stream *stream, struct work *work) {
       memset(work->to, work->value, work->size);
       break;
     case WORK_HOST:
+      if (eager) {
+        pthread_mutex_unlock(&lock);
+      }
       work->function(work->to);
+      if (eager) {
+        pthread_mutex_lock(&lock);
+      }
       break;
     case WORK_RECORD:
       work->event->done = work->ticket;
@@ -207,17 +224,65 @@ static bool run_one(struct stream *stream) {
 }
 
 static void run_until(struct stream *stream, const struct event *event, uint64_t ticket) {
+  while (eager && event->done < ticket) {
+    pthread_cond_wait(&changed, &lock);
+  }
   while (event->done < ticket && run_one(stream)) {
   }
 }
 
 static void run_stream(struct stream *stream) {
+  while (eager && (stream->first || stream->busy)) {
+    pthread_cond_wait(&changed, &lock);
+  }
   while (run_one(stream)) {
   }
 }
 
+/// Take a stream off the list. Its memory goes with it.
+static void free_stream(struct stream *stream) {
+  for (int i = DEVICES; i < stream_count; i++) {
+    streams[i] = streams[i] == stream ? NULL : streams[i];
+  }
+  free(stream);
+}
+
+/// A stream that is destroyed does what it has, nobody waits for it.
+static void *run_worker(void *argument) {
+  struct stream *stream = argument;
+  pthread_mutex_lock(&lock);
+  while (stream->first || !stream->closing) {
+    if (run_one(stream)) {
+      pthread_cond_broadcast(&changed);
+    } else {
+      pthread_cond_wait(&changed, &lock);
+    }
+  }
+  free_stream(stream);
+  pthread_mutex_unlock(&lock);
+  return NULL;
+}
+
+static void start_worker(struct stream *stream) {
+  pthread_t thread;
+  if (eager && pthread_create(&thread, NULL, run_worker, stream) == 0) {
+    pthread_detach(thread);
+  }
+}
+
+static bool is_at_work(const struct device *device) {
+  bool found = false;
+  for (int i = 0; i < stream_count && !found; i++) {
+    found = streams[i] && streams[i]->device == device && (streams[i]->first || streams[i]->busy);
+  }
+  return found;
+}
+
 static void run_device(const struct device *device) {
-  for (int i = 0; i < stream_count; i++) {
+  while (eager && is_at_work(device)) {  // a stream may go meanwhile
+    pthread_cond_wait(&changed, &lock);
+  }
+  for (int i = 0; i < stream_count && !eager; i++) {
     if (streams[i] && streams[i]->device == device) {
       run_stream(streams[i]);
     }
@@ -662,17 +727,21 @@ API int cuStreamCreateWithPriority(void **stream, unsigned flags, int priority) 
     END(2);
   }
   streams[place] = fresh;
+  start_worker(fresh);
   stream_count = place >= stream_count ? place + 1 : stream_count;
   *stream = fresh;
   END(0);
 }
 API int cuStreamDestroy_v2(void *stream) {
+  struct stream *destroyed = stream;
   pthread_mutex_lock(&lock);
-  run_stream(stream);
-  for (int i = DEVICES; i < stream_count; i++) {
-    streams[i] = streams[i] == stream ? NULL : streams[i];
+  if (eager) {
+    destroyed->closing = true;
+    pthread_cond_broadcast(&changed);
+  } else {
+    run_stream(destroyed);
+    free_stream(destroyed);
   }
-  free(stream);
   END(0);
 }
 API int cuStreamSynchronize(void *stream) {
@@ -683,8 +752,10 @@ API int cuStreamSynchronize(void *stream) {
 API int cuStreamQuery(void *stream) {
   BEGIN(device)
   struct stream *found = find_stream(device, stream);
-  const bool idle = !found->first;
-  run_one(found);
+  const bool idle = !found->first && !found->busy;
+  if (!eager) {
+    run_one(found);
+  }
   END(device->error ? device->error : idle ? 0 : DRIVER_NOT_READY);
 }
 API int cuStreamIsCapturing(void *stream, int *status) {
@@ -736,7 +807,7 @@ API int cuEventQuery(void *event) {
   struct event *asked = event;
   BEGIN(device)
   const bool done = asked->done >= asked->asked;
-  if (!done) {
+  if (!done && !eager) {
     run_one(asked->stream);
   }
   END(device->error ? device->error : done ? 0 : DRIVER_NOT_READY);

@@ -117,7 +117,7 @@ API int ncclCommGetAsyncError(void *comm, int *result) {
   return 0;
 }
 
-// Elements: int8, uint8, int32, uint32, int64, uint64, (float16), float, double
+// Elements: int8, uint8, int32, uint32, int64, uint64, float16, float, double, bfloat16
 
 static size_t get_size(int dtype) {
   static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
@@ -131,8 +131,19 @@ static double get(const void *data, int dtype, size_t i) {
       return ((const uint8_t *)data)[i];
     case 2:
       return ((const int32_t *)data)[i];
+    case 3:
+      return ((const uint32_t *)data)[i];
     case 4:
       return (double)((const int64_t *)data)[i];
+    case 5:
+      return (double)((const uint64_t *)data)[i];
+    case 6:
+      return (double)((const _Float16 *)data)[i];
+    case 9: {
+      float wide = 0;
+      memcpy((char *)&wide + 2, (const char *)data + 2 * i, 2);
+      return (double)wide;
+    }
     case 7:
       return (double)((const float *)data)[i];
     default:
@@ -150,9 +161,26 @@ static void set(void *data, int dtype, size_t i, double value) {
     case 2:
       ((int32_t *)data)[i] = (int32_t)value;
       return;
+    case 3:
+      ((uint32_t *)data)[i] = (uint32_t)value;
+      return;
     case 4:
       ((int64_t *)data)[i] = (int64_t)value;
       return;
+    case 5:
+      ((uint64_t *)data)[i] = (uint64_t)value;
+      return;
+    case 6:
+      ((_Float16 *)data)[i] = (_Float16)value;
+      return;
+    case 9: {
+      uint32_t bits;
+      const float wide = (float)value;
+      memcpy(&bits, &wide, sizeof bits);
+      bits += 0x7FFF + (bits >> 16 & 1);  // to the nearest, ties to even
+      memcpy((char *)data + 2 * i, (const char *)&bits + 2, 2);
+      return;
+    }
     case 7:
       ((float *)data)[i] = (float)value;
       return;

@@ -17,9 +17,9 @@ from torch.nn import functional as F
 
 
 class Block(nn.Module):
-    def __init__(self, width=16, heads=2):
+    def __init__(self, width=16, heads=2, causal=True):
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.norms = nn.ModuleList([nn.LayerNorm(width), nn.LayerNorm(width)])
         self.mix, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
@@ -28,7 +28,7 @@ class Block(nn.Module):
         parts = [
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.mix(self.norms[0](x)).chunk(3, -1)
         ]
-        seen = F.scaled_dot_product_attention(*parts, is_causal=True)
+        seen = F.scaled_dot_product_attention(*parts, is_causal=self.causal)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         return x + self.wide(self.norms[1](x))
 
@@ -41,6 +41,22 @@ class Gpt(nn.Module):
 
     def forward(self, x):
         return self.blocks(self.words(x) + self.places(torch.arange(x.shape[1], device=x.device)))
+
+
+class Vit(nn.Module):
+    """Patches, a class token, learned places; attention sees all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.patches, self.token = nn.Conv2d(3, 16, 4, 4), nn.Parameter(torch.zeros(1, 1, 16))
+        self.places = nn.Parameter(torch.randn(1, 5, 16) * 0.02)
+        self.blocks = nn.Sequential(Block(causal=False), Block(causal=False), nn.LayerNorm(16))
+        self.head = nn.Linear(16, 10)
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.expand(len(x), -1, -1).to(x.dtype), x], 1) + self.places
+        return self.head(self.blocks(x)[:, 0])
 
 
 class Llama(nn.Module):
@@ -127,6 +143,7 @@ def words():
 MODELS = {
     "gpt": (Gpt, words),
     "llama": (Llama, words),
+    "vit": (Vit, lambda: (torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,)))),
     "images": (Images, lambda: (torch.randn(4, 3, 8, 8), torch.randint(0, 10, (4,)))),
     "experts": (Experts, words),
     "recurrent": (Recurrent, words),

@@ -8,7 +8,7 @@ import textwrap
 import ditorch  # noqa: F401
 import pytest
 import torch.distributed as dist
-from conftest import child_environment
+from conftest import child_environment, open_memory
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo")
 
@@ -38,6 +38,7 @@ def run_both(code):
     return [output.strip().splitlines()[-1] for output, _ in outputs]
 
 
+@open_memory  # elsewhere the caller waits, as the collective copies over the device's own queues
 def test_a_wait_on_a_side_stream_lets_the_host_go_on():
     # Rank 1 makes its call only after rank 0 is past its wait: over a side channel, as a server's ranks do.
     code = """
@@ -56,6 +57,7 @@ def test_a_wait_on_a_side_stream_lets_the_host_go_on():
     assert run_both(code) == ["[6.0, 6.0, 6.0, 6.0]"] * 2
 
 
+@open_memory
 def test_a_failure_behind_a_stream_is_told():
     code = """
     x = torch.ones(3 if rank else 4, device="cuda")

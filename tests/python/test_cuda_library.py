@@ -179,7 +179,7 @@ def test_layouts_and_dtypes_change_on_the_device():
 @needs_emulator
 def test_models_train_without_a_fallback():
     """Transformers, convolutions, experts; float32, and autocast with a scaler in half precision."""
-    words = ["gpt", "llama", "images", "experts", "unet", "recurrent"]
+    words = ["gpt", "llama", "images", "vit", "experts", "unet", "recurrent"]
     words += ["gpt:float16", "images:bfloat16", "experts:bfloat16"]
     script = str(Path(__file__).with_name("cuda_models.py"))
     settings = {"LD_LIBRARY_PATH": str(EMULATOR[-1].parent), "DITORCH_BACKEND": "nvidia"}

@@ -6,8 +6,10 @@ test runs with host memory read at once and through the slots that serve a CUDA 
 
 import ctypes
 import gc
+import os
 import random
 
+import ditorch.library
 import pytest
 import torch
 from op_tools import OpOverflowCheck
@@ -30,10 +32,17 @@ def check(request):
     return request.param
 
 
-def spoil(tensor):
-    """NaN in all of a tensor's storage, behind torch's back."""
+def spoil(tensor, first=0):
+    """NaN in a tensor's storage from byte `first` on, behind torch's back; by the device, where the host cannot."""
     storage = tensor.untyped_storage()
-    ctypes.memset(storage.data_ptr(), 0xFF, storage.nbytes())
+    address, size = storage.data_ptr() + first, storage.nbytes() - first
+    if tensor.device.type == "cpu":
+        ctypes.memset(address, 0xFF, size)
+        return tensor
+    library = ctypes.CDLL(os.path.join(ditorch.library.DIRECTORY, "libdit.so"))
+    stream = ctypes.c_int64(torch.cuda.current_stream(tensor.device).stream_id)
+    where = ctypes.c_void_p(address), tensor.device.index or 0
+    assert library.dit_memory_set(*where, 0xFF, ctypes.c_size_t(size), stream, None) == 0
     return tensor
 
 
@@ -47,6 +56,10 @@ def found(tool):
 
 JUNK = "uninitialised memory"
 LEVELS = pytest.mark.parametrize("level", ["torch", "aten"])
+
+
+def to_cpu(out):
+    return out.to("cpu")
 
 
 # No findings
@@ -81,7 +94,7 @@ LEVELS = pytest.mark.parametrize("level", ["torch", "aten"])
         lambda out: out.requires_grad_(),
         lambda out: out.data,
         lambda out: out.clone(),
-        lambda out: out.to("cpu"),
+        to_cpu,
         lambda out: out.half(),
         lambda out: torch.cat([out, out]),
         lambda out: out.contiguous(),
@@ -98,6 +111,8 @@ LEVELS = pytest.mark.parametrize("level", ["torch", "aten"])
     ],
 )
 def test_memory_that_is_looked_at_copied_or_filled_is_no_finding(check, level, look):
+    if look is to_cpu and check is Deferred and os.environ.get("DITORCH_VENDOR") == "opaque":
+        pytest.skip("the slots that the test's option asks for hold host memory alone: the result, not its source")
     with check(level=level) as tool:
         look(empty(4, 8))
     assert tool.findings() == []
@@ -299,7 +314,7 @@ def test_resize_adds_memory_as_it_is(check, level):
     with check(level=level) as tool:
         x = torch.ones(4, device="cuda")
         x.resize_(2000)
-        ctypes.memset(x.data_ptr() + 16, 0xFF, 4 * 1996)
+        spoil(x, 16)
         x[:4].sum()
         assert tool.findings() == []
         x[4:].sum()

@@ -9,6 +9,7 @@ from pathlib import Path
 import ditorch.library
 import pytest
 from conftest import child_environment
+from cuda_emulator import EMULATOR, needs_emulator
 from ditorch import cli, vendor_report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,8 +21,12 @@ DEFECTS = {
     "struct_size": "small_struct odd_struct",
     "name": "bad_name null_name",
     "version": "null_version",
-    "collectives": "half_collectives",
-    "dit_vendor_get_kernels": "old_kernels",
+    "collectives": "half_collectives collective_average_sums collective_counts_bytes collective_root_ignored "
+    "collective_parts_swapped collective_first_part collective_reads_early collective_writes_everywhere "
+    "collective_offsets_ignored collective_narrow collective_any_dtype collective_same_id collective_any_rank "
+    "collective_false_alarm collective_hangs",
+    "dit_vendor_get_kernels": "old_kernels kernel_strides_ignored kernel_moves_bytes kernel_default_stream "
+    "kernel_writes_and_refuses kernel_fails_on_nothing",
     "library": "exit_waits",
     "init": "init_fails init_hangs init_crashes init_exits init_prints",
     "finalize": "finalize_for_ever",
@@ -63,7 +68,8 @@ DEFECTS = {
     "memory_close": "close_refuses",
 }
 SLOTS = {defect: slot for slot, defects in DEFECTS.items() for defect in defects.split()}
-NOT_WRONG = ("no_devices", "errors")  # for other tests
+RIGHT = ("none", "right_collectives", "right_kernels")
+NOT_WRONG = ("no_devices", "errors", *RIGHT[1:])  # for other tests
 SAMPLE = (
     "new_abi",
     "null_two",
@@ -81,6 +87,10 @@ SAMPLE = (
     "elapsed_seconds",
     "record_first_only",
     "import_copies",
+    "collective_root_ignored",
+    "collective_reads_early",
+    "kernel_strides_ignored",
+    "kernel_default_stream",
 )
 
 
@@ -99,7 +109,7 @@ def wrong(tmp_path_factory):
 
 
 def examine(library, defect, *options):
-    environment = child_environment(WRONG_DEFECT=defect)
+    environment = child_environment(WRONG_DEFECT=defect, DITORCH_HOST_DEVICES="2")
     words = [vendor_report.PROGRAM, *options, str(library)]
     answer = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=600)
     assert answer.stdout, answer.stderr
@@ -109,7 +119,7 @@ def examine(library, defect, *options):
 def check_defect(library, defect):
     """What is not as it should be; "" when the defect was found, and nothing else."""
     slot = SLOTS[defect]
-    hangs = defect in ("init_hangs", "synchronize_hangs", "wait_misses", "exit_waits")
+    hangs = defect in ("init_hangs", "synchronize_hangs", "wait_misses", "exit_waits", "collective_hangs")
     status, rows = examine(library, defect, "--timeout", "8" if hangs else "60")
     wrong = {row["slot"] for row in rows if row.get("state") == "wrong"}
     if wrong != {slot} or status != (2 if slot in ("abi_version", "struct_size") else 1):
@@ -134,6 +144,20 @@ def test_right_vendors_are_clean(vendor):
     assert len(report["checks"]) > 70 and report["queued"]
 
 
+@needs_emulator
+@pytest.mark.parametrize("nccl", ["libnccl_emulated.so", "none"])
+def test_the_cuda_vendor_is_clean_over_the_emulated_driver(nccl):
+    """With and without a library for its collectives."""
+    settings = {"LD_LIBRARY_PATH": EMULATOR[-1].parent, "EMULATED_CUDA_EAGER": "1"}
+    settings["DITORCH_CUDA_NCCL"] = nccl if nccl == "none" else EMULATOR[-1].with_name(nccl)
+    words = [vendor_report.PROGRAM, "cuda"]
+    answer = subprocess.run(words, capture_output=True, text=True, env=child_environment(**settings), timeout=600)
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert answer.returncode == 0, [row for row in rows if row.get("state") == "wrong"] or answer.stderr
+    assert [row["slot"] for row in rows if row.get("state") in ("skipped", "missing")] == ["finalize"]
+    assert rows[-1]["devices"] == 2 and rows[-1]["queued"]
+
+
 def test_every_defect_is_expected_somewhere(wrong, python):
     program = f"""
         import ctypes
@@ -145,8 +169,9 @@ def test_every_defect_is_expected_somewhere(wrong, python):
     assert len(names) == len(set(names)) >= 100 and set(names) == {*SLOTS, *NOT_WRONG}
 
 
-def test_a_wrapped_vendor_without_a_defect_is_clean(wrong):
-    status, rows = examine(wrong, "none")
+@pytest.mark.parametrize("defect", RIGHT)
+def test_a_wrapped_vendor_without_a_defect_is_clean(wrong, defect):
+    status, rows = examine(wrong, defect)
     assert status == 0, [row for row in rows if row.get("state") == "wrong"]
 
 

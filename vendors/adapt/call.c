@@ -378,21 +378,27 @@ static diopiError_t write_back(struct converted *c) {
 }
 
 /// A result that the library made has the dtype of converted inputs: the caller gets that of its own.
+static diopiError_t convert_result(struct converted *c, diopiTensorHandle_t *result) {
+  const diopiTensorHandle_t made = *result;
+  for (int k = 0; k < c->change_count && made; k++) {
+    const struct change *change = &c->changes[k];
+    if (change->to->view.dtype == made->view.dtype && change->from->view.dtype != made->view.dtype) {
+      diopiTensorHandle_t own =
+          adapt_create(c->original[0].context, made->view.ndim, made->view.sizes, change->from->view.dtype);
+      ADAPT_TRY(own ? adapt_copy(&c->child, &own->view, &made->view, ADAPT_WRAP) : diopiErrorOccurred);
+      *result = own;
+      break;
+    }
+  }
+  return diopiSuccess;
+}
+
 static diopiError_t convert_made(struct converted *c) {
   for (int i = 1; c->kinds[i]; i++) {
-    if (c->kinds[i] != 'O' || dit_diopi_is_list(c->function, i) || !c->values[i].tensors || !c->values[i].tensors[0]) {
-      continue;
-    }
-    const diopiTensorHandle_t made = c->values[i].tensors[0];
-    for (int k = 0; k < c->change_count; k++) {
-      const struct change *change = &c->changes[k];
-      if (change->to->view.dtype == made->view.dtype && change->from->view.dtype != made->view.dtype) {
-        diopiTensorHandle_t own =
-            adapt_create(c->original[0].context, made->view.ndim, made->view.sizes, change->from->view.dtype);
-        ADAPT_TRY(own ? adapt_copy(&c->child, &own->view, &made->view, ADAPT_WRAP) : diopiErrorOccurred);
-        c->values[i].tensors[0] = own;
-        break;
-      }
+    const bool makes = c->kinds[i] == 'O' && !dit_diopi_is_list(c->function, i) && c->values[i].tensors;
+    const int count = makes ? dit_diopi_count_results(c->function, i) : 0;
+    for (int k = 0; k < count; k++) {
+      ADAPT_TRY(convert_result(c, &c->values[i].tensors[k]));
     }
   }
   return diopiSuccess;

@@ -30,6 +30,7 @@ struct arena {
   struct dit_peer_handle handle;
   struct block *blocks;
   uint64_t used;
+  uint64_t most;  ///< of `used`, when DITORCH_OPAQUE says so; else UINT64_MAX
 };
 
 /// Host memory that the device may use at any time, or memory of another process.
@@ -50,6 +51,9 @@ void opaque_memory_init(uint64_t bytes) {
   const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
   pthread_mutex_lock(&lock);
   limit = bytes / page * page;
+  for (int i = 0; i < DIT_MAX_DEVICES; i++) {
+    arenas[i].most = UINT64_MAX;  // earlier mishaps are over
+  }
   pthread_mutex_unlock(&lock);
 }
 
@@ -85,6 +89,7 @@ static enum dit_status open_arena(int device, struct dit_error *err) {
   arena->closed = closed;
   arena->open = open;
   arena->size = limit;
+  arena->most = UINT64_MAX;
   arena->fd = fd;
   return DIT_OK;
 }
@@ -92,8 +97,9 @@ static enum dit_status open_arena(int device, struct dit_error *err) {
 enum dit_status opaque_get_memory(int device, struct dit_device_memory *out, struct dit_error *err) {
   DIT_RETURN_IF_NOT_OK(dit_opaque_check(device, err));
   pthread_mutex_lock(&lock);
-  const uint64_t total = arenas[device].blocks ? arenas[device].size : limit;
-  *out = (struct dit_device_memory){.total = total, .free = total - arenas[device].used};
+  const struct arena *arena = &arenas[device];
+  const uint64_t total = arena->blocks ? arena->size : limit, most = arena->most;
+  *out = (struct dit_device_memory){.total = total, .free = (most < total ? most : total) - arena->used};
   pthread_mutex_unlock(&lock);
   return DIT_OK;
 }
@@ -122,6 +128,7 @@ static enum dit_status take_block(int device, size_t asked, struct block *block,
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), alignment = asked >= PAGED_FROM ? page : ALIGNMENT;
   DIT_RETURN_IF_NOT_OK(open_arena(device, err));
   size_t size = asked <= arena->size ? (asked + alignment - 1) / alignment * alignment : asked;
+  DIT_RETURN_IF_NOT_OK(opaque_mishap_strike_allocation(size, arena->used, &arena->most, err));
   struct block **link = asked <= arena->size ? find_gap(arena, size, alignment, &block->offset) : NULL;
   if (!link) {
     return dit_error_set(err, DIT_ERR_NOMEM, "opaque device %d: %zu bytes asked for, %llu of %llu are in use", device,
@@ -141,7 +148,6 @@ enum dit_status opaque_memory_alloc(int device, size_t size, void **ptr, struct 
     *ptr = NULL;
     return DIT_OK;
   }
-  DIT_RETURN_IF_NOT_OK(opaque_mishap_strike_allocation(size, err));
   struct block *block = dit_malloc(sizeof *block);
   if (!block) {
     return dit_error_set(err, DIT_ERR_NOMEM, "no host memory for a block of opaque device %d", device);

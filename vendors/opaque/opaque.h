@@ -81,8 +81,9 @@ enum dit_status opaque_mishap_init(struct dit_error *err);
 bool opaque_mishap_strike(struct dit_error *err);
 /// Does DITORCH_OPAQUE ask for anything that strikes work?
 bool opaque_mishap_is_asked(void);
-/// DIT_ERR_NOMEM when this allocation is to fail.
-enum dit_status opaque_mishap_strike_allocation(size_t size, struct dit_error *err);
+/// DIT_ERR_NOMEM when this allocation is to fail. `used` and `most` are of its device: the bytes in use, and those that
+/// may be (UINT64_MAX: any), which a device gets that is full from now on.
+enum dit_status opaque_mishap_strike_allocation(size_t size, uint64_t used, uint64_t *most, struct dit_error *err);
 
 // missing.c
 

@@ -252,7 +252,7 @@ static void close_results(struct call *call, const char *kinds) {
       continue;
     }
     const bool list = is_list(call, kinds, i);
-    const size_t length = list ? get_length(call, kinds, i) : 1;
+    const size_t length = list ? get_length(call, kinds, i) : (size_t)dit_diopi_count_results(call->function, i);
     for (size_t k = 0; k < length; k++) {
       call->given[i].tensors[k] = close_handle(call, call->values[i].tensors[k]);
     }

@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "dit/kernel.h"
-
 struct dit_device_vtable wrong_table;
 const struct dit_device_vtable *wrong_base;
+const struct dit_kernel_vtable *wrong_base_kernels;
 
-static const struct wrong_defect *const lists[] = {wrong_start_defects,  wrong_memory_defects, wrong_copy_defects,
-                                                   wrong_stream_defects, wrong_event_defects,  wrong_error_defects};
+static const struct wrong_defect *const lists[] = {wrong_start_defects,      wrong_memory_defects, wrong_copy_defects,
+                                                   wrong_stream_defects,     wrong_event_defects,  wrong_error_defects,
+                                                   wrong_collective_defects, wrong_kernel_defects};
 
 /// The functions of another vendor, which lies beside libdit. By its path: a sanitizer's dlopen knows no RUNPATH.
 static const struct dit_device_vtable *open_base(void) {
@@ -30,6 +30,10 @@ static const struct dit_device_vtable *open_base(void) {
   void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   void *symbol = handle ? dlsym(handle, DIT_VENDOR_DEVICE_SYMBOL) : NULL;
   memcpy(&get, &symbol, sizeof get);
+  const struct dit_kernel_vtable *(*get_kernels)(void);
+  symbol = handle ? dlsym(handle, DIT_VENDOR_KERNELS_SYMBOL) : NULL;
+  memcpy(&get_kernels, &symbol, sizeof get_kernels);
+  wrong_base_kernels = get_kernels ? get_kernels() : NULL;
   return get ? get() : NULL;
 }
 
@@ -66,7 +70,7 @@ DIT_API const struct dit_kernel_vtable *dit_vendor_get_kernels(void);
 const struct dit_kernel_vtable *dit_vendor_get_kernels(void) {
   static const struct dit_kernel_vtable old = {.abi_version = 1, .struct_size = sizeof old};
   const char *name = getenv("WRONG_DEFECT");
-  return name && strcmp(name, "old_kernels") == 0 ? &old : NULL;
+  return name && strcmp(name, "old_kernels") == 0 ? &old : wrong_get_kernels();
 }
 
 /// Names of the defects, one per line, for the tests.
