@@ -7,6 +7,7 @@ backend="inductor", so one override covers them all; graphs on the CPU alone sti
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import sys
 import warnings
 from collections.abc import Mapping
@@ -14,11 +15,11 @@ from typing import Any
 
 import torch
 
-from . import settings
+from . import installation, library, settings
 from .patches import Patches
 from .refusal import refuse
 
-_said = False
+_said: set[str] = set()
 _said_ignored: set[str] = set()
 
 
@@ -27,8 +28,8 @@ def say_ignored(backend: str, mode: str | None, options: Mapping[str, Any] | Non
     words = [f"mode={mode!r}"] if mode and mode != "default" else []
     words += [f"options={dict(options)!r}"] if options else []
     text = (
-        f"ditorch: torch.compile({', '.join(words)}) changes nothing with the backend {backend!r}: it works in one way, "
-        "and what modes and Inductor's options mean there is in docs/compile.md"
+        f"ditorch: torch.compile({', '.join(words)}) changes nothing with the backend {backend!r}: it works in one "
+        "way, and what modes and Inductor's options mean there is in docs/compile.md"
     )
     if words and text not in _said_ignored:
         _said_ignored.add(text)
@@ -45,35 +46,65 @@ def list_ignored(wrapper: Any) -> tuple[str | None, dict[str, Any]]:
     return mode, {name: value for name, value in config.items() if name not in meant or meant[name] != value}
 
 
-def _lookup() -> Any:
-    """The backend of the option `compile_backend`; it is said once."""
-    global _said
+def _say(text: str) -> None:
+    """Once in a process."""
+    if text not in _said:
+        _said.add(text)
+        print(f"ditorch: {text}", file=sys.stderr)
+
+
+def find_lack() -> str:
+    """Why there is no graph engine in this process; empty: there is one."""
+    chosen = installation.state.choice
+    if library.is_loaded():
+        return ""
+    if chosen is not None and chosen.stack is not None:
+        owner = chosen.stack.row.package
+        return f"the graph engine runs devices of ditorch's own library, and this one belongs to {owner}"
+    return f"ditorch offers no device here ({chosen.reason if chosen else 'it is not installed'})"
+
+
+def _lookup(name: str) -> Any:
+    """The backend of this name, or what stands for it where the graph engine is not; it is said once."""
     from torch._dynamo.backends.registry import lookup_backend
 
-    name = settings.get("compile_backend")
-    if not _said:
-        _said = True
-        what = "the device's graph engine" if name == "dit" else "operator by operator"
-        print(f"ditorch: torch.compile on this device uses {name} ({what}), not Inductor", file=sys.stderr)
+    lack = find_lack() if name == "dit" else ""
+    if lack:
+        _say(f"torch.compile on this device runs operator by operator (aot_eager): {lack}")
+        return lookup_backend("aot_eager")
     return lookup_backend(name)
 
 
-def _on_device(value) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_cuda
+def _lookup_default() -> Any:
+    """The backend of the option `compile_backend`; it is said once."""
+    name = settings.get("compile_backend")
+    if name != "dit" or not find_lack():
+        what = "the device's graph engine" if name == "dit" else "operator by operator"
+        _say(f"torch.compile on this device uses {name} ({what}), not Inductor")
+    return _lookup(name)
+
+
+def is_on_device(value: Any) -> bool:
+    """Is it a tensor, real or fake, of the device that ditorch is in place for, under whatever name?"""
+    if not isinstance(value, torch.Tensor):
+        return False
+    target = installation.state.target
+    name = target[0] if target else torch._C._get_privateuse1_backend_name()
+    return value.device.type == torch.device(name).type
 
 
 def uses_device(graph_module, inputs) -> bool:
     """Does any input, parameter, buffer or intermediate value of the graph live on the device?"""
-    if any(_on_device(leaf) for leaf in torch.utils._pytree.tree_leaves(inputs)):
+    if any(is_on_device(leaf) for leaf in torch.utils._pytree.tree_leaves(inputs)):
         return True
     if isinstance(graph_module, torch.nn.Module):
         held = [*graph_module.parameters(), *graph_module.buffers()]
-        if any(map(_on_device, held)):
+        if any(map(is_on_device, held)):
             return True
     graph = getattr(graph_module, "graph", None)
     for node in getattr(graph, "nodes", ()):
         for key in ("example_value", "val"):
-            if any(_on_device(leaf) for leaf in torch.utils._pytree.tree_leaves(node.meta.get(key))):
+            if any(is_on_device(leaf) for leaf in torch.utils._pytree.tree_leaves(node.meta.get(key))):
                 return True
     return False
 
@@ -89,7 +120,7 @@ def install(patches: Patches) -> None:
         if not uses_device(model_, inputs_):
             return native(self, model_, inputs_, **kwargs)
         say_ignored(settings.get("compile_backend"), *list_ignored(self))
-        return _lookup()(model_, inputs_)
+        return _lookup_default()(model_, inputs_)
 
     def apply_mode(self, mode):
         self.ditorch_mode = mode
@@ -107,7 +138,7 @@ def patch_cudagraphs(patches: Patches, module) -> None:
     def __call__(model, inputs, **kwargs):
         if not uses_device(model, inputs):
             return native(model, inputs, **kwargs)
-        return _lookup()(model, inputs)
+        return _lookup_default()(model, inputs)
 
     patches.set(backend, "__call__", staticmethod(__call__))
 
@@ -130,32 +161,42 @@ def patch_inductor(patches: Patches, module) -> None:
         patches.set(module, name, functools.wraps(native)(compile_ahead))
 
 
-def patch_registry(patches: Patches, module) -> None:
-    """torch._dynamo.backends.registry: the graph engine under the name "dit" and those of DICP, and Inductor for the
-    CPU behind the device."""
+def _make_engine(name: str, about: str) -> Any:
+    """The graph engine as a backend called `name`."""
 
-    def dit(model, inputs, mode=None, options=None):
-        """Fused regions in C, the device's operators for the rest."""
+    def engine(model, inputs, mode=None, options=None):
+        if find_lack():
+            return _lookup("dit")(model, inputs)
         from .graph import backend
 
         say_ignored("dit", mode, options)
         return backend(model, inputs)
 
-    def ascendgraph(model, inputs, mode=None, options=None):
-        """DICP's name; the engine is that of the vendor library that is loaded."""
-        return dit(model, inputs, mode, options)
+    engine.__name__, engine.__doc__ = name, about
+    return engine
 
-    def topsgraph(model, inputs, mode=None, options=None):
-        """DICP's name; the engine is that of the vendor library that is loaded."""
-        return dit(model, inputs, mode, options)
 
-    def dit_inductor(model, inputs, mode=None, options=None):
-        """PyTorch's Inductor for the CPU, with copies: an oracle."""
-        from .graph.inductor import backend
+def dit_inductor(model, inputs, mode=None, options=None):
+    """PyTorch's Inductor for the CPU, with copies: an oracle."""
+    from .graph.inductor import backend
 
-        say_ignored("dit_inductor", mode, options)
-        return backend(model, inputs)
+    say_ignored("dit_inductor", mode, options)
+    return backend(model, inputs)
 
-    for function in (dit, ascendgraph, topsgraph, dit_inductor):
-        if function.__name__ not in module._COMPILER_FNS:
+
+_DICP = "DICP's name; the engine is that of the vendor library that is loaded."
+_BACKENDS = (
+    _make_engine("dit", "Fused regions in C, the device's operators for the rest."),
+    _make_engine("ascendgraph", _DICP),
+    _make_engine("topsgraph", _DICP),
+    dit_inductor,
+)
+
+
+def patch_registry(patches: Patches, module) -> None:
+    """torch._dynamo.backends.registry: the graph engine under the name "dit" and those of DICP, and Inductor for the
+    CPU behind the device. Without the engine a package's own backend of such a name stays."""
+    own = set() if library.is_loaded() else importlib.metadata.entry_points(group="torch_dynamo_backends").names
+    for function in _BACKENDS:
+        if function.__name__ not in module._COMPILER_FNS and function.__name__ not in own:
             module.register_backend(function, name=function.__name__)

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 import torch
 
+from .compiler import is_on_device
 from .patches import Patches
 
 _SPATIAL_FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
-
-
-def _on_device(tensor) -> bool:
-    return tensor.device.type in ("cuda", torch._C._get_privateuse1_backend_name())
 
 
 def _install_convolution(patches: Patches, table: dict, target) -> None:
@@ -27,7 +24,7 @@ def _install_convolution(patches: Patches, table: dict, target) -> None:
         given = dict(zip(names, args, strict=False), **kwargs)
         seen = [given[name] for name in ("input", "weight") if name in given]
         wanted = _SPATIAL_FORMATS.get(seen[0].dim())
-        if not _on_device(seen[0]) or wanted is None:
+        if not is_on_device(seen[0]) or wanted is None:
             return result
         with fake_mode:
             if not any(torch._prims_common.suggest_memory_format(tensor) == wanted for tensor in seen):
@@ -41,7 +38,7 @@ def _install_convolution(patches: Patches, table: dict, target) -> None:
 
 
 def _attention(fake_mode, func, query, key, value, attn_bias=None, dropout_p=0.0, *args, **kwargs):
-    if not _on_device(query):
+    if not is_on_device(query):
         return NotImplemented
     with fake_mode:
         batch, heads, length, depth = query.shape
@@ -58,7 +55,7 @@ def _attention(fake_mode, func, query, key, value, attn_bias=None, dropout_p=0.0
 
 
 def _attention_backward(fake_mode, func, grad_out, query, key, value, attn_bias, grad_input_mask, *args, **kwargs):
-    if not _on_device(query):
+    if not is_on_device(query):
         return NotImplemented
     with fake_mode:
         made = []

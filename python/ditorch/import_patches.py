@@ -104,13 +104,17 @@ def _patch_lmdeploy(patches: Patches, module: Any) -> None:
     lmdeploy_start.patch(patches, module)
 
 
-_PATCHES = {
-    "lmdeploy.pytorch.engine.mp_engine.zmq_engine": _patch_lmdeploy,
+_COMPILERS = {
     "torch._dynamo.backends.cudagraphs": compiler.patch_cudagraphs,
     "torch._dynamo.backends.registry": compiler.patch_registry,
     "torch._dynamo.trace_rules": _patch_trace_rules,
     "torch._inductor": compiler.patch_inductor,
-    "torch._subclasses.fake_impls": fake_layouts.patch,
+}
+_LAYOUTS = {"torch._subclasses.fake_impls": fake_layouts.patch}
+_PATCHES = {
+    **_COMPILERS,
+    **_LAYOUTS,
+    "lmdeploy.pytorch.engine.mp_engine.zmq_engine": _patch_lmdeploy,
     "torch.utils.cpp_extension": _patch_cpp_extension,
     "torch.utils._triton": _patch_triton_check,
     "triton.runtime.jit": _patch_triton,
@@ -121,8 +125,23 @@ def install(patches: Patches) -> None:
     """Patch what is imported already; watch for the rest."""
     for module in (compiler, profiler, distributed, sharing, operator_kernels):
         module.install(patches)
+    _watch(patches, _PATCHES)
+
+
+def install_compiler(patches: Patches, is_ours: bool) -> None:
+    """torch.compile alone; `is_ours`: the operators of the device are those of ditorch."""
+    compiler.install(patches)
+    _watch(patches, {**_COMPILERS, **_LAYOUTS} if is_ours else _COMPILERS)
+
+
+def install_backends(patches: Patches) -> None:
+    """The names of backends alone; torch.compile without one stays as it is."""
+    _watch(patches, {name: patch for name, patch in _COMPILERS.items() if patch is compiler.patch_registry})
+
+
+def _watch(patches: Patches, table: dict[str, Callable[[Patches, Any], None]]) -> None:
     waiting: dict[str, Callable[[Any], None]] = {}
-    for name, patch in _PATCHES.items():
+    for name, patch in table.items():
         if name in sys.modules:
             patch(patches, sys.modules[name])
         else:

@@ -126,9 +126,10 @@ def _install_host(patches: Patches) -> None:
     metrics.install(patches)
     mode = settings.get("alias")
     if mode == "off":
-        from . import torch_dit
+        from . import import_patches, torch_dit
 
         torch_dit.install(patches)
+        import_patches.install_compiler(patches, is_ours=True)
     else:
         _install_alias(patches, mode, "dit", DEVICE_TYPE)
         from . import cuda, import_patches
@@ -155,25 +156,28 @@ def _install_host(patches: Patches) -> None:
 
 def _install_vendor(patches: Patches, stack: Stack) -> None:
     """The alias and torch.cuda over a vendor's package, or the vendor's own shim; collectives in both cases."""
-    from . import compiler, spawn, vendors
+    from . import import_patches, spawn, vendors
     from .vendors import collectives
 
     if settings.get("alias") == "off":
+        import_patches.install_backends(patches)
         spawn.install(patches)
         return
     if stack.presents_cuda:
         state.alias = f"made by {stack.row.package}"
+        import_patches.install_backends(patches)
     elif settings.get("use_vendor_shim"):
         name = vendors.find_shim(stack)
         vendors.use_shim(name)
         state.alias = f"made by {name}"
         vendors.install_extras(patches, stack)
+        import_patches.install_backends(patches)
     else:
         from .vendors import surface
 
         _install_alias(patches, settings.get("alias"), stack.device, stack.number)
         surface.install(patches, stack)
-        compiler.install(patches)
+        import_patches.install_compiler(patches, is_ours=False)
         import torch
 
         _C.is_cuda_install(torch._C.TensorBase, stack.number)

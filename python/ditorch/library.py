@@ -94,6 +94,11 @@ def load_adapter() -> None:
     _loaded = True
 
 
+def is_loaded() -> bool:
+    """Has this package loaded its adapter? A vendor's stack does without."""
+    return _loaded
+
+
 def call_unseen(function: Callable[..., object], *args: object) -> None:
     """Call one of the adapter's operators without a row in a running profile."""
     import torch

@@ -70,6 +70,21 @@ def test_check_counts(tmp_path):
     assert done.returncode == 0 and "0 wrong graphs of" in done.stderr, done.stderr
 
 
+ON_BOTH = """
+import torch, torch._inductor.compile_fx as inductor
+inductor.compile_fx = lambda module, inputs, **options: print("left to Inductor") or module.forward
+for device in ("cpu", "cuda"):
+    print(torch.compile(lambda x: x.exp() + 1)(torch.zeros(3, device=device)).tolist())
+"""
+
+
+def test_graphs_of_the_cpu_are_left_to_inductor(tmp_path):
+    done = run(tmp_path, "--explain", program=ON_BOTH)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "left to Inductor\n" + "[2.0, 2.0, 2.0]\n" * 2
+    assert "1 graphs in" in done.stderr and "EXP" in done.stderr
+
+
 def test_wrong_use(tmp_path):
     assert "give --explain or --check" in run(tmp_path).stderr
     assert run(tmp_path, "--check", "--json", "x.json").returncode == 2

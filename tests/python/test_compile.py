@@ -64,7 +64,7 @@ def test_graphs_on_the_cpu_are_left_alone():
 
 
 def test_said_once(capfd, monkeypatch):
-    monkeypatch.setattr(compiler, "_said", False)
+    monkeypatch.setattr(compiler, "_said", set())
     x = torch.ones(2, device="cuda")
     for k in range(3):
         torch.compile(lambda a, k=k: a + k)(x)
@@ -154,3 +154,23 @@ for backend in ("inductor", "aot_eager", "cudagraphs"):
     result.sum().backward()
 """
     run_python(program, DITORCH_SHOW_DEVICE_AS_CUDA="0")
+
+
+def test_without_the_alias():
+    """Views, rows, fusion and layouts under the device's own name; a graph of the CPU is not the device's."""
+    program = """
+        import torch, ditorch
+        from ditorch import compiler, graph
+        kept = graph.keep()
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.GELU(), torch.nn.LayerNorm(6)).to("dit")
+        x = torch.randn(2, 3, 8, 8, device="dit").to(memory_format=torch.channels_last)
+        for words in ({}, {"backend": "topsgraph"}, {"mode": "reduce-overhead"}, {"backend": "aot_eager"}):
+            torch._dynamo.reset()
+            made = torch.compile(model, **words)(x)
+            torch.testing.assert_close(made.flatten(1), model(x).flatten(1))
+            made.sum().backward()
+        assert len(kept) == 6 and any(step["kind"] == "region" for step in kept[0].describe()[0]["steps"])
+        assert kept[0].device == 0 and not kept[0].islands
+        assert compiler.is_on_device(x) and not compiler.is_on_device(x.cpu())
+        """
+    run_python(program, DITORCH_ALIAS="off")

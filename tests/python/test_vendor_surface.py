@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from conftest import HERE, child_environment, run_python
@@ -114,6 +116,15 @@ for name, attempt in {
     except (ditorch.NotSupportedError, AttributeError) as error:
         answer["refused"][name] = str(error)
 assert not isinstance(3, torch.cuda.CUDAGraph)
+def square(value):
+    return torch.nn.functional.gelu(value).square().sum()
+answer["compiled"] = []
+for words in ({}, {"backend": "ascendgraph"}):
+    torch._dynamo.reset()
+    leaves = [x.detach().clone().requires_grad_() for _ in range(2)]
+    results = [torch.compile(square, **words)(leaves[0]), square(leaves[1])]
+    sum(results).backward()
+    answer["compiled"].append(torch.equal(*results) and torch.equal(leaves[0].grad, leaves[1].grad))
 import inspect
 unanswered = [name for name in torch.cuda.__all__ if inspect.isfunction(getattr(torch.cuda, name))
               and getattr(torch.cuda, name).__module__.startswith("torch.cuda")]
@@ -139,7 +150,9 @@ def host_losses():
 def tour(backend, **environment):
     path = os.pathsep.join([child_environment()["PYTHONPATH"], FAKES])
     answer = run_python(TRAIN + TOUR, PYTHONPATH=path, DITORCH_BACKEND=backend, **environment)
-    return json.loads(answer.stdout.splitlines()[-1])
+    found = json.loads(answer.stdout.splitlines()[-1])
+    found["said"] = [line for line in answer.stderr.splitlines() if "torch.compile" in line]
+    return found
 
 
 CASES = [(backend, alias) for backend in VENDORS for alias in ("binary", "python")]
@@ -162,6 +175,9 @@ def test_program_for_cuda_runs_unchanged(backend, alias, host_losses):
         assert answer["refused"][name].startswith(text), answer["refused"][name]
     assert "torch.cuda.memory_snapshot" in answer["refused"]["memory_snapshot"]
     assert len(answer["refused"]) == 5
+    assert answer["compiled"] == [True] * 2
+    (said,) = answer["said"]  # once
+    assert "operator by operator (aot_eager)" in said and f"this one belongs to {package}" in said
 
 
 def test_real_name_is_printed_on_request(host_losses):
@@ -176,9 +192,23 @@ def test_alias_off_leaves_the_vendor_alone():
         """
         import torch, ditorch
         print(ditorch.backend, torch.ones(2, device="npu").device, torch.cuda.is_available(), torch.device("cuda"))
+        assert torch.compile(torch.sin, backend="ascendgraph")(torch.zeros(2, device="npu")).sum() == 0
         """,
         PYTHONPATH=path,
         DITORCH_BACKEND="npu",
         DITORCH_ALIAS="off",
     )
     assert answer.stdout.split() == ["npu", "npu:0", "False", "cuda"]
+
+
+def test_compile_commands_say_that_there_is_no_engine(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text("import torch\nprint(torch.compile(torch.cos)(torch.zeros(2).cuda()).sum().item())\n")
+    path = os.pathsep.join([child_environment()["PYTHONPATH"], FAKES])
+    environment = child_environment(PYTHONPATH=path, DITORCH_BACKEND="npu", DITORCH_BANNER="0")
+    for word, status, said in (("--explain", 0, "graphs run operator by operator"), ("--check", 2, "nothing to check")):
+        command = [sys.executable, "-W", "ignore", "-m", "ditorch", "compile", word, str(program)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        assert done.returncode == status and done.stdout == "2.0\n" * (status == 0), done.stderr
+        assert f"{said}: the graph engine runs devices of ditorch's own library" in done.stderr
+        assert "this one belongs to torch_npu" in done.stderr and "Traceback" not in done.stderr

@@ -18,7 +18,7 @@ EXAMPLES = [
 EXITS = {
     0: "the program's own exit status passes through",
     1: "with --check: the program ended well, and a graph was wrong",
-    2: "wrong use, or the program cannot be opened",
+    2: "wrong use, or the program cannot be opened; with --check: the device has no graph engine",
 }
 
 
@@ -40,20 +40,6 @@ def make_parser() -> Parser:
     return parser
 
 
-def _use_engine() -> None:
-    """torch.compile without a backend, for this process."""
-    import torch
-
-    def __call__(self, model_, inputs_, **kwargs):
-        from .. import compiler
-        from ..graph import backend
-
-        compiler.say_ignored("dit", *compiler.list_ignored(self))
-        return backend(model_, inputs_)
-
-    torch._TorchCompileInductorWrapper.__call__ = __call__
-
-
 def main(words: list[str], head: Head) -> int:
     from .. import cli, install, launch
 
@@ -72,14 +58,19 @@ def main(words: list[str], head: Head) -> int:
     if problem:
         say(problem)
         return 2
-    more = {"compile_check": "1"} if options.check else {}
+    more = {"compile_backend": "dit", **({"compile_check": "1"} if options.check else {})}
     try:
         install(head.config, **{**head.options, **more})
     except (ValueError, OSError, ImportError, RuntimeError) as error:
         say(str(error))
         return 2
-    _use_engine()
-    return _run(program, options)
+    from ..compiler import find_lack
+
+    lack = find_lack()
+    if lack and options.check:
+        say(f"there is nothing to check: {lack}")
+        return 2
+    return _run(program, options, lack)
 
 
 def _write(explanation, options) -> None:
@@ -95,11 +86,11 @@ def _write(explanation, options) -> None:
         explanation.write_sources(options.sources)
 
 
-def _run(program: list[str], options) -> int:
+def _run(program: list[str], options, lack: str) -> int:
     from .. import launch
     from ..graph import check, explain
 
-    explanation = explain.Explanation()
+    explanation = explain.Explanation(lack)
     explanation.begin()
     status: object = 0
     try:

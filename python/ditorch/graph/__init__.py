@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+from ..compiler import is_on_device
 from . import cache, check, dicp_variables
 from .cache import Graph
 from .lower import Lowering, Value
-from .split import split
+from .split import run_as_it_is, split
 from .words import UnsupportedGraph
 
 _kept: list[Any] = []
@@ -53,7 +54,6 @@ class Compiled(Graph):
         module = self.module
         lowering = Lowering(module, _get_operations(), torch.ops.ditorch.graph_has_row, supports, self.count).run()
         self.lowering = lowering if check.is_on() else None
-        inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
         fakes = [value for node in module.graph.nodes for value in _list_fakes(node)]
         data = {
             "words": lowering.words.pack().numpy().tobytes(),
@@ -61,9 +61,10 @@ class Compiled(Graph):
             "islands": lowering.islands,
             "refused": lowering.refused,
             "out_places": lowering.out_places,
-            "tensor_places": [i for i, value in enumerate(inputs) if isinstance(value, torch.Tensor)],
-            "number_places": [i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)],
-            "device": next((fake.device.index or 0 for fake in fakes if fake.is_cuda), 0),
+            "tensor_places": lowering.tensor_places,
+            "number_places": lowering.number_places,
+            "arguments": sum(node.op == "placeholder" for node in module.graph.nodes),
+            "device": next((fake.device.index or 0 for fake in fakes if is_on_device(fake)), 0),
         }
         return data, lowering.constants
 
@@ -76,7 +77,7 @@ class Compiled(Graph):
         self.tensor_places, self.number_places = data["tensor_places"], data["number_places"]
         out_places = data["out_places"]
         is_plain = all(kind == "tensor" for kind, _ in out_places)
-        is_direct = is_plain and not self.number_places and not self.constants
+        is_direct = is_plain and len(self.tensor_places) == data["arguments"] and not self.constants
         # What a thread runs with.
         self.call = (self.graph, None if is_direct else self.constants, [] if is_plain else out_places)
         self.run = torch.ops.ditorch.graph_run.default
@@ -104,19 +105,20 @@ class Compiled(Graph):
 
     def __call__(self, args: list[Any]) -> Any:
         call = self.call
-        tensors, numbers = args, ()
+        tensors, numbers, handed = args, (), None
         if call[1] is not None:
             tensors = [args[i] for i in self.tensor_places]
             numbers = [args[i] for i in self.number_places]
+            handed = {place: args[place] for kind, place in call[2] if kind == "argument"}
             args.clear()
         try:
-            return self._run(call, tensors, numbers)
+            return self._run(call, tensors, numbers, handed)
         except NotImplementedError:
             refusal = torch.ops.ditorch.graph_refusal(call[0])
             if not refusal:
                 raise
             self._refuse(call, refusal)  # nothing has run yet
-            return self._run(self.call, tensors, numbers)
+            return self._run(self.call, tensors, numbers, handed)
 
     def _refuse(self, call: Any, refusal: str) -> None:
         """From now on the graph runs by the device's operators alone."""
@@ -126,7 +128,7 @@ class Compiled(Graph):
                 self.data, constants = self._lower(None) if self.module is not None else (self.data["alone"], None)
                 self.load(constants)
 
-    def _run(self, call: Any, tensors: list[torch.Tensor], numbers: Sequence[int]) -> Any:
+    def _run(self, call: Any, tensors: list[torch.Tensor], numbers: Sequence[int], handed: Any) -> Any:
         graph, constants, out_places = call
         if constants is None:  # nothing but tensors goes in and comes out
             made = self.run(graph, tensors, (), self.device)[0]
@@ -140,11 +142,18 @@ class Compiled(Graph):
             if kind == "copy":
                 tensors[place].copy_(next(made))
             else:
-                results.append(next(made) if kind == "tensor" else next(counted) if kind == "number" else None)
+                results.append(_pick(kind, place, made, counted, handed))
         return results
 
     def describe(self) -> list[dict[str, Any]]:
         return json.loads(torch.ops.ditorch.graph_describe(self.graph))
+
+
+def _pick(kind: str, place: Any, made: Any, counted: Any, handed: Any) -> Any:
+    """A result: what the program made or counted, an argument as it came, or what is always the same."""
+    if kind in ("tensor", "number"):
+        return next(made if kind == "tensor" else counted)
+    return handed[place] if kind == "argument" else place
 
 
 def _keep_constant(constant: torch.Tensor) -> tuple[Any, ...]:
@@ -186,7 +195,6 @@ def keep(on: bool = True) -> list[Any]:
 
 def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
     """The inner compiler: what AOTAutograd hands its graphs to."""
-    from functorch.compile import make_boxed_func
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     made: Any
@@ -196,8 +204,10 @@ def compile_graph(module: torch.fx.GraphModule, inputs: Any = None) -> Any:
             made = Compiled(module, None if inputs is None else _count_results())
     except (UnsupportedGraph, GuardOnDataDependentSymNode) as error:
         reason, node = str(error).splitlines()[0], getattr(error, "node", None)
-        whole = node is None or not _can_split(module)
-        made = make_boxed_func(module.forward) if whole else split(module, node, compile_graph)
+        if _can_split(module, node):
+            made = split(module, node, reason, compile_graph)
+        else:
+            made = run_as_it_is(module, node, reason)
     if _keeps:
         _kept.append(reason or made)
     if not reason and check.is_on():
@@ -213,8 +223,9 @@ def _count_results() -> int | None:
     return context.fw_metadata.num_forward if context and context.fw_metadata else None
 
 
-def _can_split(module: torch.fx.GraphModule) -> bool:
-    return sum(node.op == "call_function" for node in module.graph.nodes) > 1
+def _can_split(module: torch.fx.GraphModule, trouble: torch.fx.Node | None) -> bool:
+    is_call = trouble is not None and trouble.op == "call_function"
+    return is_call and sum(node.op == "call_function" for node in module.graph.nodes) > 1
 
 
 @functools.cache

@@ -72,7 +72,9 @@ class Watched:
 class Explanation:
     """Collects from `begin` to `end`."""
 
-    def __init__(self) -> None:
+    def __init__(self, lack: str = "") -> None:
+        """`lack`: why there is no graph engine."""
+        self.lack = lack
         self.graphs: list[dict[str, Any]] = []
         self.breaks: list[dict[str, Any]] = []
         self.recompiles: list[dict[str, Any]] = []
@@ -156,7 +158,9 @@ class Explanation:
             f"ditorch compile: {len(self.graphs)} graphs in {total:.2f} s, {len(self.breaks)} graph breaks, "
             f"{len(self.recompiles)} recompiles"
         ]
-        if not self.graphs:
+        if self.lack:
+            lines.append(f"  graphs run operator by operator: {self.lack}")
+        elif not self.graphs:
             lines.append("  nothing was compiled: the program never called a function of torch.compile on the device")
         for number, row in enumerate(self.graphs):
             lines += _render_graph(number, row)

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from ..compiler import is_on_device
+
 
 def _change(value: Any) -> Any:
     return torch.device("cpu") if isinstance(value, torch.device) else value
@@ -60,9 +62,10 @@ def compile_on_cpu(module: torch.fx.GraphModule, inputs: Any) -> Any:
     from torch._inductor.compile_fx import compile_fx_inner
 
     moved, stands = _write_for_cpu(module)
-    compiled = compile_fx_inner(moved, stands)
+    with torch._inductor.config.patch(layout_optimization=False):  # what is saved for the backward keeps its strides
+        compiled = compile_fx_inner(moved, stands)
     fakes = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
-    device = next((fake.device for fake in fakes if isinstance(fake, torch.Tensor) and fake.is_cuda), "cuda")
+    device = next((fake.device for fake in fakes if is_on_device(fake)), "cuda")
     (out,) = (node for node in module.graph.nodes if node.op == "output")
     homes = [node.meta["val"].device if isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"),
              torch.Tensor) else device for node in out.args[0]]  # fmt: skip

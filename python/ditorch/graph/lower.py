@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode, statically_known_true
 
+from ..compiler import is_on_device
 from .words import DTYPES, ISLAND, POINT, REDUCE, ROW, UnsupportedGraph, Words
 
 FUSED_DTYPES = {
@@ -72,6 +73,49 @@ class Value:
     is_contiguous: bool
 
 
+@dataclasses.dataclass(eq=False)
+class Unsaid:
+    """Something that the words cannot say; the operators that use it run as they are. `place`: the argument of the
+    graph that it is."""
+
+    reason: str
+    place: int = -1
+
+
+def _name_kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        lazily = "conjugated " if value.is_conj() else "negated " if value.is_neg() else ""
+        return f"a {lazily}tensor of {value.layout}, {value.dtype} and {value.dim()} dimensions"
+    return f"a {type(value).__name__}"
+
+
+def _pick_arguments(values: list[Any]) -> list[int]:
+    """Which values the words can say: integers, and tensors with sizes that are told by those of these values."""
+    kinds = (torch.Tensor, torch.SymInt, int)
+    told = [i for i, value in enumerate(values) if isinstance(value, kinds) and not isinstance(value, bool)]
+    while True:
+        words = Words()
+        for number, place in enumerate(told):
+            words.note_symbols(values[place], number)
+        kept = [place for place in told if words.can_say(values[place])]
+        if len(kept) == len(told):
+            return told
+        told = kept
+
+
+def _acts(node: torch.fx.Node) -> bool:
+    """An operator that gives nothing and is there for what it does, such as an assertion."""
+    is_operator = isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.returns
+    return is_operator and not node.target._schema.name.startswith("aten::sym_constrain_range")
+
+
+def _is_contiguous(fake: torch.Tensor) -> bool:
+    try:
+        return fake.is_contiguous()
+    except GuardOnDataDependentSymNode:
+        return False
+
+
 def contiguous_strides(sizes) -> tuple:
     strides: list[Any] = []
     step: Any = 1
@@ -129,6 +173,8 @@ class Lowering:
         self.refused: dict[str, str] = {}  # rows that would be fused, had the engine taken their operations
         self.origins: list[torch.fx.Node] = []  # of each node of the words: what it came from
         self.out_places: list[tuple[str, Any]] = []
+        self.tensor_places: list[int] = []  # arguments of the graph that are tensors of the words,
+        self.number_places: list[int] = []  # and those that are their integers
 
     # Tensors
 
@@ -137,9 +183,10 @@ class Lowering:
             raise UnsupportedGraph(f"a tensor of layout {fake.layout}")
         sizes, strides = tuple(fake.shape), tuple(fake.stride())
         offset = fake.storage_offset() - base
-        flags |= 0 if fake.is_cuda else HOST
+        on_device = is_on_device(fake)
+        flags |= 0 if on_device else HOST
         index = self.words.add_tensor(fake.dtype, sizes, strides, storage, offset, flags)
-        return Value(index, storage, base, sizes, strides, fake.dtype, fake.is_cuda, fake.is_contiguous())
+        return Value(index, storage, base, sizes, strides, fake.dtype, on_device, _is_contiguous(fake))
 
     def make(self, shape, dtype: torch.dtype, strides=None) -> Value:
         """A tensor for the result of a node."""
@@ -469,14 +516,15 @@ class Lowering:
         """The operator as nodes that C fuses."""
         if name.startswith("_foreach_") and isinstance(out, (list, tuple)):
             return self._foreach(name.removeprefix("_foreach_"), args, kwargs, out)
-        if name == "_native_batch_norm_legit_no_training" and out[0].is_cuda and not _is_empty(out[0]):
+        if name == "_native_batch_norm_legit_no_training" and is_on_device(out[0]) and not _is_empty(out[0]):
             return self.evaluate_batch_norm(args, out)
         norms = {"native_layer_norm": (self.layer_norm, 5), "_fused_rms_norm": (self.rms_norm, 4)}
-        if name in norms and not kwargs and len(args) == norms[name][1] and out[0].is_cuda and not _is_empty(out[0]):
+        is_norm = name in norms and not kwargs and len(args) == norms[name][1]
+        if is_norm and is_on_device(out[0]) and not _is_empty(out[0]):
             return norms[name][0](args, out)
         if not isinstance(out, torch.Tensor):
             raise Unfused("")
-        if not out.is_cuda:
+        if not is_on_device(out):
             raise Unfused("a result that is no tensor of the device")
         if "out" in overload or _is_empty(out):
             raise Unfused("an empty tensor")
@@ -504,7 +552,7 @@ class Lowering:
                 kwargs = {"value": each.pop()}
                 if not _is_number(kwargs["value"]):
                     raise Unfused("a list of numbers in a tensor")
-            if not out.is_cuda or _is_empty(out):
+            if not is_on_device(out) or _is_empty(out):
                 raise Unfused("a list with an empty tensor, or one of the CPU")
             made.append(self.elementwise(name, each, kwargs, out))
         return made
@@ -634,68 +682,78 @@ class Lowering:
         self.input_storages: dict[int, int] = {}
         self.input_reach: dict[int, Any] = {}
         places = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        arguments = [node.meta.get("val") for node in places]
+        told = _pick_arguments(arguments)
+        for number, place in enumerate(told):
+            self.words.note_symbols(arguments[place], number)
         for place, node in enumerate(places):
-            self._note_symbols(node.meta.get("val"), place)
-        for node in places:
-            self.values[node] = self._take_input(node.meta.get("val"))
+            is_told = place in told
+            reason = f"an input that is {_name_kind(arguments[place])}"
+            self.values[node] = self._take_argument(arguments[place], place) if is_told else Unsaid(reason, place)
         for node in self.module.graph.nodes:
-            if node.op == "get_attr":
-                self.values[node] = self._take_constant(node)
-        for node in self.module.graph.nodes:
-            if node.op == "call_function":
-                try:
+            try:
+                if node.op == "get_attr":
+                    self.values[node] = self._take_constant(node)
+                elif node.op == "call_function":
                     self.values[node] = self._visit(node)
-                except GuardOnDataDependentSymNode as error:
-                    raise UnsupportedGraph("a size that only a run of the program tells", node) from error
-                except UnsupportedGraph as error:
-                    raise UnsupportedGraph(str(error.args[0]), node) from error
-                self.origins += [node] * (len(self.words.nodes) - len(self.origins))
-            elif node.op == "output":
-                self._finish(node)
-            elif node.op not in ("placeholder", "get_attr"):
-                raise UnsupportedGraph(f"a node of kind {node.op}")
+                elif node.op == "output":
+                    self._finish(node)
+                elif node.op != "placeholder":
+                    raise UnsupportedGraph(f"a node of kind {node.op}")
+            except GuardOnDataDependentSymNode as error:
+                raise UnsupportedGraph("a size that only a run of the program tells", node) from error
+            except UnsupportedGraph as error:
+                raise UnsupportedGraph(str(error.args[0]), error.node or node) from error
+            self.origins += [node] * (len(self.words.nodes) - len(self.origins))
         return self
 
-    def _note_symbols(self, value: Any, place: int) -> None:
-        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
-            self.words.add_symbol(value.node.expr, place, -1)
-        elif isinstance(value, torch.Tensor):
-            for dim, size in enumerate(value.shape):
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                    self.words.add_symbol(size.node.expr, place, dim)
-
-    def _take_input(self, value: Any) -> Any:
+    def _take_argument(self, value: Any, place: int) -> Any:
         if isinstance(value, torch.Tensor):
-            storage = self.words.add_storage()
-            made = self.describe(value, storage, value.storage_offset(), 1)
-            self.input_storages[storage] = made.tensor_index
-            self.input_reach[storage] = sum(((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)), 1)
-            self.words.inputs.append((made.tensor_index, -1))
-            return made
-        if isinstance(value, (int, torch.SymInt)):
-            self.words.inputs.append((-1, -1))
-            return value
-        raise UnsupportedGraph(f"an input that is a {type(value).__name__}")
+            self.tensor_places.append(place)
+            return self._take_input(value)
+        self.number_places.append(place)
+        self.words.inputs.append((-1, -1))
+        return value
+
+    def _take_input(self, value: torch.Tensor) -> Value:
+        storage = self.words.add_storage()
+        made = self.describe(value, storage, value.storage_offset(), 1)
+        self.input_storages[storage] = made.tensor_index
+        self.input_reach[storage] = sum(((n - 1) * s for n, s in zip(value.shape, value.stride(), strict=True)), 1)
+        self.words.inputs.append((made.tensor_index, -1))
+        return made
 
     def _take_constant(self, node: torch.fx.Node) -> Any:
-        constant = getattr(self.module, str(node.target))
+        """A tensor becomes an input; what else the module holds (the branches of torch.cond) is for its users."""
+        constant = operator.attrgetter(str(node.target))(self.module)
         if not isinstance(constant, torch.Tensor):
-            raise UnsupportedGraph(f"the constant {node.target} is a {type(constant).__name__}")
+            return Unsaid(f"{node.target}, a {type(constant).__name__}")
+        if not _pick_arguments([constant]):
+            return Unsaid(f"a constant that is {_name_kind(constant)}")
         self.constants.append(constant)
         return self._take_input(constant)
 
     def _visit(self, node: torch.fx.Node) -> Any:
         def read(value: Any) -> Any:
-            return self.values[value] if isinstance(value, torch.fx.Node) else value
+            value = self.values[value] if isinstance(value, torch.fx.Node) else value
+            if isinstance(value, Unsaid):
+                raise UnsupportedGraph(f"it takes {value.reason}")
+            return value
 
         if node.target is operator.getitem:
             return self.values[node.args[0]][node.args[1]]
         value = node.meta.get("val")
         if isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
+            if isinstance(value, torch.SymInt) and value.node.expr.free_symbols - self.words.symbols.keys():
+                raise UnsupportedGraph(f"it gives {value}, which only a run of the program tells")
             return value
-        if isinstance(value, (torch.SymBool, torch.SymFloat, bool)) or value is None:
-            if node.users:
-                raise UnsupportedGraph(f"{node.target} gives a {type(value).__name__}")
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            raise UnsupportedGraph("a higher-order operator")
+        if isinstance(value, (torch.SymBool, torch.SymFloat, bool, float)):
+            if isinstance(node.target, torch._ops.OpOverload):
+                raise UnsupportedGraph(f"it gives {_name_kind(value)}")
+            return Unsaid(_name_kind(value))
+        if value is None and not _acts(node):
             return None
         args = list(torch.fx.node.map_aggregate(node.args, read))
         kwargs = {key: torch.fx.node.map_aggregate(item, read) for key, item in node.kwargs.items()}
@@ -711,9 +769,21 @@ class Lowering:
                 self.words.outputs.append((value.tensor_index, 0, 0, 0))
                 self.out_places.append(("tensor", None))
             elif isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
-                self.words.outputs.append((-1, 1, *self.words.get_dim(value)))
+                self.words.outputs.append((-1, 1, *self._get_number(result, value)))
                 self.out_places.append(("number", None))
-            elif value is None:
-                self.out_places.append(("none", None))
+            elif isinstance(value, Unsaid) and value.place >= 0:
+                self.out_places.append(("argument", value.place))
+            elif isinstance(value, Unsaid) and result.op == "call_function":
+                raise UnsupportedGraph(f"it gives {value.reason}", result)
+            elif value is None or isinstance(value, (bool, float)):
+                self.out_places.append(("value", value))
             else:
-                raise UnsupportedGraph(f"a result that is a {type(value).__name__}")
+                raise UnsupportedGraph(f"a result that is {_name_kind(value)}")
+
+    def _get_number(self, result: Any, value: Any) -> tuple[int, int]:
+        """A result that is an integer; where the words cannot compute it, the node that gives it is to blame."""
+        try:
+            return self.words.get_dim(value)
+        except UnsupportedGraph as error:
+            can_split = isinstance(result, torch.fx.Node) and result.op == "call_function"
+            raise UnsupportedGraph(str(error), result if can_split else None) from error

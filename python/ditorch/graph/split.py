@@ -37,7 +37,15 @@ def _number_pieces(module: torch.fx.GraphModule, trouble: torch.fx.Node) -> dict
             numbers[node] = 2
         else:
             numbers[node] = at
+    for node in reversed(list(numbers)):  # numbers of Python that nothing in front of the node needs come with it
+        if numbers[node] == 0 and _is_number(node) and all(numbers[user] > 0 for user in node.users):
+            numbers[node] = 1
     return numbers
+
+
+def _is_number(node: torch.fx.Node) -> bool:
+    is_computed = node.op == "call_function" and not isinstance(node.target, torch._ops.OpOverload)
+    return is_computed and isinstance(node.meta.get("val"), (torch.SymBool, torch.SymFloat, torch.SymInt, bool, float))
 
 
 def _wrap_outputs(piece: torch.fx.GraphModule) -> bool:
@@ -50,8 +58,36 @@ def _wrap_outputs(piece: torch.fx.GraphModule) -> bool:
     return True
 
 
+class _Island(torch.nn.Module):
+    """What PyTorch runs, counted in the ledger as the islands inside of graphs are."""
+
+    def __init__(self, module: torch.fx.GraphModule, what: str, reason: str) -> None:
+        super().__init__()
+        self.module, self.row = module, f"island {what}: {reason}"
+
+    def forward(self, *args: Any) -> Any:
+        torch.ops.ditorch.graph_count(self.row)
+        return self.module(*args)
+
+
+def _name(target: Any) -> str:
+    if isinstance(target, torch._ops.OpOverload):
+        return f"{target._schema.name}.{target._schema.overload_name}".rstrip(".")
+    return target.name() if isinstance(target, torch._ops.HigherOrderOperator) else str(target)
+
+
+def run_as_it_is(module: torch.fx.GraphModule, trouble: torch.fx.Node | None, reason: str) -> Callable[..., Any]:
+    """A graph that cannot be cut, as a boxed function."""
+    from functorch.compile import make_boxed_func
+
+    calls = sum(node.op == "call_function" for node in module.graph.nodes)
+    is_one = trouble is not None and trouble.op == "call_function" and calls == 1
+    what = _name(trouble.target) if is_one else f"graph of {calls} operators"
+    return make_boxed_func(_Island(module, what, reason).forward)
+
+
 def split(
-    module: torch.fx.GraphModule, trouble: torch.fx.Node, compile_piece: Callable[..., Any]
+    module: torch.fx.GraphModule, trouble: torch.fx.Node, reason: str, compile_piece: Callable[..., Any]
 ) -> Callable[..., Any]:
     """The graph as a boxed function; `compile_piece` makes one of what lies before and behind of `trouble`."""
     from functorch.compile import make_boxed_func
@@ -60,7 +96,10 @@ def split(
     numbers = _number_pieces(module, trouble)
     whole = split_module(module, None, lambda node: numbers[node], keep_original_order=True)
     for name, piece in list(whole.named_children()):
-        if not isinstance(piece, torch.fx.GraphModule) or name == "submod_1":
+        if not isinstance(piece, torch.fx.GraphModule) or not name.startswith("submod_"):
+            continue
+        if name == "submod_1":
+            setattr(whole, name, _Island(piece, _name(trouble.target), reason))
             continue
         made = _Piece(lambda args: args)
         made.is_single = _wrap_outputs(piece)

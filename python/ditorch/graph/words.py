@@ -55,6 +55,27 @@ class Words:
             self.symbols[symbol] = len(self.symbol_rows)
             self.symbol_rows.append((place, dim))
 
+    def note_symbols(self, value: Any, place: int) -> None:
+        """The symbols that input number `place` tells: itself, or its sizes."""
+        if isinstance(value, torch.SymInt) and value.node.expr.is_Symbol:
+            self.add_symbol(value.node.expr, place, -1)
+        elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+            for dim, size in enumerate(value.shape):
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    self.add_symbol(size.node.expr, place, dim)
+
+    def can_say(self, value: Any) -> bool:
+        """Is it an integer, or a tensor of a kind and of sizes that the words have?"""
+        if not isinstance(value, torch.Tensor):
+            return True
+        if value.layout is not torch.strided or value.is_conj() or value.is_neg():
+            return False
+        try:
+            self.add_tensor(value.dtype, value.shape, value.stride(), 0)
+        except UnsupportedGraph:
+            return False
+        return True
+
     def get_dim(self, value: Any) -> tuple[int, int]:
         """A number or a SymInt as a dimension."""
         if isinstance(value, int):
