@@ -33,7 +33,7 @@ export PYTHONPATH="$PWD/python"
 functions=$(sed -n 's/^CUDA_FUNCTION(\([A-Za-z0-9_]*\),.*/\1/p' vendors/cuda/functions.inc)
 run device env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform device --library cuda --vendor cuda
 # shellcheck disable=SC2086
-run conform env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform run --library cuda --vendor cuda --share "$SHARE" --jobs 4 --quiet \
+run conform env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform run --library cuda --vendor cuda --side-stream --share "$SHARE" --jobs 4 --quiet \
   --failures 5 --json build/cuda/conform.json --function $functions
 run models env DITORCH_BACKEND=nvidia "$PYTHON" tests/python/cuda_models.py gpt llama images experts unet recurrent gpt:float16 \
   llama:bfloat16 images:bfloat16 experts:bfloat16
