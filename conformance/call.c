@@ -95,6 +95,10 @@ enum dit_status call_init(struct call *call, const struct pack_case *item, struc
   return DIT_OK;
 }
 
+void call_set_storage(struct call *call, uint32_t number, void *base, size_t size) {
+  ((struct services *)call->memory)[number] = (struct services){base, size};
+}
+
 void call_reset(struct call *call) {
   dit_free(call->places);
   dit_free(call->handles);

@@ -14,11 +14,14 @@ struct call {
   union dit_diopi_value *values;  ///< the context, then one per argument
   unsigned char *memory;          ///< what values point to
   size_t memory_size;
+  struct far_tensor *far;  ///< per tensor, of a case with the tag "far"; else NULL
 };
 
 DIT_NODISCARD enum dit_status call_init(struct call *call, const struct pack_case *item, struct machine *machine,
                                         struct dit_error *err);
 void call_reset(struct call *call);
+/// What the library is told about a storage.
+void call_set_storage(struct call *call, uint32_t number, void *base, size_t size);
 /// Put the inputs into the machine's memory, everything else filled with `pattern`.
 DIT_NODISCARD enum dit_status call_fill(struct call *call, struct machine *machine, unsigned char pattern,
                                         struct dit_error *err);
@@ -43,8 +46,9 @@ struct run_options {
 
 /// Results of a run, in row-major order, one after the other; `at` has where each tensor's begin.
 struct results {
-  unsigned char *bytes[2];  ///< of this run and of the first
-  unsigned char *spare;     ///< room for one of them
+  unsigned char *bytes[2];      ///< of this run and of the first
+  unsigned char *spare;         ///< room for one of them
+  unsigned char *spare_tensor;  ///< room for the largest tensor of the case
   size_t *at;
   size_t size;
 };

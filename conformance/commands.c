@@ -20,6 +20,10 @@ bool session_open(struct session *session, const struct command_options *options
   if (options->pack && pack_open(&session->pack, options->pack, &err) != DIT_OK) {
     return complain(&err);
   }
+  if (options->side_stream && !options->vendor) {
+    fputs("dit_conform: --side-stream needs --vendor: without device functions there are no streams\n", stderr);
+    return false;
+  }
   if (machine_init(&session->machine, options->vendor, &err) != DIT_OK) {
     return complain(&err);
   }

@@ -34,6 +34,12 @@ bool outcome_fail(struct outcome *outcome, const char *kind, const char *format,
   return false;
 }
 
+void outcome_prefix(struct outcome *outcome, const char *words) {
+  char reason[sizeof outcome->reason];
+  snprintf(reason, sizeof reason, "%s%.700s", words, outcome->reason);
+  memcpy(outcome->reason, reason, sizeof reason);
+}
+
 // Numbers
 
 static struct number load_element(int dtype, const void *data, int64_t index) {

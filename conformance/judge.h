@@ -23,6 +23,8 @@ struct outcome {
 
 /// Make it a failure, unless it is one already; false.
 bool outcome_fail(struct outcome *outcome, const char *kind, const char *format, ...) DIT_PRINTF(3, 4);
+/// Words before the reason of a failure.
+void outcome_prefix(struct outcome *outcome, const char *words);
 
 /// Is a result right? `got` are its elements in row-major order, `label` its name in messages. A selection also needs
 /// the tensor it points into, kept elements their mask, and that one's elements. `scale` multiplies the tolerance.

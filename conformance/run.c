@@ -8,6 +8,7 @@
 
 #include "call.h"
 #include "dit/alloc.h"
+#include "far.h"
 
 const unsigned char run_patterns[2] = {0xFF, 0x7B};
 
@@ -239,7 +240,7 @@ static bool check_generator(const struct call *call, struct outcome *outcome) {
   return true;
 }
 
-static bool check_repeat(const struct call *call, const struct results *results, bool side, struct outcome *outcome) {
+static bool check_repeat(const struct call *call, const struct results *results, struct outcome *outcome) {
   for (int i = 0; i < call->item->tensor_count; i++) {
     const struct pack_tensor *tensor = &call->item->tensors[i];
     const size_t width = dit_dtype_get_size(tensor->dtype), size = (size_t)tensor->numel * width;
@@ -252,9 +253,8 @@ static bool check_repeat(const struct call *call, const struct results *results,
       at++;
     }
     char label[96];
-    return outcome_fail(outcome, "determinism", "the same call%s gave other bits: element %zu of '%s' differs",
-                        side ? " on another stream" : "", at / width,
-                        get_label(call->item, tensor, label, sizeof label));
+    return outcome_fail(outcome, "determinism", "the same call gave other bits: element %zu of '%s' differs",
+                        at / width, get_label(call->item, tensor, label, sizeof label));
   }
   return true;
 }
@@ -362,7 +362,9 @@ static enum dit_status invoke(struct call *call, struct machine *machine, const 
 enum dit_status run_prepared(struct call *call, struct machine *machine, const struct dit_diopi_library *library,
                              const struct run_options *options, struct diopiContext *context, bool side,
                              struct results *results, struct outcome *outcome, struct dit_error *err) {
+  far_move(call, machine->before, results->spare_tensor, true);
   DIT_RETURN_IF_NOT_OK(invoke(call, machine, library, side, outcome, err));
+  far_move(call, machine->after, results->spare_tensor, false);
   if (judge_code(library, call->item, outcome) && !call->item->expect_error) {
     (void)(judge_results(call, machine, context, results, options->tolerance, outcome) &&
            judge_numbers(call, options->tolerance, outcome) && check_generator(call, outcome));
@@ -385,10 +387,13 @@ static enum dit_status run_once(struct call *call, struct machine *machine, cons
   char reason[128];
   if (status == DIT_OK && outcome->verdict == VERDICT_PASS && run > 0 && call->item->deterministic &&
       !call->item->expect_error) {
-    check_repeat(call, results, side, outcome);
+    check_repeat(call, results, outcome);
   }
   if (status == DIT_OK && !scratch_is_intact(&scratch, reason, sizeof reason)) {
     outcome_fail(outcome, "guard", "%s", reason);
+  }
+  if (side && outcome->verdict == VERDICT_FAIL) {
+    outcome_prefix(outcome, "on another stream than the default: ");
   }
   dit_diopi_context_reset(&context);
   scratch_reset(&scratch);
@@ -398,8 +403,11 @@ static enum dit_status run_once(struct call *call, struct machine *machine, cons
 bool results_init(struct results *results, const struct pack_case *item) {
   memset(results, 0, sizeof *results);
   results->at = dit_calloc((size_t)item->tensor_count + 1, sizeof *results->at);
+  size_t largest = 0;
   for (int i = 0; results->at && i < item->tensor_count; i++) {
     const struct pack_tensor *tensor = &item->tensors[i];
+    const size_t bytes = (size_t)tensor->numel * dit_dtype_get_size(tensor->dtype);
+    largest = bytes > largest ? bytes : largest;
     results->at[i] = results->size;
     if (is_judged(item, tensor)) {
       results->size += ((size_t)tensor->numel * dit_dtype_get_size(tensor->dtype) + 15) / 16 * 16;
@@ -408,7 +416,8 @@ bool results_init(struct results *results, const struct pack_case *item) {
   results->bytes[0] = dit_malloc(results->size + 1);
   results->bytes[1] = dit_malloc(results->size + 1);
   results->spare = dit_malloc(results->size + 1);
-  return results->at && results->bytes[0] && results->bytes[1] && results->spare;
+  results->spare_tensor = dit_malloc(largest + 1);
+  return results->at && results->bytes[0] && results->bytes[1] && results->spare && results->spare_tensor;
 }
 
 void results_reset(struct results *results) {
@@ -416,6 +425,7 @@ void results_reset(struct results *results) {
   dit_free(results->bytes[0]);
   dit_free(results->bytes[1]);
   dit_free(results->spare);
+  dit_free(results->spare_tensor);
 }
 
 enum dit_status run_case(struct machine *machine, const struct dit_diopi_library *library, const struct pack_case *item,
@@ -431,8 +441,16 @@ enum dit_status run_case(struct machine *machine, const struct dit_diopi_library
   if (pack_get_tag(item, "threads") && !options->one_thread) {
     return run_threads(machine, library, item, options, outcome, err);
   }
+  if (pack_get_tag(item, "far") && machine->has_device) {
+    outcome->verdict = VERDICT_SKIPPED;
+    snprintf(outcome->reason, sizeof outcome->reason, "tensors of this span need memory of the host: no --vendor");
+    return DIT_OK;
+  }
   DIT_RETURN_IF_NOT_OK(call_init(&call, item, machine, err));
   enum dit_status status = results_init(&results, item) ? DIT_OK : DIT_ERR_NOMEM;
+  if (status == DIT_OK && pack_get_tag(item, "far")) {
+    status = far_open(&call, err);
+  }
   const int runs = options->repeat + (options->side_stream && machine->has_device);
   double seconds = 0;
   for (int run = 0; status == DIT_OK && run < runs && outcome->verdict == VERDICT_PASS; run++) {
@@ -450,6 +468,7 @@ enum dit_status run_case(struct machine *machine, const struct dit_diopi_library
     status = judge_inference(&call, library, outcome, err);
   }
   results_reset(&results);
+  far_close(&call);
   call_reset(&call);
   return status;
 }

@@ -125,9 +125,9 @@ static enum dit_status collect(struct worker *workers, struct outcome *outcome, 
     }
   }
   if (outcome->verdict == VERDICT_FAIL) {
-    char reason[sizeof outcome->reason];
-    snprintf(reason, sizeof reason, "%.700s", outcome->reason);
-    snprintf(outcome->reason, sizeof outcome->reason, "with %d threads at once: %.700s", THREADS, reason);
+    char where[64];
+    snprintf(where, sizeof where, "with %d threads at once: ", THREADS);
+    outcome_prefix(outcome, where);
   }
   return DIT_OK;
 }

@@ -36,7 +36,7 @@ functions=$(sed -n 's/^CUDA_FUNCTION(\([A-Za-z0-9_]*\),.*/\1/p' vendors/cuda/fun
 run doctor env DITORCH_BACKEND=none "$PYTHON" -m ditorch doctor --vendor cuda
 run device env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform device --library cuda --vendor cuda
 # shellcheck disable=SC2086
-run conform env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform run --library cuda --vendor cuda --share "$SHARE" --jobs 4 --quiet \
+run conform env DITORCH_BACKEND=none "$PYTHON" -m ditorch conform run --library cuda --vendor cuda --side-stream --share "$SHARE" --jobs 4 --quiet \
   --failures 5 --json build/cuda/conform.json --function $functions
 run database env DITORCH_BACKEND=nvidia "$PYTHON" tests/torch/opinfo.py --dtypes float32,bfloat16,float16 --jobs 4 \
   --json build/cuda/opinfo.json

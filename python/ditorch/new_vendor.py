@@ -15,7 +15,7 @@ from .command.parser import Parser
 
 SKELETON = os.path.join(os.path.dirname(os.path.abspath(__file__)), "skeleton")
 FILES = ("vendor.c", "CMakeLists.txt", "README.md", "check.sh", "train.py")
-TAKEN = ("host", "opaque", "faulty", "cuda")
+TAKEN = ("host", "opaque", "faulty", "adapt", "observe", "cuda")
 NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
 
 

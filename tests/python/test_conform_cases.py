@@ -258,3 +258,27 @@ def test_schema_errors_of_files(tmp_path):
             schema.read_file(str(path))
     with pytest.raises(schema.SchemaError, match="No such file"):
         schema.read_file(str(tmp_path / "absent.json"))
+
+
+def test_a_dim_named_twice_is_an_error_wherever_dims_are_listed(entries):
+    wrong = {
+        function
+        for entry in entries
+        for change in entry.errors
+        for name in ("dim", "dims")
+        if isinstance(change.get(name), list) and len(change[name]) > len({dim % 2 for dim in change[name]})
+        for function in entry.functions
+    }
+    lists = {
+        info.name
+        for info in schema.standard().values()
+        for kind, name in zip(info.kinds[1:], info.parameters[1:], strict=True)
+        if kind in "zZ" and name in ("dim", "dims")
+    }
+    assert lists - wrong == {"diopiRoll"}  # each shift of a dim counts there, as in PyTorch
+
+
+def test_every_function_is_called_with_elements_far_apart(cases):
+    far = {case.function for case in cases if case.layout == "far"}
+    reads = {info.name for info in schema.standard().values() if set(info.kinds) & set("tT")}
+    assert reads - far == {"diopiAmpUpdateScaleInp"}  # each of its tensors is one number

@@ -116,6 +116,21 @@ def test_perf_compares_two_libraries(capsys):
     assert status == 0 and "ratio" in out and "diopiSoftmax" in out
 
 
+def test_side_stream(capsys, monkeypatch, tmp_path):
+    """The option reaches the program: with it, the faulty library's damage to the third call is seen."""
+    path = tmp_path / "out.json"
+    words = ("run", *BASIC, "--case", "*/basic/float32/contiguous/0", "--library", "faulty", "--vendor", "host")
+    monkeypatch.setenv("DITORCH_FAULTY", "value:diopiSoftmax,call=3")
+    assert call(capsys, *words)[0] == 0
+    status, out, _ = call(capsys, *words, "--side-stream", "--json", str(path))
+    assert status == 1 and ": on another stream than the default: out[" in out
+    assert json.loads(path.read_text())["about"]["side stream"] == "yes"
+    status, _, err = call(capsys, "run", *BASIC, "--side-stream")
+    assert status == 2 and "--side-stream needs --vendor" in err
+    status, _, err = call(capsys, *words, "--side-stream", "--perf", "host")
+    assert status == 2 and "--side-stream and --perf" in err
+
+
 def test_device(capsys):
     status, out, _ = call(capsys, "device")
     assert status == 0 and "pass" in out

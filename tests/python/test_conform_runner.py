@@ -164,7 +164,7 @@ GOOD = {
 
 @pytest.mark.parametrize("vendor", [None, "host"])
 def test_right_library(cases_pack, library, vendor):
-    rows = run(cases_pack, library, vendor=vendor, side_stream=True)
+    rows = run(cases_pack, library, vendor=vendor, side_stream=vendor is not None)
     assert {name: row["verdict"] for name, row in rows.items()} == {
         case.id: GOOD.get(case.id, "pass") for case in make_cases()
     }
@@ -203,6 +203,31 @@ DEFECTS = [
     ("value", "diopiUniformInp/unit", "moments", "the mean of inout is 0.3"),
     ("value", "diopiDropout/half", "value", "for its mask is false there"),
 ]
+
+
+def test_a_defect_of_other_streams_needs_the_side_stream(cases_pack, library):
+    plain = "diopiAbs/plain"
+    assert run(cases_pack, library, "stream", only=plain, vendor="host")[plain]["verdict"] == "pass"
+    row = run(cases_pack, library, "stream", only=plain, vendor="host", side_stream=True)[plain]
+    assert row["verdict"] == "fail" and row["reason"].startswith("on another stream than the default: out[0, 0] is -1")
+    with pytest.raises(runner.ConformError, match="--side-stream needs --vendor"):
+        run(cases_pack, library, side_stream=True)
+
+
+def test_a_place_in_31_bits_is_noticed_where_elements_are_far(tmp_path, library):
+    """`far`: more than 2^31 elements from the first to the last of a tensor; near, the defect does not show."""
+    path, x = tmp_path / "far.pack", torch.arange(-6.0, 6.0).reshape(3, 4)
+    near, far = make_abs("near", x), make_abs("far", x)
+    far.tags["far"] = "far"
+    pack.write(path, [near, far])
+    assert {row["verdict"] for row in run(path, library).values()} == {"pass"}
+    rows = run(path, library, "narrow")
+    assert rows["diopiAbs/near"]["verdict"] == "pass"
+    assert (rows["diopiAbs/far"]["verdict"], rows["diopiAbs/far"]["kind"]) == ("fail", "nan")
+    rows = run(path, library, "input", numel=12)
+    assert rows["diopiAbs/far"]["reason"].startswith("modified input 'input' at byte +6 of its storage")
+    row = run(path, library, vendor="host")["diopiAbs/far"]
+    assert row["verdict"] == "skipped" and "memory of the host" in row["reason"]
 
 
 @pytest.mark.parametrize(("defect", "case", "kind", "reason"), DEFECTS)

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import child_environment
@@ -34,6 +35,11 @@ def test_bad_names_are_refused(name, tmp_path, monkeypatch):
     with pytest.raises(new_vendor.NewVendorError, match="name"):
         new_vendor.create(name)
     assert os.listdir(tmp_path) == []
+
+
+def test_names_of_our_own_libraries_are_refused():
+    vendors = Path(__file__).resolve().parents[2] / "vendors"
+    assert sorted(new_vendor.TAKEN) == sorted(folder.name for folder in vendors.iterdir() if folder.is_dir())
 
 
 def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys):

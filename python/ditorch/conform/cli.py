@@ -95,6 +95,7 @@ def make_parser() -> Parser:
     add = run.add_argument
     add("--library", default="host", metavar="NAME|PATH", help="operator library (default host)")
     add("--vendor", metavar="NAME|PATH", help="device functions; without it the device is host memory")
+    add("--side-stream", action="store_true", help="call once more on another stream than the default (with --vendor)")
     add("--pack", metavar="FILE", help="run a pack instead (needs no torch)")
     add("--model", metavar="NAME", help="the calls of a model's training step instead (list --models)")
     add("--scale", type=_share, default=1.0, help="with --model: sizes above 8 become so much smaller (0.1: a tenth)")
@@ -216,6 +217,7 @@ def _describe(options: argparse.Namespace) -> Row:
         "vendor": options.vendor or "",
         "seed": options.seed,
         "pack": options.pack or "",
+        **({"side stream": "yes"} if options.side_stream else {}),
     }
 
 
@@ -275,7 +277,12 @@ def _run_cases(options: argparse.Namespace, rules: selection.Rules) -> list[Row]
         rules.to_lines(),
         bool(options.perf),
         options.timeout,
+        options.side_stream,
     )
+    if options.side_stream and not options.vendor:
+        raise UsageError("--side-stream needs --vendor: without device functions there are no streams (--vendor host)")
+    if options.side_stream and options.perf:
+        raise UsageError("--side-stream and --perf: calls are timed on the default stream; leave one of them out")
     other = next((name for name in ("pack", "model", "perf") if getattr(options, name)), "")
     if options.ray and other:
         raise UsageError(f"--ray and --{other}: workers make the suite's own cases; leave one of them out")

@@ -18,7 +18,7 @@ from ..command.parser import suggest
 from . import references, tolerance
 from .case import Case, GeneratorArgument, NumberArgument, RequiredArgument, SparseArgument, TensorArgument
 from .data import DTYPES, SparseMatrix, apply_layout, make_sparse, make_values
-from .names import RUNS, derive_number
+from .names import RUNS, THREADS, derive_number
 from .references import Call, Result
 from .schema import AUTOMATIC_ERRORS, Column, Entry, standard
 
@@ -59,6 +59,8 @@ def _suits(entry: Entry, row: int, layout: str) -> bool:
         return any(sum(size > 1 for size in shape) > 1 for shape in shapes)
     if layout == "expanded":
         return any(max(shape, default=0) > 1 for shape in shapes)
+    if layout == "far":
+        return any(max(shape, default=0) > 1 and 0 not in shape for shape in shapes)
     return bool(shapes) or layout in ("strided", "offset", "mixed")
 
 
@@ -110,6 +112,8 @@ def list_entry(entry: Entry, function: str, is_first: bool) -> Iterator[CaseId]:
             for row in rows:
                 yield CaseId(entry, function, dtype, "inplace", row)
     dtype = next((name for name in ERROR_DTYPES if name in entry.dtypes), entry.dtypes[0])
+    if is_first and "far" not in entry.layouts and _suits(entry, 0, "far"):
+        yield CaseId(entry, function, dtype, "far", 0)
     errors = [name for name in _list_errors(entry, function) if is_first or name.startswith("entry")]
     for number, what in enumerate(errors):
         yield CaseId(entry, function, dtype, "error", number, what)
@@ -309,7 +313,7 @@ class _Builder:
         if self._chooses_dtype():
             tags["output"] = "chosen"
         if self.case.layout in RUNS:
-            tags["threads"] = self.case.layout
+            tags["threads" if self.case.layout in THREADS else self.case.layout] = self.case.layout
         if self.case.layout == "inplace":
             self._share(case)
         if self.case.layout == "error":

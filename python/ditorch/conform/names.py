@@ -44,9 +44,10 @@ DTYPE_SETS = {
     ),
 }
 LAYOUTS = ("contiguous", "transposed", "strided", "offset", "expanded", "mixed", "channels_last")
-RUNS = ("threads", "shared")
+THREADS = ("threads", "shared")
+RUNS = (*THREADS, "far")
 """Not layouts of memory but ways to call, chosen like layouts: several threads at once, each with a context of its own,
-or all with one."""
+or all with one; tensors that span more than 2^31 elements."""
 INTEGERS = {"int8", "uint8", "int16", "int32", "int64", "uint16", "uint32", "uint64"}
 
 

@@ -35,6 +35,7 @@ class Work(NamedTuple):
     """Lines for the runner."""
     perf: bool = False
     timeout: float = 60.0
+    side_stream: bool = False
 
 
 _cases: dict[str, CaseId] = {}
@@ -80,6 +81,7 @@ def run_pack(
                 stream.write(work.rules)
         if work.perf:
             return runner.run_perf(path, work.library, work.against, progress=progress, **options)
+        options["side_stream"] = work.side_stream
         return runner.run(path, work.library, jobs=jobs, progress=progress, **options)
 
 

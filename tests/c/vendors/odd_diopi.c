@@ -1,8 +1,9 @@
 /// A small DIOPI library with one defect, chosen by the environment, for the tests of the conformance program.
 ///
 /// ODD_DEFECT names the defect (none: everything is right); ODD_NUMEL limits it to calls whose input has so many
-/// elements. `shared` computes in memory that all threads have in common, `stale` keeps the first call's size. Tensors
-/// are float32 or int64 in host memory, with any strides.
+/// elements. `shared` computes in memory that all threads have in common, `stale` keeps the first call's size, `stream`
+/// is wrong on every stream but the default one, `narrow` keeps 31 bits of an element's place. Tensors are float32 or
+/// int64 in host memory, with any strides.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,18 +38,19 @@ static struct view look(diopiConstTensorHandle_t tensor) {
   return view;
 }
 
+static bool has_defect(const char *name, int64_t numel) {
+  const char *defect = getenv("ODD_DEFECT"), *wanted = getenv("ODD_NUMEL");
+  return defect && strcmp(defect, name) == 0 && (!wanted || atoll(wanted) == numel);
+}
+
 static void *at(const struct view *view, int64_t index) {
   int64_t offset = 0;
   for (int64_t d = view->ndim - 1; d >= 0; d--) {
     offset += index % view->sizes[d] * view->strides[d];
     index /= view->sizes[d];
   }
+  offset = has_defect("narrow", -1) ? (int64_t)((uint64_t)offset & INT32_MAX) : offset;
   return view->data + offset * (view->dtype == diopi_dtype_bool ? 1 : view->dtype == diopi_dtype_float32 ? 4 : 8);
-}
-
-static bool has_defect(const char *name, int64_t numel) {
-  const char *defect = getenv("ODD_DEFECT"), *wanted = getenv("ODD_NUMEL");
-  return defect && strcmp(defect, name) == 0 && (!wanted || atoll(wanted) == numel);
 }
 
 static diopiError_t fail(const char *function, const char *what) {
@@ -90,8 +92,9 @@ static void misbehave(diopiContextHandle_t ctx, int64_t numel) {
 }
 
 /// Wrong bytes around a right result.
-static void damage(const struct view *out, const struct view *in) {
+static void damage(diopiContextHandle_t ctx, const struct view *out, const struct view *in) {
   static int calls;
+  diopiStreamHandle_t stream = NULL;
   if (in->numel == 0) {
     return;
   }
@@ -113,6 +116,9 @@ static void damage(const struct view *out, const struct view *in) {
   if (has_defect("third", in->numel) && in->numel == 12) {
     static int seen;
     *(float *)at(out, 0) += ++seen > 2;
+  }
+  if (has_defect("stream", in->numel) && diopiGetStream(ctx, &stream) == diopiSuccess && stream) {
+    *(float *)at(out, 0) = -1;
   }
   if (has_defect("random", in->numel)) {
     *(float *)at(out, 0) *= calls++ % 2 ? 1.0000002f : 1;
@@ -156,7 +162,7 @@ diopiError_t diopiAbs(diopiContextHandle_t ctx, diopiTensorHandle_t out, diopiCo
       *(float *)at(&to, i) = fabsf(*(float *)at(&from, i));
     }
   }
-  damage(&to, &from);
+  damage(ctx, &to, &from);
   return diopiSuccess;
 }
 
