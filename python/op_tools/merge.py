@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ditorch import _C, export
 from ditorch.command.parser import Parser
 from ditorch.output import write_whole
+from ditorch.progress import Progress
 
 from .merge_summary import SORTS, Finding, Rank, Share, Summary
 
+TELL_EVERY = 20_000
+"""Records between two words about the progress."""
 _TYPES = ("call", "backward", "time", "compare", "finding")
 
 
@@ -88,10 +91,21 @@ def _open(path: str) -> Any:
     return reader
 
 
-def merge(paths: Sequence[str | os.PathLike]) -> Summary:
-    """Read every log below `paths`. A file that is no log, or is damaged, is in `problems`; the rest counts."""
+def _measure(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:  # told when it is opened
+        return 0
+
+
+def merge(paths: Sequence[str | os.PathLike], progress: Callable[[int, int, int], None] | None = None) -> Summary:
+    """Read every log below `paths`. A file that is no log, or is damaged, is in `problems`; the rest counts.
+    `progress(bytes done, bytes in all, records)` is called from time to time."""
     summary = Summary()
-    for path in export.find(paths):
+    files = export.find(paths)
+    sizes = [_measure(path) for path in files]
+    total, done, count = sum(sizes), 0, 0
+    for path, size in zip(files, sizes, strict=True):
         try:
             reader = _open(path)
         except (OSError, ValueError, NotImplementedError) as error:
@@ -101,6 +115,9 @@ def merge(paths: Sequence[str | os.PathLike]) -> Summary:
         rank = summary.ranks.setdefault(header["rank"], Rank(header["rank"]))
         for record in reader:
             rank.records += 1
+            count += 1
+            if progress and not count % TELL_EVERY:
+                progress(done + reader.position(), total, count)
             rank.last_step = max(rank.last_step, record.get("step", -1))
             if record["type"] == "finding":
                 _add_finding(summary, rank, record)
@@ -108,6 +125,9 @@ def merge(paths: Sequence[str | os.PathLike]) -> Summary:
                 _add_call(rank, record)
         _add_file(summary, path, header, reader.counts(0))
         reader.close()
+        done += size
+        if progress:
+            progress(done, total, count)
     return summary
 
 
@@ -149,7 +169,8 @@ def main(words: Sequence[str]) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     try:
-        summary = merge(options.paths)
+        with Progress() as progress:
+            summary = merge(options.paths, progress)
     except export.ExportError as error:
         print(f"ditorch: {error}", file=sys.stderr)
         return 2
