@@ -23,18 +23,34 @@ TELL_EVERY = 20_000
 _TYPES = ("call", "backward", "time", "compare", "finding")
 
 
-# Reading
+# Reading: a log may come from anywhere, and its fields be of any kind
+
+
+def _get_whole(record: dict, name: str, default: int = -1) -> int:
+    """The default for what is missing, or no number."""
+    value = record.get(name)
+    return value if type(value) is int else default
+
+
+def _get_text(record: dict, name: str, default: str = "") -> str:
+    value = record.get(name)
+    return value if isinstance(value, str) else default
+
+
+def _get_number(record: dict, name: str) -> float:
+    value = record.get(name)
+    return value if type(value) in (int, float) else 0.0
 
 
 def _add_call(rank: Rank, record: dict) -> None:
-    share = rank.operators.setdefault(record.get("name", "?"), Share())
+    share = rank.operators.setdefault(_get_text(record, "name", "?"), Share())
     kind = record["type"]
     if kind == "call":
         share.observed += 1
     elif kind == "compare":
-        share.compared += record.get("what") == "output" and record.get("index", 0) <= 0
+        share.compared += record.get("what") == "output" and _get_whole(record, "index", 0) <= 0
     elif kind == "time":
-        duration = record.get("device_ns", record.get("duration_ns", 0))
+        duration = _get_whole(record, "device_ns", _get_whole(record, "duration_ns", 0))
         if record.get("kind") == "backward":
             share.backward_ns += duration
         else:
@@ -45,28 +61,24 @@ def _add_call(rank: Rank, record: dict) -> None:
 def _describe_finding(record: dict) -> str:
     parts = []
     if "error_size" in record:
-        parts.append(f"error {record['error_size']:.3g}, allowed {record.get('allowed', 0.0):.3g}")
+        error, allowed = _get_number(record, "error_size"), _get_number(record, "allowed")
+        parts.append(f"error {error:.3g}, allowed {allowed:.3g}")
     if record.get("nan") or record.get("inf"):
-        parts.append(f"NaN {record.get('nan', 0)}, Inf {record.get('inf', 0)}")
-    parts += [record[name] for name in ("reason", "text", "path") if record.get(name)]
+        parts.append(f"NaN {_get_whole(record, 'nan', 0)}, Inf {_get_whole(record, 'inf', 0)}")
+    parts += filter(None, (_get_text(record, name) for name in ("reason", "text", "path")))
     return "; ".join(parts)
 
 
-def _get_whole(record: dict, name: str) -> int:
-    """-1 for what is missing, or no number."""
-    value = record.get(name)
-    return value if isinstance(value, int) else -1
-
-
 def _add_finding(summary: Summary, rank: Rank, record: dict) -> None:
-    kind = " ".join(str(record[name]) for name in ("kind", "what") if record.get(name))
-    key = (record.get("tool", "?"), record.get("name", "?"), kind, record.get("verdict", "?"))
+    kind = " ".join(filter(None, (_get_text(record, name) for name in ("kind", "what"))))
+    tool, name, verdict = (_get_text(record, key, "?") for key in ("tool", "name", "verdict"))
+    key = (tool, name, kind, verdict)
     found = summary.findings.setdefault(key, Finding(*key))
     first = found.firsts.get(rank.number)
     step, number = _get_whole(record, "step"), _get_whole(record, "id")
     if first is None or (step, number) < (first["step"], first["id"]):
         place = {"rank": rank.number, "step": step, "id": number, "time": record["time"]}
-        told = {"location": record.get("location", ""), "text": _describe_finding(record)}
+        told = {"location": _get_text(record, "location"), "text": _describe_finding(record)}
         found.firsts[rank.number] = {**place, **told}
     found.counts[rank.number] = found.counts.get(rank.number, 0) + 1
     rank.findings += 1
@@ -118,7 +130,7 @@ def merge(paths: Sequence[str | os.PathLike], progress: Callable[[int, int, int]
             count += 1
             if progress and not count % TELL_EVERY:
                 progress(done + reader.position(), total, count)
-            rank.last_step = max(rank.last_step, record.get("step", -1))
+            rank.last_step = max(rank.last_step, _get_whole(record, "step"))
             if record["type"] == "finding":
                 _add_finding(summary, rank, record)
             else:
