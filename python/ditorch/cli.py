@@ -155,7 +155,7 @@ def main(words: list[str] | None = None) -> int:
     if plan.spec.tools:
         session.wanted = plan.spec
     _install(head)
-    return _run_with_junit(plan) if plan.spec.junit else _run(plan)
+    return _run_with_files(plan) if plan.spec.junit or plan.spec.json else _run(plan)
 
 
 def _run_baseline(plan: run.Plan, head: Head) -> int:
@@ -176,10 +176,11 @@ def _refuse_baseline(plan: run.Plan) -> int:
     return 2
 
 
-def _run_with_junit(plan: run.Plan) -> int:
-    """However the program ends, the file says so; of several ranks that of rank 0, with what all of them found."""
+def _run_with_files(plan: run.Plan) -> int:
+    """However the program ends, the files of --junit and --json say so; of several ranks rank 0 writes them, with what
+    all of them found."""
     begin = time.time()
-    from .command.junit_run import describe_end, write_junit
+    from .command.junit_run import describe_end
 
     ended: BaseException | None = None
     try:
@@ -193,7 +194,7 @@ def _run_with_junit(plan: run.Plan) -> int:
             if run.count_ranks() > 1 and plan.spec.out:
                 run.wait_for_ranks(plan.spec.out, begin)
             runs = run.read_runs(plan.spec.out) if plan.spec.out else []
-            write_junit(plan.spec.junit, runs, plan.spec.command, *describe_end(ended))
+            run.write_files(plan.spec, runs, *describe_end(ended))
 
 
 def _run(plan: run.Plan) -> int:

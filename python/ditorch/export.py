@@ -19,6 +19,7 @@ from . import _C, parquet
 from .command.guard import explain
 from .command.parser import CLOSED_PIPE, Parser
 from .output import open_whole
+from .progress import Progress
 
 FORMATS = ("jsonl", "csv", "trace", "text", "legacy-csv", "parquet", "files")
 EXTENSIONS = {
@@ -220,7 +221,7 @@ def _export_view(options: argparse.Namespace) -> int:
     reader = _C.LogReader(files, types, steps, matcher)
     with _open_output(options.output) as fd:
         if options.format == "parquet":
-            _write_parquet(reader, fd)
+            _write_parquet(reader, fd, sum(map(os.path.getsize, files)))
         elif options.format == "legacy-csv" and types == ["compare"]:
             _write_comparisons(reader, fd)
         else:
@@ -243,9 +244,9 @@ def _check_parquet(options: argparse.Namespace) -> None:
         raise ExportError(str(error)) from None
 
 
-def _write_parquet(reader: Any, fd: int) -> None:
-    with os.fdopen(os.dup(fd), "wb") as file:
-        parquet.write(reader, file)
+def _write_parquet(reader: Any, fd: int, total: int) -> None:
+    with os.fdopen(os.dup(fd), "wb") as file, Progress() as progress:
+        parquet.write(reader, file, lambda rows: progress(reader.position(), total, rows))
 
 
 _COMPARISON = ("cosine", "max_abs_diff", "max_relative_diff", "atol", "rtol")

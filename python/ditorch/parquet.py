@@ -7,7 +7,7 @@ out: JSON lines have them. Needs pyarrow, which is imported when it is needed. M
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -73,28 +73,44 @@ def read_batches(reader: Any, schema: Any) -> Iterator[Any]:
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def write(reader: Any, target: Any) -> int:
-    """All records of a reader as one Parquet file: `target` is a path or a file object. Returns their number."""
+def write(reader: Any, target: Any, tell: Callable[[int], None] | None = None) -> int:
+    """All records of a reader as one Parquet file: `target` is a path or a file object. Returns their number; `tell`
+    is called with it after each batch."""
     pq = load("pyarrow.parquet", "Parquet")
     schema, rows = make_schema(), 0
     with pq.ParquetWriter(target, schema, compression="zstd") as writer:
         for batch in read_batches(reader, schema):
             writer.write_batch(batch)
             rows += batch.num_rows
+            if tell:
+                tell(rows)
     return rows
 
 
-def write_many(files: Sequence[str], folder: str, workers: int | None = None) -> list[dict[str, Any]]:
-    """A Parquet file per log, several at a time; what each log held: path, rank, pid, world_size, rows, counts."""
+def write_many(
+    files: Sequence[str], folder: str, workers: int | None = None, progress: Callable[..., None] | None = None
+) -> list[dict[str, Any]]:
+    """A Parquet file per log, several at a time; what each log held: path, rank, pid, world_size, rows, counts.
+    `progress(bytes done, bytes in all, records)` is called after each batch."""
     from concurrent.futures import ThreadPoolExecutor
 
     load("pyarrow.parquet", "Parquet")
+
+    total = sum(os.path.getsize(path) for path in files)
+    done: dict[int, tuple[int, int]] = {}
 
     def convert(item: tuple[int, str]) -> dict[str, Any]:
         number, path = item
         reader = _C.LogReader([path])
         target = os.path.join(folder, f"part-{number:05}.parquet")
-        rows = write(reader, target)
+
+        def tell(rows: int) -> None:
+            if progress:
+                done[number] = reader.position(), rows
+                bytes_done, records = map(sum, zip(*done.values(), strict=True))
+                progress(bytes_done, total, records)
+
+        rows = write(reader, target, tell)
         facts = {"log": path, "path": target, "rows": rows, "counts": reader.counts(0), "header": reader.header(0)}
         reader.close()
         return facts

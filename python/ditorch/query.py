@@ -21,6 +21,7 @@ from typing import Any
 from . import export, parquet
 from .command.parser import Parser
 from .output import open_whole
+from .progress import Progress
 from .table import format_table
 
 PARQUET = ".parquet"
@@ -80,7 +81,8 @@ def _check_tables(tables: list[str]) -> list[str]:
 
 def _convert(logs: list[str], folder: str) -> list[dict[str, Any]]:
     """Readable logs as Parquet files in `folder`."""
-    facts = parquet.write_many(export._check_files(logs, False), folder)
+    with Progress() as progress:
+        facts = parquet.write_many(export._check_files(logs, False), folder, progress=progress)
     for fact in facts:
         for problem in export._describe(fact["counts"]):
             _say(f"{fact['log']}: {problem}")

@@ -8,30 +8,49 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ditorch import _C, export
 from ditorch.command.parser import Parser
 from ditorch.output import write_whole
+from ditorch.progress import Progress
 
 from .merge_summary import SORTS, Finding, Rank, Share, Summary
 
+TELL_EVERY = 20_000
+"""Records between two words about the progress."""
 _TYPES = ("call", "backward", "time", "compare", "finding")
 
 
-# Reading
+# Reading: a log may come from anywhere, and its fields be of any kind
+
+
+def _get_whole(record: dict, name: str, default: int = -1) -> int:
+    """The default for what is missing, or no number."""
+    value = record.get(name)
+    return value if type(value) is int else default
+
+
+def _get_text(record: dict, name: str, default: str = "") -> str:
+    value = record.get(name)
+    return value if isinstance(value, str) else default
+
+
+def _get_number(record: dict, name: str) -> float:
+    value = record.get(name)
+    return value if type(value) in (int, float) else 0.0
 
 
 def _add_call(rank: Rank, record: dict) -> None:
-    share = rank.operators.setdefault(record.get("name", "?"), Share())
+    share = rank.operators.setdefault(_get_text(record, "name", "?"), Share())
     kind = record["type"]
     if kind == "call":
         share.observed += 1
     elif kind == "compare":
-        share.compared += record.get("what") == "output" and record.get("index", 0) <= 0
+        share.compared += record.get("what") == "output" and _get_whole(record, "index", 0) <= 0
     elif kind == "time":
-        duration = record.get("device_ns", record.get("duration_ns", 0))
+        duration = _get_whole(record, "device_ns", _get_whole(record, "duration_ns", 0))
         if record.get("kind") == "backward":
             share.backward_ns += duration
         else:
@@ -42,28 +61,24 @@ def _add_call(rank: Rank, record: dict) -> None:
 def _describe_finding(record: dict) -> str:
     parts = []
     if "error_size" in record:
-        parts.append(f"error {record['error_size']:.3g}, allowed {record.get('allowed', 0.0):.3g}")
+        error, allowed = _get_number(record, "error_size"), _get_number(record, "allowed")
+        parts.append(f"error {error:.3g}, allowed {allowed:.3g}")
     if record.get("nan") or record.get("inf"):
-        parts.append(f"NaN {record.get('nan', 0)}, Inf {record.get('inf', 0)}")
-    parts += [record[name] for name in ("reason", "text", "path") if record.get(name)]
+        parts.append(f"NaN {_get_whole(record, 'nan', 0)}, Inf {_get_whole(record, 'inf', 0)}")
+    parts += filter(None, (_get_text(record, name) for name in ("reason", "text", "path")))
     return "; ".join(parts)
 
 
-def _get_whole(record: dict, name: str) -> int:
-    """-1 for what is missing, or no number."""
-    value = record.get(name)
-    return value if isinstance(value, int) else -1
-
-
 def _add_finding(summary: Summary, rank: Rank, record: dict) -> None:
-    kind = " ".join(str(record[name]) for name in ("kind", "what") if record.get(name))
-    key = (record.get("tool", "?"), record.get("name", "?"), kind, record.get("verdict", "?"))
+    kind = " ".join(filter(None, (_get_text(record, name) for name in ("kind", "what"))))
+    tool, name, verdict = (_get_text(record, key, "?") for key in ("tool", "name", "verdict"))
+    key = (tool, name, kind, verdict)
     found = summary.findings.setdefault(key, Finding(*key))
     first = found.firsts.get(rank.number)
     step, number = _get_whole(record, "step"), _get_whole(record, "id")
     if first is None or (step, number) < (first["step"], first["id"]):
         place = {"rank": rank.number, "step": step, "id": number, "time": record["time"]}
-        told = {"location": record.get("location", ""), "text": _describe_finding(record)}
+        told = {"location": _get_text(record, "location"), "text": _describe_finding(record)}
         found.firsts[rank.number] = {**place, **told}
     found.counts[rank.number] = found.counts.get(rank.number, 0) + 1
     rank.findings += 1
@@ -88,10 +103,21 @@ def _open(path: str) -> Any:
     return reader
 
 
-def merge(paths: Sequence[str | os.PathLike]) -> Summary:
-    """Read every log below `paths`. A file that is no log, or is damaged, is in `problems`; the rest counts."""
+def _measure(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:  # told when it is opened
+        return 0
+
+
+def merge(paths: Sequence[str | os.PathLike], progress: Callable[[int, int, int], None] | None = None) -> Summary:
+    """Read every log below `paths`. A file that is no log, or is damaged, is in `problems`; the rest counts.
+    `progress(bytes done, bytes in all, records)` is called from time to time."""
     summary = Summary()
-    for path in export.find(paths):
+    files = export.find(paths)
+    sizes = [_measure(path) for path in files]
+    total, done, count = sum(sizes), 0, 0
+    for path, size in zip(files, sizes, strict=True):
         try:
             reader = _open(path)
         except (OSError, ValueError, NotImplementedError) as error:
@@ -101,13 +127,19 @@ def merge(paths: Sequence[str | os.PathLike]) -> Summary:
         rank = summary.ranks.setdefault(header["rank"], Rank(header["rank"]))
         for record in reader:
             rank.records += 1
-            rank.last_step = max(rank.last_step, record.get("step", -1))
+            count += 1
+            if progress and not count % TELL_EVERY:
+                progress(done + reader.position(), total, count)
+            rank.last_step = max(rank.last_step, _get_whole(record, "step"))
             if record["type"] == "finding":
                 _add_finding(summary, rank, record)
             else:
                 _add_call(rank, record)
         _add_file(summary, path, header, reader.counts(0))
         reader.close()
+        done += size
+        if progress:
+            progress(done, total, count)
     return summary
 
 
@@ -149,7 +181,8 @@ def main(words: Sequence[str]) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     try:
-        summary = merge(options.paths)
+        with Progress() as progress:
+            summary = merge(options.paths, progress)
     except export.ExportError as error:
         print(f"ditorch: {error}", file=sys.stderr)
         return 2

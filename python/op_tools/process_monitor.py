@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,7 +176,8 @@ class Sampler:
 class ResultFile:
     """The CSV file: header once; a column that appears later is added at the end and empty in the rows before."""
 
-    def __init__(self, pid: int, device: str, limit: int):
+    def __init__(self, pid: int, device: str, limit: int, say: Callable[[str], None] = print):
+        self.say = say
         stamp = time.strftime("%Y-%m-%d-%H-%M-%S")
         label = os.environ.get("label", "")  # noqa: SIM112 - the name it always had
         name = f"process_monitor_result_{device}_pid{pid}_{label}_{stamp}.csv"
@@ -206,7 +209,7 @@ class ResultFile:
             print(f"op process monitor result can not be saved to {self.path}: {error}", file=sys.stderr)
             self.columns, self.rows = self.columns[:known], rows[-KEPT_ROWS:]  # once more with the next sample
             return
-        print(f"op process monitor result saved to {self.path}")
+        self.say(f"op process monitor result saved to {self.path}")
 
     def _create(self) -> None:
         """A file of our own: another monitor of the same process may have begun in the same second."""
@@ -264,6 +267,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pid", type=int, required=True, help="id of the process to monitor")
     parser.add_argument("--interval", type=float, default=1, help="seconds from sample to sample (default 1)")
     parser.add_argument("--count", type=int, default=0, help="stop after this many samples (default: when it ends)")
+    parser.add_argument("--json", action="store_true", help="a JSON object per sample and line, instead of the table")
     parser.add_argument("--no-children", action="store_true", help="the process alone, and the original columns alone")
     parser.add_argument(
         "--probe",
@@ -301,7 +305,18 @@ class Ending:
         return self.event.wait(seconds)
 
 
-def watch(sampler: Sampler, result: ResultFile, ending: Ending, interval: float, count: int) -> None:
+def show_line(info: dict[str, str]) -> None:
+    print(json.dumps(info), flush=True)
+
+
+def say_aside(text: str) -> None:
+    """Standard output is for the samples."""
+    print(text, file=sys.stderr)
+
+
+def watch(
+    sampler: Sampler, result: ResultFile, ending: Ending, interval: float, count: int, tell: Callable[..., None]
+) -> None:
     if ending.wait(min(interval, 0.1)):  # a CPU share needs two looks
         return
     start = time.monotonic()
@@ -309,9 +324,9 @@ def watch(sampler: Sampler, result: ResultFile, ending: Ending, interval: float,
     while True:
         info = sampler.sample()
         if info is None:
-            print(f"process {sampler.pid} has ended")
+            result.say(f"process {sampler.pid} has ended")
             return
-        show(info)
+        tell(info)
         result.append(info)
         taken += 1
         # Samples are due at full intervals after the first: a slow probe drops some, it does not shift the others.
@@ -328,9 +343,9 @@ def main(arguments: list[str] | None = None, parser: argparse.ArgumentParser | N
     if sampler.first is None:
         print(f"process {options.pid} does not exist", file=sys.stderr)
         return 1
-    result = ResultFile(options.pid, probe.label if probe else "", limit)
+    result = ResultFile(options.pid, probe.label if probe else "", limit, say_aside if options.json else print)
     try:
-        watch(sampler, result, ending, options.interval, options.count)
+        watch(sampler, result, ending, options.interval, options.count, show_line if options.json else show)
     except KeyboardInterrupt:
         pass
     finally:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import struct
 import sys
 
 import pytest
 import record_log
+from align_truth import count_right, list_pairs, measure
 from conftest import HERE, run_python
-from ditorch import _C, cli
+from ditorch import cli
 
 STATS = {"stats.numel": 64, "stats.mean": 0.25, "stats.min": -1.0, "stats.max": 1.0, "stats.dtype": "float32"}
 
@@ -70,52 +70,9 @@ def runs(tmp_path):
 # Alignment against the truth
 
 
-def list_pairs(a, b):
-    """Pairs of calls (dictionaries), None for a side without a partner."""
-    pair = _C.RunPair(_C.LogReader(a), _C.LogReader(b))
-    calls = [[pair.call(side, index) for index in range(pair.sizes()[side])] for side in (0, 1)]
-    return [(calls[0][row[0]] if row[0] >= 0 else None, calls[1][row[1]] if row[1] >= 0 else None) for row in pair]
-
-
-def count_right(pairs, name):
-    """The share of calls, of both runs, that have the partner of the same name, or none where there is none."""
-    known = [{name(pair[side]): pair[side] for pair in pairs if pair[side]} for side in (0, 1)]
-    right = total = 0
-    for pair in pairs:
-        for side in (0, 1):
-            if pair[side] is None:
-                continue
-            total += 1
-            other = pair[1 - side]
-            wanted = name(pair[side]) if name(pair[side]) in known[1 - side] else None
-            right += (name(other) if other else None) == wanted
-    return right / total
-
-
-def name_calls(calls):
-    """Every call's own name: where it stands, in which module and step, the how-manieth there."""
-    seen = {}
-    names = {}
-    for call in calls:
-        line = re.search(r":(\d+) ", call["location"])
-        module = re.sub(r"^\w+\.?", "", call["module"].replace("DistributedDataParallel.module", "Model"))
-        backward, recompute = call["flags"] & 1, not call["flags"] & 1 and bool(call["flags"] & 2)
-        place = (line and line[1], call["name"], module, call["step"], backward, recompute)
-        seen[place] = seen.get(place, 0) + 1
-        names[call["pid"], call["id"], backward] = (*place, seen[place])
-    return names
-
-
 def check_truth(a, b, least=0.99):
-    pairs = list_pairs(a, b)
-    names = [name_calls([pair[side] for pair in pairs if pair[side]]) for side in (0, 1)]
-    table = names[0] | {("b", *key): value for key, value in names[1].items()}
-
-    def name(call):
-        return names[0].get(key := (call["pid"], call["id"], call["flags"] & 1)) or names[1][key]
-
-    assert len(table) > 300 and sum(None not in pair for pair in pairs) > 150
-    right = count_right(pairs, name)
+    calls, pairs, right = measure(a, b)
+    assert calls > 300 and pairs > 150
     assert right >= least, right
 
 

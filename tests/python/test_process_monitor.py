@@ -1,6 +1,7 @@
 """op_tools.process_monitor: columns, files, vendor probes (their commands are scripts made here), and its ends."""
 
 import csv
+import json
 import os
 import signal
 import stat
@@ -170,6 +171,15 @@ def test_bad_arguments(monitor, sleeper):
 def test_unwritable_folder(monitor, sleeper):
     (monitor.folder / "op_tools_results").write_text("a file")
     assert "can not be saved" in monitor.run(sleeper.pid, "--count", "2", "--probe", "none").stderr
+
+
+def test_samples_as_objects(tmp_path):
+    words = ["--pid", str(os.getpid()), "--interval", "0.1", "--count", "2", "--json", "--probe", "none"]
+    command = [sys.executable, "-m", "op_tools.process_monitor", *words]
+    answer = subprocess.run(command, cwd=tmp_path, env=child_environment(), capture_output=True, text=True, timeout=300)
+    rows = [json.loads(line) for line in answer.stdout.splitlines()]
+    assert len(rows) == 2 and float(rows[0]["rss(MB)"]) > 0, answer.stderr
+    assert "result saved to" in answer.stderr
 
 
 def test_rows_are_kept_until_the_disk_takes_them(tmp_path, monkeypatch, capsys):

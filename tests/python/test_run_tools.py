@@ -185,7 +185,10 @@ def launch(place, *words, **environment):
 
 @pytest.mark.full
 def test_a_launcher_starts_ditorch(place):
-    answer = launch(place, "run", "--tool", "nan", "--out", "o", "--junit", "j.xml", "--report", "ranks.py")
+    words = ["run", "--tool", "nan", "--out", "o", "--junit", "j.xml", "--json", "s.json", "--report", "ranks.py"]
+    answer = launch(place, *words)
+    summary = json.loads((place / "s.json").read_text())
+    assert [process["rank"] for process in summary["processes"]] == [0, 1] and summary["findings"][0]["rank"] == 1
     assert answer.returncode == 0 and answer.stderr.count("report written") == 1, answer.stderr
     assert "rank 0 of 2" in answer.stderr and "rank 1 of 2" in answer.stderr
     root = ElementTree.parse(place / "j.xml").getroot()
@@ -295,7 +298,7 @@ def test_runs_do_not_share_a_folder(tmp_path, monkeypatch):
 
 
 def test_a_baseline_and_a_junit_file(place):
-    words = ["--tool", "autocompare", "--baseline", "--junit", "j.xml", "--out", "o", "train.py"]
+    words = ["--tool", "autocompare", "--baseline", "--junit", "j.xml", "--json", "s.json", "--out", "o", "train.py"]
     answer = ditorch(place, "--set", "fault=value:gelu,scale=0.1", "run", *words)
     assert answer.returncode == 0 and answer.stdout == "done\n", answer.stderr
     effect = read_run(place, "o")["observer"]
@@ -306,6 +309,12 @@ def test_a_baseline_and_a_junit_file(place):
     root = ElementTree.parse(place / "j.xml").getroot()
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "1", "0")
     assert "torch.nn.functional.gelu is wrong" in root.find(".//failure").text
+    summary = json.loads((place / "s.json").read_text())
+    assert (summary["command"], summary["status"], summary["ended"]) == ("train.py", 0, "")
+    assert [finding["name"] for finding in summary["findings"]] == ["torch.nn.functional.gelu"]
+    (process,) = summary["processes"]
+    assert process["steps"] == 9 and "9 losses equal to the bit" in process["effect"] and process["observer"] == effect
+    assert summary["next"].startswith("ditorch replay ") and os.path.isdir(summary["results"])
 
 
 @pytest.mark.full

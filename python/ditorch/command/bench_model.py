@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import call_worker
 from ..output import write_whole
+from ..progress import estimate_rest, show_rest
 from ..table import format_table
 from ..worker_pool import EVERY_DEVICE, PoolError, add_ray_option, open_pool
 from .parser import Parser, suggest
@@ -88,9 +89,9 @@ class _Progress:
         if now - self.told < (0.2 if sys.stderr.isatty() else 10):
             return
         self.told = now
-        rest = (now - self.begin) / self.done * max(self.total - self.done, 0)
+        rest = show_rest(estimate_rest(self.begin, self.done, self.total))
         end = "\r" if sys.stderr.isatty() else "\n"
-        print(f"{self.model}: {self.done} of {self.total} calls, {rest:.0f} s left ", end=end, file=sys.stderr)
+        print(f"{self.model}: {self.done} of {self.total} calls, {rest} ", end=end, file=sys.stderr)
 
 
 def _tell(name: str, rows: list[Any], devices: list[str], roofs: dict[str, float], top: int) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import time
 from typing import Any
 
+from ..progress import Progress
 from .guard import explain, say
 from .parser import Parser
 from .tree import Head
@@ -31,29 +31,6 @@ def make_parser() -> Parser:
     parser.add_argument("-o", "--output", metavar="OUT", help=f"file (default: {NAME} in the first folder)")
     parser.add_argument("--json", action="store_true", help="the page's numbers as one JSON object instead of HTML")
     return parser
-
-
-class Progress:
-    """A line on a terminal that is written over, with an estimate of the rest; nothing in a pipe."""
-
-    def __init__(self) -> None:
-        self.begin = self.told = time.monotonic()
-        self.is_shown = False
-
-    def __call__(self, done: int, total: int, records: int) -> None:
-        now = time.monotonic()
-        if not sys.stderr.isatty() or now - self.told < 0.5:
-            return
-        self.told, self.is_shown = now, True
-        rest = (now - self.begin) * (total - done) / done if done else 0
-        share = 100 * done / total if total else 100
-        sys.stderr.write(f"\r\033[Kditorch: {share:3.0f} %, {records:,} records, {rest:.0f} s left")
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        if self.is_shown:
-            sys.stderr.write("\r\033[K")
-            sys.stderr.flush()
 
 
 def choose_output(paths: list[str]) -> str:

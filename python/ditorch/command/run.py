@@ -43,7 +43,7 @@ USAGE = (
 
 NEED_TOOL = (
     *("steps", "every", "ranks", "include", "exclude", "out", "step_marker", "option", "budget", "stop"),
-    *("check", "baseline", "junit", "report"),
+    *("check", "baseline", "junit", "json", "report"),
 )
 """Options that mean nothing without one."""
 
@@ -73,6 +73,7 @@ def add_selection(parser: Parser) -> None:
         action="store_true",
         help="run the program once more, before and without tools: what did they change (time, losses, memory)?",
     )
+    add("--json", default="", metavar="FILE", help="the summary at the end as one JSON object, over all ranks")
     add(
         *("--step-marker",),
         default="",
@@ -113,6 +114,7 @@ def make_spec(options: argparse.Namespace, tools: list[str]) -> Spec:
     """SpecError says what cannot be meant."""
     spec = Spec(tools=tools, out=os.path.abspath(options.out) if options.out else "", step_marker=options.step_marker)
     spec.report, spec.baseline = options.report, options.baseline
+    spec.json = os.path.abspath(options.json) if options.json else ""
     spec.steps, spec.ranks = check_ranges("--steps", options.steps), check_ranges("--ranks", options.ranks)
     spec.every = check_count("--every", options.every)
     spec.include, spec.exclude = options.include, options.exclude
@@ -199,14 +201,23 @@ def spawn(plan: Plan, head: Head) -> int:
         return status
     runs = read_runs(spec.out)
     tell_runs(runs, spec.out)
-    if spec.junit:
-        from .junit_run import write_junit
-
-        write_junit(spec.junit, runs, plan.spec.command, status)
+    write_files(spec, runs, status)
     if spec.report and runs:
         write_report(spec.out)
     found = any(run["findings"] for run in runs)
     return 1 if found and ((plan.check and not status) or plan.verb == "nan") else status
+
+
+def write_files(spec: Spec, runs: list[dict[str, Any]], status: int, text: str = "") -> None:
+    """For --junit and --json."""
+    if spec.junit:
+        from .junit_run import write_junit
+
+        write_junit(spec.junit, runs, spec.command, status, text)
+    if spec.json:
+        from .summary_json import write_summary
+
+        write_summary(spec.json, runs, spec.command, spec.out, status, text)
 
 
 def write_report(folder: str) -> None:

@@ -59,6 +59,7 @@ class Spec:
     stop: bool = False
     baseline: bool = False
     junit: str = ""
+    json: str = ""
     probe: str = ""
     """The order of a bisection (op_tools/probe.py)."""
 

@@ -10,11 +10,13 @@ import math
 import os
 import sys
 import tempfile
+import time
 from typing import Any
 
 from .. import diopi
 from ..command.guard import explain
 from ..command.parser import Parser
+from ..progress import estimate_rest, show_rest
 from ..worker_pool import add_ray_option, count_jobs
 from . import pack, report, runner, selection, suite
 from .names import DTYPE_NAMES, LAYOUTS, RUNS
@@ -202,9 +204,20 @@ def _choose(options: argparse.Namespace) -> list[Any]:
 # Run
 
 
+_begin: float | None = None
+"""When the count that is shown began."""
+
+
 def _show_progress(done: int, total: int, what: str = "cases") -> None:
-    if sys.stderr.isatty():
-        print(f"\r{done} of {total} {what}", end="\n" if done == total else "", file=sys.stderr, flush=True)
+    """A new count begins with a smaller number."""
+    global _begin
+    if not sys.stderr.isatty():
+        return
+    if done <= 1 or _begin is None:
+        _begin = time.monotonic()
+    rest = f", {show_rest(estimate_rest(_begin, done, total))}" if 1 < done < total else ""
+    line = f"\r\x1b[K{done} of {total} {what}{rest}"
+    print(line, end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
 def _describe(options: argparse.Namespace) -> Row:

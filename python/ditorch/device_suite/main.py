@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from ..batch_state import State, StateError
+from ..progress import estimate_rest, show_rest
 from ..worker_pool import Executor, PoolError, count_jobs, open_pool
 from . import report, worker
 from .about import describe, make_key
@@ -94,6 +95,8 @@ class Progress:
             return
         self._told = now
         text = f"test-device: {self._done} of {self._total}, {self._wrong} wrong, {now - self._begin:.0f} s"
+        if self._done < self._total:
+            text += f", {show_rest(estimate_rest(self._begin, self._done, self._total))}"
         end = "" if self._terminal else "\n"
         line = f"\r\x1b[K{text}  {result['entry'][:40]} {result['dtype']}" if self._terminal else text
         print(line, end=end, file=sys.stderr, flush=True)

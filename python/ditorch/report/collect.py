@@ -116,6 +116,14 @@ def _find_lane(result: Collected, run: Run, header: dict[str, Any]) -> Lane:
     return lane
 
 
+def _take_whole(record: dict[str, Any], name: str) -> int:
+    """TypeError for what is no whole number: sums and orders rest on it."""
+    value = record.get(name, -1)
+    if type(value) is not int:
+        raise TypeError(name)
+    return value
+
+
 class _Reading:
     """The records of one process."""
 
@@ -143,9 +151,9 @@ class _Reading:
         counts[3] += ns
 
     def _take_step(self, record: dict[str, Any]) -> int:
-        step = record.get("step", -1)
+        step = _take_whole(record, "step")
         if step > self.lane.last_step:
-            self.lane.last_step = int(step)
+            self.lane.last_step = step
         return step
 
     def add_call(self, record: dict[str, Any]) -> None:
@@ -156,8 +164,8 @@ class _Reading:
 
     def add_time(self, record: dict[str, Any]) -> None:
         operator, lane = self._find_operator(record), self.lane
-        device = record.get("device_ns", -1)
-        ns = device if device >= 0 else record["duration_ns"]
+        device, begin, number = (_take_whole(record, name) for name in ("device_ns", "begin_ns", "id"))
+        ns = device if device >= 0 else _take_whole(record, "duration_ns")
         if not 0 <= ns < 1 << 62:
             raise ValueError("no time")
         step = self._take_step(record)
@@ -180,10 +188,10 @@ class _Reading:
         self._add_signature(operator, signature, ns)
         operator.longest_ns = max(operator.longest_ns, ns)
         if lane.steps is not None:
-            span = (record["begin_ns"], ns, operator.name, module, is_backward, record["tid"], step)
+            span = (begin, ns, operator.name, module, is_backward, record["tid"], step)
             lane.steps.add(step, span, ns)
         if ns >= self.result.slowest.floor:
-            row = (lane.index, step, record["id"], operator.name, module, is_backward, ns, signature)
+            row = (lane.index, step, number, operator.name, module, is_backward, ns, signature)
             self.result.slowest.add(ns, row)
 
     def _add_place(self, module: str, name: str, is_backward: bool, ns: int) -> None:
@@ -210,6 +218,7 @@ class _Reading:
     def add_compare(self, record: dict[str, Any]) -> None:
         operator = self._find_operator(record)
         self._take_step(record)
+        number = _take_whole(record, "id")
         what, verdict = record.get("what"), record.get("verdict")
         if what == "output" and record.get("index", 0) <= 0:
             operator.compared += 1
@@ -217,7 +226,7 @@ class _Reading:
         if verdict == "right":
             difference = record.get("max_abs_diff", 0.0)
             if difference > 0:
-                operator.error.add(record["id"], float(difference))
+                operator.error.add(number, float(difference))
             return
         if verdict != "wrong":
             operator.unknown += 1
@@ -225,7 +234,7 @@ class _Reading:
         operator.wrong += 1
         error, allowed = float(record.get("error_size", record.get("max_abs_diff", 0.0))), record.get("allowed", 0.0)
         if error < float("inf"):
-            operator.wrong_error.add(record["id"], error)
+            operator.wrong_error.add(number, error)
         ratio = error / allowed if allowed > 0 and error == error else float("inf")
         facts = {key: record.get(key) for key in _WORST if key in record}
         facts["ratio"] = ratio

@@ -13,6 +13,7 @@ from ditorch import export
 from ditorch.command.guard import explain
 from ditorch.command.parser import Parser
 from ditorch.output import write_whole
+from ditorch.progress import Progress
 
 
 def make_parser() -> Parser:
@@ -132,6 +133,7 @@ def _compare_runs(options: Any) -> tuple[Any, Any, Any, int]:
         strict=options.strict,
         captures=not options.no_captures and not options.no_values,
         limit=int(options.memory * (1 << 30)),
+        progress=Progress("calls"),
     )
     a, b = logs.open_run(options.a), logs.open_run(options.b)
     if options.ranks is not None and (a.ranks or b.ranks):
@@ -139,7 +141,8 @@ def _compare_runs(options: Any) -> tuple[Any, Any, Any, int]:
         if missing:
             known = ", ".join(map(str, sorted({*a.ranks, *b.ranks})))
             raise export.ExportError(f"--ranks: no run has rank {missing[0]}; there are {known}")
-    result = runs.compare(a, b, wanted)
+    with wanted.progress:
+        result = runs.compare(a, b, wanted)
     return result, text.format_result, text.as_dict, result.status
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,10 @@ UNKNOWN, SHAPES, EQUAL, CLOSE = range(4)
 BINS, JUMP, MOST_KEPT, MOST_REGIONS = 10, 10.0, 50, 100_000
 
 
+TELL_EVERY = 20_000
+"""Calls between two words about the progress."""
+
+
 @dataclass
 class Options:
     """What the command line asks for."""
@@ -36,6 +40,8 @@ class Options:
     strict: bool = False
     captures: bool = True
     limit: int = 1 << 30
+    progress: Callable[[float, float, int], None] | None = None
+    """Called with the pairs of ranks that are done, of all, and their calls."""
 
 
 @dataclass
@@ -109,6 +115,8 @@ class Comparison:
 
     def __init__(self, result: Result, options: Options, ranks: tuple[int, int]):
         self.result, self.options, self.ranks = result, options, ranks
+        self.done = 0
+        """Pairs before this one."""
         self._limits: dict[tuple[int, int], float] = {}
         self._peak = 0.0
         self._step: int | None = None
@@ -144,7 +152,11 @@ class Comparison:
     # One call after the other
 
     def _walk(self) -> None:
-        for row in self.pair:
+        begin, whole = self.result.counts["calls_a"] + self.result.counts["calls_b"], sum(self.pair.sizes())
+        for number, row in enumerate(self.pair):
+            if self.options.progress and number and not number % TELL_EVERY:
+                share = min(2 * number / whole, 1.0)
+                self.options.progress(self.done + share, len(self.result.pairs), begin - whole + 2 * number)
             if row[5] != self._step:
                 self._end_step()
                 self._step = row[5]
@@ -358,8 +370,9 @@ def compare(a: logs.Run, b: logs.Run, options: Options) -> Result:
     if options.ranks is None:
         result.missing_ranks = logs.find_missing(a, b)
     result.pairs = logs.pair_ranks(a, b, options.ranks)
-    for ranks in result.pairs:
+    for number, ranks in enumerate(result.pairs):
         comparison = Comparison(result, options, ranks)
+        comparison.done = number
         comparison.run()
         if options.captures and result.counts["pairs"]:
             from . import captures

@@ -14,6 +14,8 @@ from .runs import Result, Share
 
 BITS = 1e-300
 """DIT_ALIGN_BITS: the hashes differ, the numbers do not."""
+MOST_TEXT = 400
+"""Letters of a fact that a file tells."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 
 
@@ -234,21 +236,26 @@ def list_facts(result: Result) -> list[tuple[str, Any, Any]]:
         one, other = result.a.get_note(name), result.b.get_note(name)
         if one is not None or other is not None:
             rows.append((name, one, other))
-    memory = [run.get_note("memory") or {} for run in (result.a, result.b)]
+    memory = [run.get_note("memory") for run in (result.a, result.b)]
+    memory = [one if isinstance(one, dict) else {} for one in memory]
     for name in ("device_peak", "host_peak"):
         if name in memory[0] or name in memory[1]:
             rows.append((name, memory[0].get(name), memory[1].get(name)))
     return rows
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _tell_facts(result: Result) -> str:
     lines = []
     for name, one, other in list_facts(result):
         if name.endswith("_peak"):
-            one, other = (f"{value / (1 << 20):.1f} MiB" if value is not None else None for value in (one, other))
+            one, other = (f"{value / (1 << 20):.1f} MiB" if _is_number(value) else value for value in (one, other))
         elif name == "seconds":
-            one, other = (f"{value:.2f}" if value is not None else None for value in (one, other))
-        one, other = ("-" if value is None else str(value) for value in (one, other))
+            one, other = (f"{value:.2f}" if _is_number(value) else value for value in (one, other))
+        one, other = ("-" if value is None else str(value)[:MOST_TEXT] for value in (one, other))
         if one != other:
             title = name.replace("_", " ")
             line = f"  {title:<12} A {one}   B {other}"

@@ -17,6 +17,7 @@ import zlib
 from typing import Any
 
 from ...batch_state import State, make_stamp
+from ...progress import estimate_rest, show_rest
 from ...worker_pool import Pool, StartError
 from ..about import describe, make_key
 from ..arguments import UsageError
@@ -37,11 +38,12 @@ class Progress:
     def __init__(self, files: int) -> None:
         self._files, self._file, self._name = files, 0, ""
         self._done = self._total = self._wrong = 0
-        self._begin = self._told = time.monotonic()
+        self._begin = self._file_begin = self._told = time.monotonic()
         self._terminal = sys.stderr.isatty()
 
     def enter(self, name: str, total: int) -> None:
         self._file, self._name, self._total, self._done = self._file + 1, name, total, 0
+        self._file_begin = time.monotonic()
         self._tell("")
 
     def step(self, result: dict[str, Any]) -> None:
@@ -58,6 +60,8 @@ class Progress:
         self._told = time.monotonic()
         text = f"test-device: file {self._file} of {self._files}, {self._name}: {self._done} of {self._total}"
         text += f", {self._wrong} wrong, {self._told - self._begin:.0f} s"
+        if 0 < self._done < self._total:
+            text += f", of this file {show_rest(estimate_rest(self._file_begin, self._done, self._total))}"
         if self._terminal:
             print(f"\r\x1b[K{text}  {case[:40]}", end="", file=sys.stderr, flush=True)
         else:
