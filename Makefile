@@ -168,9 +168,9 @@ test-opinfo: build
 	@$(RUN) tests/torch/opinfo.py --all --jobs $(JOBS) --json build/opinfo.json
 	@$(PY) tests/torch/coverage.py build/opinfo.json
 
-test-compile: build ## the operator database through torch.compile, and thousands of random graphs (minutes)
+test-compile: build ## the operator database through torch.compile, DICP's operators with sizes as symbols, GRAPHS random graphs (20000; long)
 	@$(RUN) -m ditorch test-device --compiled dit --dtypes float32 --samples 3 --jobs $(JOBS) --json build/opinfo-compiled.json
-	@$(CPU) $(PYTEST) -m "full or not full" tests/python/test_graph_random.py tests/python/test_graph_engine.py
+	@$(CPU) DIT_RANDOM_GRAPHS=$(or $(GRAPHS),20000) $(PYTEST) -m "full or not full" $(patsubst %,tests/python/test_graph_%.py,random engine operators losses robust)
 
 test-opinfo-all: build ## PyTorch's operator database in eight dtypes, every sample (minutes); a report in build/opinfo-all.json and .xml
 	@$(RUN) tests/torch/opinfo.py --full --jobs $(JOBS) --json build/opinfo-all.json --junit build/opinfo-all.xml

@@ -2,9 +2,11 @@
 
 All sides of a row run in turns in one process. With one thread the clock is the process's CPU time, so that other work
 on the machine disturbs less; with more it is the wall's. A figure is eager's time divided by the side's: above 1 the
-side is faster. The first calls compile; `settle` waits until code that is made in the background is there.
+side is faster. The first calls compile; `settle` waits until code that is made in the background is there. The light
+chain has a side more, `copy`: a plain copy of as many bytes, as STREAM's. compile_more.py has what is no row: a call's
+overhead and a process's start.
 
-python bench/compile.py [--only pointwise,gpt] [--sides dit,inductor] [--threads 1] [--rounds 9]
+python bench/compile.py [--only pointwise,gpt,overhead,start] [--sides dit,inductor] [--threads 1] [--rounds 9]
 """
 
 import argparse
@@ -14,6 +16,8 @@ import time
 
 ROWS, SIDES = {}, ("eager", "aot_eager", "inductor", "dit")
 GOAL = 0.95
+GOALS = {"layer_norm_4096x1024": 1.0, "llama_one_token_d128": 2.2, "gpt_step_with_adamw": 1.2}
+BANDWIDTH, BANDWIDTH_GOAL, ARENA_GOAL = "pointwise_light_4M", 0.8, 0.5
 
 
 def parse():
@@ -37,6 +41,7 @@ for name in ("DITORCH_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENB
     os.environ[name] = str(options.threads)
 
 import common  # noqa: E402
+import compile_more  # noqa: E402
 import ditorch  # noqa: E402, F401
 import torch  # noqa: E402
 import torch.nn as nn  # noqa: E402
@@ -238,11 +243,33 @@ def prepare(build, side):
     return (lambda: function(*arguments)), function(*arguments).detach().cpu().clone()
 
 
+def copy_as_many(arguments):
+    """A function that moves as many bytes as reading the arguments and writing one of them."""
+    count = sum(x.numel() for x in arguments) + arguments[0].numel()
+    source, target = (torch.zeros(count // 2).cuda() for _ in range(2))
+    return lambda: target.copy_(source)
+
+
+def sum_arenas(kept):
+    """Bytes of all plans with reuse, and without."""
+    plans = [plan for made in kept if not isinstance(made, str) for plan in made.describe()]
+    return sum(plan["arena"] for plan in plans), sum(plan["unplanned"] for plan in plans)
+
+
 def measure(name):
+    """Seconds of each side by round, differences from eager mode, and the bytes of the arenas."""
+    from ditorch import graph
+
     torch._dynamo.reset()
-    sides, results = {}, {}
+    sides, results, arenas = {}, {}, (0, 0)
     for side in ("eager", *options.sides):
+        kept = graph.keep() if side == "dit" else []
         sides[side], results[side] = prepare(ROWS[name], side)
+        if side == "dit":
+            arenas = sum_arenas(kept)
+            graph.keep(False)
+    if name == BANDWIDTH:
+        sides["copy"] = copy_as_many(ROWS[name]("cuda", lambda function: function)[1])
     clock = time.process_time if options.threads == 1 else time.perf_counter
     calls = {side: max(1, int(options.block / max(common.per_call(f, 2), 1e-7))) for side, f in sides.items()}
     times = {side: [] for side in sides}
@@ -251,26 +278,60 @@ def measure(name):
             seconds = common.per_call(sides[side], calls[side], clock)
             if index > 0:
                 times[side].append(seconds)
-    return times, {side: float((result - results["eager"]).abs().max()) for side, result in results.items()}
+    return times, {side: float((result - results["eager"]).abs().max()) for side, result in results.items()}, arenas
+
+
+def judge_ours(name, times):
+    """The goals of a row, and whether they are met."""
+    least = GOALS.get(name, GOAL)
+    goals = [(f"at least {least}x", common.ratio(times["eager"], times["dit"])[0] >= least)]
+    if "inductor" in times:
+        goals.append(("at least Inductor's", common.ratio(times["inductor"], times["dit"])[0] >= 1))
+    if "copy" in times:
+        share = common.ratio(times["copy"], times["dit"])[0]
+        goals.append((f"at least {BANDWIDTH_GOAL:.0%} of a copy's bandwidth ({share:.0%})", share >= BANDWIDTH_GOAL))
+    return "; ".join(goal for goal, _ in goals), common.verdict(all(good for _, good in goals))
+
+
+def make_arena_row(name, arenas):
+    with_reuse, without = arenas
+    figure = f"{with_reuse:,} of {without:,} bytes, {with_reuse / without:.0%}"
+    goal = f"at most {ARENA_GOAL:.0%}"
+    return {
+        "what": f"{name} arena",
+        "figure": figure,
+        "goal": goal,
+        "met": common.verdict(with_reuse <= ARENA_GOAL * without),
+    }
+
+
+MORE = {"overhead": compile_more.measure_overhead, "start": compile_more.measure_start}
+
+
+def choose(known):
+    return [name for name in known if not options.only or any(word in name for word in options.only)]
 
 
 def main():
-    names = [name for name in ROWS if not options.only or any(word in name for word in options.only)]
-    if not names:
-        raise SystemExit(f"no row's name contains {' or '.join(options.only)}; there are {', '.join(ROWS)}")
+    names, more = choose(ROWS), choose(MORE)
+    if not names and not more:
+        raise SystemExit(f"no row's name contains {' or '.join(options.only)}; there are {', '.join([*ROWS, *MORE])}")
     rows = []
     for name in names:
-        times, differences = measure(name)
+        times, differences, arenas = measure(name)
         eager = common.summary(times["eager"])[0]
         for side in options.sides:
             middle, low, high = common.ratio(times["eager"], times[side])
             figure = f"{middle:.2f}x ({low:.2f}-{high:.2f}); eager {eager * 1e6:.1f} us"
             if side != "inductor":
                 figure += f", differs by {differences[side]:.1g}"
-            is_goal = side == "dit" and name != "launch"
-            goal, met = (f"at least {GOAL}x", common.verdict(middle >= GOAL)) if is_goal else ("", "")
+            goal, met = judge_ours(name, times) if side == "dit" and name != "launch" else ("", "")
             rows.append({"what": f"{name} [{side}]", "figure": figure, "goal": goal, "met": met})
             print(f"{rows[-1]['what']:<36} {figure}", file=sys.stderr, flush=True)
+        if arenas[1]:
+            rows.append(make_arena_row(name, arenas))
+    for name in more:
+        rows += MORE[name](3 if name == "start" else options.rounds)
     command = "python bench/compile.py" + (f" --threads {options.threads}" if options.threads != 1 else "")
     note = f"{options.rounds} rounds in turns; eager's time divided by the side's, median (quartiles). "
     common.report("Compiled programs", command, rows, note + f"{options.threads} thread(s).")

@@ -43,6 +43,7 @@ def make_key(
         "device": options.device,
         "load": options.load,
         "compiled": options.compiled,
+        "dynamic": options.dynamic,
         "timeout": timeout,
         "environment": seen,
     }

@@ -77,6 +77,7 @@ def make_parser() -> Parser:
         help=f"all entries in the first dtype, and each in one other with {QUICK_SAMPLES} samples",
     )
     add("--compiled", metavar="BACKEND", help="through torch.compile with this backend, such as dit")
+    add("--dynamic", action="store_true", help="with --compiled: with sizes as symbols, one graph for all of them")
     add("--jobs", type=_number(1, int), default=min(2, os.cpu_count() or 1), help="worker processes (default 2)")
     add_ray_option(add)
     add("--timeout", type=_number(0.1, float), metavar="S", help="seconds per pair; a pair that takes longer fails")
@@ -131,6 +132,8 @@ def _check_mode(options: argparse.Namespace) -> None:
     runs = [name for name in ("pytorch", "suite", "model") if getattr(options, name)]
     if len(runs) > 1:
         raise UsageError(f"--{runs[0]} and --{runs[1]} are two runs; give one of them")
+    if options.dynamic and not options.compiled:
+        raise UsageError("--dynamic belongs to --compiled: give --compiled BACKEND too")
     if not options.model and options.scale != 1:
         raise UsageError("--scale belongs to models: give --model NAME too")
     if options.model and (options.quick or options.samples is not None):

@@ -15,11 +15,12 @@ from .entry import Entry
 
 
 class CompiledEntry(Entry):
-    """As Entry, with the device's calls compiled by `backend`; `made` tells what became of the graphs."""
+    """As Entry, with the device's calls compiled by `backend`; `made` tells what became of the graphs. `dynamic`: sizes
+    are symbols."""
 
-    def __init__(self, *args: Any, backend: str, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, backend: str, dynamic: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.backend = backend
+        self.backend, self.dynamic = backend, dynamic
         self.made: dict[str, Any] = {"graphs": 0, "regions": 0, "rows": 0, "islands": {}, "unplanned": {}}
         self._last: tuple[Any, Any] = (None, None)
 
@@ -30,7 +31,7 @@ class CompiledEntry(Entry):
             def call(*args: Any, **kwargs: Any) -> Any:
                 return function(*args, **kwargs)
 
-            self._last = (function, torch.compile(call, backend=self.backend, dynamic=False))
+            self._last = (function, torch.compile(call, backend=self.backend, dynamic=self.dynamic))
         return self._last[1]
 
     def _on_device(self, function: Callable[[], Any], what: str) -> Any:

@@ -131,7 +131,9 @@ class Run:
 
     def _make_words(self) -> dict[str, Any]:
         """What the workers are told."""
-        return {"device": self.options.device, "load": self.options.load, "compiled": self.options.compiled or ""}
+        options = self.options
+        compiled = {"compiled": options.compiled or "", "dynamic": options.dynamic}
+        return {"device": options.device, "load": options.load, **compiled}
 
     def _prepare(self, facts: dict[str, Any]) -> None:
         self.facts = facts

@@ -81,7 +81,7 @@ def run_task(task: dict[str, Any], options: dict[str, Any], op: Any, notes: Note
     if options["compiled"]:
         from .compiled import CompiledEntry
 
-        kind = functools.partial(CompiledEntry, backend=options["compiled"])
+        kind = functools.partial(CompiledEntry, backend=options["compiled"], dynamic=options.get("dynamic", False))
     entry = kind(
         op,
         dtype,
