@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import json
 import pathlib
+import re
 import shlex
 import subprocess
 import sys
@@ -174,7 +175,8 @@ def _read_commands() -> list[list[str]]:
     """The three commands of docs/dlinfer.md."""
     page = (pathlib.Path(__file__).resolve().parents[2] / "docs/dlinfer.md").read_text()
     block = page.split("<!-- begin served -->")[1].split("<!-- end served -->")[0].split("```")[1]
-    return [shlex.split(line) for line in block.replace("\\\n", " ").splitlines()[1:] if line.strip()]
+    lines = block.replace("\\\n", " ").split("\n", 1)[1]
+    return [shlex.split(line) for line in re.split(r"\n(?=python|curl)", lines.strip())]
 
 
 @case("the three commands of this page", fault="", devices=("maca",), modes=("eager",))

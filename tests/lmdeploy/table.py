@@ -1,4 +1,5 @@
-"""Write the tables of what ran into docs/dlinfer.md, from the rows of run.py --json and cases.py --json.
+"""Write what ran into the tables of docs/dlinfer.md, from the rows of run.py --json and cases.py --json. Cells of what
+was not run stay as they are.
 
 python tests/lmdeploy/table.py build/lmdeploy.jsonl build/lmdeploy-cases.jsonl
 """
@@ -16,29 +17,34 @@ def _read(path: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in pathlib.Path(path).read_text().splitlines()]
 
 
-def _draw(first: str, names: list[str], cells: dict[tuple[str, str, str], str]) -> str:
-    lines = [f"| {first} | " + " | ".join(f"{device}, {mode}" for device, mode in COLUMNS) + " |", "|---" * 7 + "|"]
-    for name in names:
-        lines.append(f"| {name} | " + " | ".join(cells.get((name, *column), "-") for column in COLUMNS) + " |")
-    return "\n".join(lines)
+Cells = dict[tuple[str, str, str], str]
 
 
-def _write(mark: str, text: str) -> None:
+def _write(mark: str, first: str, new: Cells) -> None:
     begin, end = f"<!-- begin {mark} -->", f"<!-- end {mark} -->"
     before, rest = PAGE.read_text().split(begin)
-    PAGE.write_text(before + begin + "\n\n" + text + "\n\n" + end + rest.split(end)[1])
+    old, after = rest.split(end)
+    cells: Cells = {}
+    for line in old.strip().splitlines()[2:]:
+        name, *parts = (part.strip() for part in line.strip("| ").split(" | "))
+        cells |= {(name, *column): part for column, part in zip(COLUMNS, parts, strict=True)}
+    cells |= new
+    lines = [f"| {first} | " + " | ".join(f"{device}, {mode}" for device, mode in COLUMNS) + " |", "|---" * 7 + "|"]
+    for name in dict.fromkeys(name for name, _, _ in cells):
+        lines.append(f"| {name} | " + " | ".join(cells.get((name, *column), "-") for column in COLUMNS) + " |")
+    PAGE.write_text(before + begin + "\n\n" + "\n".join(lines) + "\n\n" + end + after)
 
 
 def main() -> None:
-    rows = _read(sys.argv[1])
-    cells = {
+    models = {
         (row["model"], row["device"], row["mode"]): f"{row['same']}/{row['tokens']}{'' if row['right'] else ' WRONG'}"
-        for row in rows
+        for row in _read(sys.argv[1])
     }
-    _write("models", _draw("model", list(dict.fromkeys(row["model"] for row in rows)), cells))
-    rows = _read(sys.argv[2])
-    cells = {(row["title"], row["device"], row["mode"]): "right" if row["right"] else "WRONG" for row in rows}
-    _write("cases", _draw("case", list(dict.fromkeys(row["title"] for row in rows)), cells))
+    _write("models", "model", models)
+    cases = {
+        (row["title"], row["device"], row["mode"]): "right" if row["right"] else "WRONG" for row in _read(sys.argv[2])
+    }
+    _write("cases", "case", cases)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,13 @@ except ModuleNotFoundError:
     assert done.returncode == 0 and done.stdout.strip().endswith("fine"), done.stderr
 
 
+def test_an_unknown_vendor_is_named():
+    from ditorch.infer import vendors
+
+    with pytest.raises(ValueError, match="no vendor 'ppu'; valid: ascend, maca, camb"):
+        vendors.use("ppu")
+
+
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_transformers_generates_the_same_tokens(kind):
     transformers = pytest.importorskip("transformers")

@@ -66,6 +66,13 @@ def test_norms(dtype):
     assert ((q2.cpu().double() * scale2.cpu().unsqueeze(-1) - exact).abs() <= scale2.cpu()[..., None] * 0.51).all()
 
 
+def test_norm_with_a_large_epsilon_and_a_large_last_element():
+    x, weight = make(3, 21, scale=0.1), make(21)
+    near(ops.rms_norm(x.cuda(), weight.cuda(), 0.5), composed.rms_norm(*wide(x, weight), 0.5))
+    x[:, -1] = 9.0
+    assert torch.equal(ops.dynamic_quant(x.cuda())[1].cpu(), torch.full((3,), 9.0) / 127)
+
+
 def test_quant_of_zeros_and_ties():
     x = torch.zeros(2, 4)
     x[1] = torch.tensor([127.0, 0.5, 1.5, -2.5])

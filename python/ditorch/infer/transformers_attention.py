@@ -1,7 +1,8 @@
 """transformers: `attn_implementation="dlinfer"` and `experts_implementation="dlinfer"`, through dlinfer's operators.
 
 A dense cache is one block for each sequence, so the paged operator serves it without a copy of keys and values. Batches
-without padding and without a mask of the user's own take it; others go to PyTorch's scaled_dot_product_attention.
+without padding and without a mask of the user's own take it; others, and training, go to PyTorch's
+scaled_dot_product_attention, or are composed where there is a soft limit or a sink, which it does not know.
 """
 
 from __future__ import annotations
@@ -14,8 +15,43 @@ from torch import Tensor
 NAME = "dlinfer"
 
 
-def _fits(module: Any, attention_mask: Tensor | None, dropout: float) -> bool:
-    return attention_mask is None and dropout == 0.0 and getattr(module, "is_causal", True)
+def _fits(module: Any, attention_mask: Tensor | None, dropout: float, inputs: tuple[Tensor, ...]) -> bool:
+    trained = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
+    return attention_mask is None and dropout == 0.0 and getattr(module, "is_causal", True) and not trained
+
+
+def _compose(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scale: float,
+    dropout: float,
+    sinks: Tensor | None,
+    window: int,
+    softcap: float,
+) -> Tensor:
+    """What SDPA leaves out: scores softcap * tanh(score / softcap), and exp(sink) in the softmax's denominator."""
+    group = query.shape[1] // key.shape[1]
+    key, value = key.repeat_interleave(group, 1), value.repeat_interleave(group, 1)
+    scores = (query @ key.transpose(2, 3)).float() * scale
+    if softcap > 0:
+        scores = softcap * torch.tanh(scores / softcap)
+    if mask is None and getattr(module, "is_causal", True):
+        place = torch.arange(key.shape[2], device=key.device)
+        own = torch.arange(query.shape[2], device=key.device).unsqueeze(1)
+        own = own + (key.shape[2] - 1 if query.shape[2] == 1 else 0)
+        mask = (place <= own) & ((place > own - window) if window > 0 else True)
+    if mask is not None and mask.dtype == torch.bool:
+        scores = scores.masked_fill(~mask[..., : key.shape[2]], torch.finfo(scores.dtype).min)
+    elif mask is not None:
+        scores = scores + mask[..., : key.shape[2]]
+    if sinks is not None:
+        more = sinks.float().view(1, -1, 1, 1).expand(*scores.shape[:3], 1)
+        scores = torch.cat((scores, more), -1)
+    weights = torch.softmax(scores, -1)[..., : key.shape[2]].to(value.dtype)
+    return torch.nn.functional.dropout(weights, dropout, training=dropout > 0) @ value
 
 
 def attention(
@@ -29,7 +65,12 @@ def attention(
     **rest: Any,
 ) -> tuple[Tensor, None]:
     """query (B, H, q, D), key and value (B, Hk, k, D) -> (B, q, H, D)."""
-    if not _fits(module, attention_mask, dropout):
+    window, softcap, sinks = rest.get("sliding_window") or -1, rest.get("softcap") or 0.0, rest.get("s_aux")
+    if not _fits(module, attention_mask, dropout, (query, key, value)):
+        if sinks is not None or softcap > 0:
+            scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+            out = _compose(module, query, key, value, attention_mask, scale, dropout, sinks, window, softcap)
+            return out.transpose(1, 2).contiguous(), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout, scaling, **rest)
@@ -49,9 +90,9 @@ def attention(
         torch.full((batch,), length, dtype=torch.int32),
         width**-0.5 if scaling is None else float(scaling),
         None,
-        rest.get("s_aux"),
-        rest.get("sliding_window") or -1,
-        rest.get("softcap") or 0.0,
+        sinks,
+        window,
+        softcap,
         None,
         None,
         0,
