@@ -22,6 +22,7 @@
 namespace ditorch::profiler {
 
 std::atomic<unsigned> state{0};
+thread_local const char *called_function = nullptr;
 
 namespace {
 
@@ -222,6 +223,7 @@ void stopTrace() {
     return;
   }
   state.store(0);
+  cutRanges();
   size_t count = 0;
   {
     const std::lock_guard<std::mutex> lock(t.mutex);
@@ -311,9 +313,19 @@ void Span::end() {
   waiting.last = last;
   first_ = nullptr;
   const Nesting &current = nesting();
-  waiting.record = {
-      name_,      work_,   device_,    stream_, bytes_, innermost(current.operations), innermost(current.annotations),
-      threadId(), called_, clockNow(), 0,       0};
+  waiting.record = {name_,
+                    called_function,
+                    work_,
+                    device_,
+                    stream_,
+                    bytes_,
+                    innermost(current.operations),
+                    innermost(current.annotations),
+                    threadId(),
+                    called_,
+                    clockNow(),
+                    0,
+                    0};
   Trace &t = trace();
   const std::lock_guard<std::mutex> lock(t.mutex);
   if (generation_ != t.generation.load(std::memory_order_relaxed)) {

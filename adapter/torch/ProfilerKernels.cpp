@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "Operator.h"
-#include "Profiler.h"
+#include "ProfilerTrace.h"
 #include "dit/diopi.h"
 #include "dit/runtime.h"
 
@@ -51,7 +51,7 @@ dit_kernel_vtable wrapAll(const dit_kernel_vtable &native) {
 
 }  // namespace
 
-// Operators of the vendor's library: a record from before the call until after it.
+// Functions of the vendor's library: a record from before the call until after it.
 namespace {
 
 thread_local std::optional<Span> operator_span;
@@ -60,9 +60,11 @@ void beforeOperator(dit_call *, int) {
   operator_span.emplace(Work::kKernel, launcher.name, launcher.device);
 }
 
-void afterOperator(dit_call *, int, int code) {
+void afterOperator(dit_call *, int function, int code) {
   if (code == diopiSuccess) {
+    called_function = dit_diopi_get_functions(nullptr)[function].name;
     operator_span->finish();
+    called_function = nullptr;
   }
   operator_span.reset();
 }

@@ -83,6 +83,9 @@ const Look &look(Work work) {
 
 std::string showName(const Record &record) {
   const Look &seen = look(record.work);
+  if (record.function != nullptr) {
+    return record.function;
+  }
   return seen.path == nullptr ? seen.prefix : seen.prefix + plainName(record.name);
 }
 

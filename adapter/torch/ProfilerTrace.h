@@ -11,7 +11,8 @@ namespace ditorch::profiler {
 
 // Times are nanoseconds of the monotonic clock.
 struct Record {
-  const char *name;  // "aten::add.Tensor"
+  const char *name;      // "aten::add.Tensor"
+  const char *function;  // "diopiAdd": the function of the vendor's library that did the work; null: no such one
   Work work;
   int device;
   int64_t stream;
@@ -44,6 +45,12 @@ void popOperation();
 void pushAnnotation(uint64_t id);
 void popAnnotation();
 
+// `thread` 0: this one.
 void addRange(std::string name, int32_t thread, int64_t start, int64_t end);
+// Ranges that operator libraries have open (ProfilerRanges.cpp) end here.
+void cutRanges();
+
+// The function of the vendor's library that this thread is in, for the record that ends next.
+extern thread_local const char *called_function;
 
 }  // namespace ditorch::profiler

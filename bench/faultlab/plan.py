@@ -17,15 +17,15 @@ def list_operators(model, dtype, seed=0):
     """{kind: {operator: numbers of calls that it may hit}} of two steps. Kinds of the hook may hit any call; the others
     those whose result they change."""
     import ditorch
+    from corpora import make_training
     from injector import Counter
-    from models import Training
 
-    training = Training(model, dtype, seed)
+    training = make_training(model, dtype, seed)
     with Counter() as counter:
         training.step(), training.step()
     calls = counter.calls
     if ditorch.is_installed():  # the hook's own names: those of the ledger
-        training = Training(model, dtype, seed)
+        training = make_training(model, dtype, seed)
         ditorch.reset_counters()
         training.step(), training.step()
         rows = [*ditorch.operators(), *ditorch.fallbacks()]
@@ -34,13 +34,13 @@ def list_operators(model, dtype, seed=0):
     return {**dict.fromkeys(HOOK_KINDS, hook), **counter.open}
 
 
-def make_queues(rng):
+def make_queues(rng, models):
     """{(model, dtype): {kind: shuffled list of (operator, numbers of calls)}}"""
-    from models import MODELS
+    from corpora import list_dtypes
 
     queues = {}
-    for model in MODELS:
-        for dtype in DTYPES:
+    for model in models:
+        for dtype in list_dtypes(model, DTYPES):
             found = {kind: sorted(operators.items()) for kind, operators in list_operators(model, dtype).items()}
             for operators in found.values():
                 rng.shuffle(operators)
@@ -48,12 +48,26 @@ def make_queues(rng):
     return queues
 
 
-def make_faults(count, seed, reference=None):
+def choose_models(names=()):
+    """The five of models.py, or recorded ones by name (`ditorch conform list --models`)."""
+    from ditorch.models import corpus
+    from models import MODELS
+
+    for name in names:
+        if name not in MODELS:
+            corpus.read(name)  # says which are near
+    return tuple(names) or tuple(MODELS)
+
+
+def make_faults(count, seed, reference=None, models=()):
     """`count` scenarios as dictionaries with the key `name`, which identifies one for ever."""
+    from corpora import list_levels
     from injector import CHIP_KINDS
 
     rng = random.Random(seed)
-    queues = make_queues(rng)
+    queues = make_queues(rng, choose_models(models))
+    if not any(operators for place in queues.values() for operators in place.values()):
+        raise SystemExit(f"no fault can be put into {', '.join(models)}: their steps run no operator on the device")
     places, kinds = sorted(queues), (*HOOK_KINDS, *CHIP_KINDS)
     taken = {(place, kind): 0 for place in places for kind in kinds}
     scenarios, turn = [], 0
@@ -65,7 +79,7 @@ def make_faults(count, seed, reference=None):
             continue
         operator, calls = operators[taken[place, kind] % len(operators)]
         taken[place, kind] += 1
-        level = LEVELS[turn % len(LEVELS)]
+        level = LEVELS[turn % len(LEVELS)] if "torch" in list_levels(place[0]) else "aten"
         call = rng.choice(calls)
         scenarios.append(
             {
@@ -91,11 +105,17 @@ def name_reference(reference):
     return f"-{reference}" if reference else ""
 
 
-def make_clean(count, seed, reference=None):
-    from models import MODELS
+def make_clean(count, seed, reference=None, models=()):
+    from corpora import list_dtypes, list_levels
 
     rng = random.Random(seed + 1)
-    places = [(model, dtype, level) for level in ("torch", "aten") for model in sorted(MODELS) for dtype in DTYPES]
+    places = [
+        (model, dtype, level)
+        for level in ("torch", "aten")
+        for model in sorted(choose_models(models))
+        if level in list_levels(model)
+        for dtype in list_dtypes(model, DTYPES)
+    ]
     return [
         {
             "clean": True,

@@ -7,6 +7,7 @@ stopped. `--faults` and `--clean` are numbers for each seed.
 
     python bench/faultlab/run.py [--faults 400] [--clean 48] [--jobs 2] [--seed 1] [--out build/faultlab.jsonl]
     python bench/faultlab/run.py --seeds 101,102 --json
+    python bench/faultlab/run.py --model resnet50 vit --faults 50 --out build/faultlab-models.jsonl
 """
 
 import argparse
@@ -54,10 +55,10 @@ def make_fault(scenario):
 
 
 def run_fault(scenario):
-    from models import Training
+    from corpora import make_training
     from referee import Referee
 
-    training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
+    training = make_training(scenario["model"], scenario["dtype"], scenario["seed"])
     with tempfile.TemporaryDirectory() as results, make_fault(scenario) as fault:
         tool = make_tool(results, scenario)
         crash = ""
@@ -83,9 +84,9 @@ def run_fault(scenario):
 
 
 def run_clean(scenario):
-    from models import Training
+    from corpora import make_training
 
-    training = Training(scenario["model"], scenario["dtype"], scenario["seed"])
+    training = make_training(scenario["model"], scenario["dtype"], scenario["seed"])
     with tempfile.TemporaryDirectory() as results:
         tool = make_tool(results, scenario)
         with tool:
@@ -160,6 +161,9 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seeds", help="several seeds in one go, with commas, e.g. 101,102 (instead of --seed)")
     parser.add_argument("--reference", choices=["cpu", "device"], help="OpAutoCompare's option of this name")
+    parser.add_argument(
+        "--model", nargs="+", default=[], help="recorded models (`ditorch conform list --models`) instead of the five"
+    )
     parser.add_argument("--filter", default="", help="scenarios that have this text in their name")
     parser.add_argument("--json", action="store_true", help="all figures as one document instead of tables")
     parser.add_argument("--fresh", action="store_true", help="forget what an earlier run found")
@@ -175,8 +179,8 @@ def main():
     seeds = [int(text) for text in options.seeds.split(",")] if options.seeds else [options.seed]
     scenarios = []
     for seed in seeds:
-        scenarios += plan.make_faults(options.faults, seed, options.reference)
-        scenarios += plan.make_clean(options.clean, seed, options.reference)
+        scenarios += plan.make_faults(options.faults, seed, options.reference, options.model)
+        scenarios += plan.make_clean(options.clean, seed, options.reference, options.model)
     scenarios = [scenario for scenario in scenarios if options.filter in scenario["name"]]
     rows = run_all(scenarios, options.out, options.jobs)
     if options.json:

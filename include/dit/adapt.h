@@ -7,6 +7,7 @@
 
 #include <stdint.h>
 
+#include "dit/conversion.h"
 #include "dit/error.h"
 
 DIT_EXTERN_C_BEGIN
@@ -24,6 +25,8 @@ struct dit_adapt_counts {
 };
 DIT_API void dit_adapt_get_counts(struct dit_adapt_counts *out);
 DIT_API void dit_adapt_reset_counts(void);
+/// What the calls of this thread converted since it asked last (dit/conversion.h); false, and nothing written: nothing.
+DIT_API bool dit_adapt_take(struct dit_conversions *out);
 /// Open another library with rules in a text (NULL: none); for tests and tools: no call may be
 /// under way. The old one stays on failure.
 DIT_API DIT_NODISCARD enum dit_status dit_adapt_configure(const char *library, const char *rules,

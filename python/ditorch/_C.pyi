@@ -200,6 +200,10 @@ def capture_write(
     """Write one item as a .pth file with its .json, atomically; bytes written. state: what call_settings() said at the
     call."""
 
+def conversions() -> dict[str, dict[str, Any]]:
+    """What the adaptor did, by operator: converted, composed (calls), layouts, written (tensors), dtypes
+    ('float16->float32' to the number of tensors)."""
+
 def current_device() -> int:
     """Of the calling thread."""
 

@@ -27,9 +27,26 @@ def fallbacks() -> Table:
     return Table(("operator", "calls", "bytes", "milliseconds"), _rows("fallback"))
 
 
+def _describe(did: dict) -> str:
+    """'24 float16->float32, 3 layouts': tensors that the adaptor converted."""
+    parts = [f"{number} {pair}" for pair, number in sorted(did["dtypes"].items())]
+    return ", ".join(parts + ([f"{did['layouts']} layouts"] if did["layouts"] else []))
+
+
 def operators() -> Table:
-    """Operators that ran in the vendor's C code. Milliseconds are None unless timing is on (`set_timing`)."""
-    return Table(("operator", "calls", "bytes", "milliseconds"), _rows("c"))
+    """Operators that ran in the vendor's C code. Milliseconds are None unless timing is on (`set_timing`).
+
+    Where the adaptor (DITORCH_DIOPI_LIB=adapt) changed calls, three more columns tell how: `converted` and `composed`
+    count the library's calls that were made with other tensors, and those made of other calls; `conversions` has the
+    tensors, such as '24 float16->float32, 3 layouts'."""
+    columns, rows, conversions = ("operator", "calls", "bytes", "milliseconds"), _rows("c"), _C.conversions()
+    if not conversions:
+        return Table(columns, rows)
+    nothing = {"converted": 0, "composed": 0, "layouts": 0, "dtypes": {}}
+    for row in rows:
+        did = conversions.get(row["operator"], nothing)
+        row |= {"converted": did["converted"], "composed": did["composed"], "conversions": _describe(did)}
+    return Table((*columns, "converted", "composed", "conversions"), rows)
 
 
 def reset_counters() -> None:

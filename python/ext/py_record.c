@@ -1,7 +1,11 @@
-// Bindings of dit/ledger.h, op.h, fault.h, log.h, version.h and parallel.h: what ran, what to break, what to say.
+// Bindings of dit/ledger.h, conversion.h, op.h, fault.h, log.h, version.h and parallel.h: what ran, what to break, what
+// to say.
+#include <stdio.h>
 #include <string.h>
 
+#include "dit/conversion.h"
 #include "dit/diopi.h"
+#include "dit/dtype.h"
 #include "dit/fault.h"
 #include "dit/ledger.h"
 #include "dit/log.h"
@@ -58,6 +62,48 @@ static PyObject *py_ledger_read(PyObject *module, PyObject *unused) {
   PyObject *py_list = rows_describe(rows, count);
   PyMem_Free(rows);
   return py_list;
+}
+
+static PyObject *pairs_describe(const struct dit_conversions *did) {
+  PyObject *py_pairs = PyDict_New();
+  for (int i = 0; py_pairs && i < did->pair_count; i++) {
+    const struct dit_conversion_pair *pair = &did->pairs[i];
+    char name[64] = "other";
+    if (pair->from >= 0) {
+      snprintf(name, sizeof name, "%s->%s", dit_dtype_get_name(pair->from), dit_dtype_get_name(pair->to));
+    }
+    PyObject *py_count = PyLong_FromUnsignedLongLong(pair->tensors);
+    if (!py_count || PyDict_SetItemString(py_pairs, name, py_count) != 0) {
+      Py_CLEAR(py_pairs);
+    }
+    Py_XDECREF(py_count);
+  }
+  return py_pairs;
+}
+
+PyDoc_STRVAR(conversions_doc,
+             "conversions() -> dict[str, dict[str, Any]]\n\nWhat the adaptor did, by operator: converted, composed "
+             "(calls), layouts, written (tensors), dtypes ('float16->float32' to the number of tensors).");
+static PyObject *py_conversions(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  const int capacity = dit_conversion_read(NULL, 0) + 16;
+  struct dit_conversion_row *rows = PyMem_Calloc((size_t)capacity, sizeof *rows);
+  PyObject *py_rows = rows ? PyDict_New() : PyErr_NoMemory();
+  const int count = rows ? dit_conversion_read(rows, capacity) : 0;
+  for (int i = 0; py_rows && i < (count < capacity ? count : capacity); i++) {
+    const struct dit_conversions *did = &rows[i].did;
+    PyObject *py_row =
+        Py_BuildValue("{s:K,s:K,s:K,s:K,s:N}", "converted", (unsigned long long)did->converted, "composed",
+                      (unsigned long long)did->composed, "layouts", (unsigned long long)did->layouts, "written",
+                      (unsigned long long)did->written, "dtypes", pairs_describe(did));
+    if (!py_row || PyDict_SetItemString(py_rows, rows[i].name, py_row) != 0) {
+      Py_CLEAR(py_rows);
+    }
+    Py_XDECREF(py_row);
+  }
+  PyMem_Free(rows);
+  return py_rows;
 }
 
 static PyObject *py_ledger_reset(PyObject *module, PyObject *unused) {
@@ -206,6 +252,7 @@ static PyObject *py_threads_set(PyObject *module, PyObject *args) {
 
 PyMethodDef py_record_methods[] = {
     {"ledger", py_ledger_read, METH_NOARGS, ledger_doc},
+    {"conversions", py_conversions, METH_NOARGS, conversions_doc},
     {"ledger_reset", py_ledger_reset, METH_NOARGS, "ledger_reset() -> None\n\nForget all counts."},
     {"ledger_set_timing", py_ledger_set_timing, METH_O,
      "ledger_set_timing(on: bool, /) -> None\n\nAlso take the times of C operators."},

@@ -3,12 +3,15 @@
 /// A scratch tensor on the device comes from the context's `allocate`, or from the device's caching allocator, whose
 /// blocks follow the order of the stream; one on the host from pinned memory, which is handed out again only when the
 /// stream is done with it. Without an active device both are plain memory. Depends on src/device.
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dit/alloc.h"
 #include "dit/diopi.h"
+#include "dit/gate.h"
 #include "dit/memory.h"
+#include "dit/range.h"
 #include "dit/runtime.h"
 #include "dit/stage.h"
 #include "dit/version.h"
@@ -248,21 +251,42 @@ diopiError_t diopiGeneratorSetState(diopiGeneratorHandle_t th, diopiConstTensorH
   return diopiSuccess;
 }
 
-// ranges: accepted; the device's profiler times whole operators itself
+// Ranges
 
-static char record;
+static _Atomic(const struct dit_range_recorder *) recorder;
+static char unrecorded;  ///< the handle of a range that nobody records
+
+enum dit_status dit_range_set_recorder(const struct dit_range_recorder *table, struct dit_error *err) {
+  const struct dit_range_recorder *expected = NULL;
+  if (!table || !table->begin || !table->end) {
+    return dit_error_set(err, DIT_ERR_INVALID, "a recorder of ranges needs both begin and end");
+  }
+  if (!atomic_compare_exchange_strong(&recorder, &expected, table) && expected != table) {
+    return dit_error_set(err, DIT_ERR_INVALID, "ranges have a recorder already, whose ranges may be open");
+  }
+  return DIT_OK;
+}
 
 diopiError_t diopiRecordStart(const char *record_name, void **out) {
   if (!record_name || !out) {
     return diopiErrorOccurred;
   }
-  *out = &record;
+  const struct dit_range_recorder *table = atomic_load_explicit(&recorder, memory_order_acquire);
+  void *range = DIT_UNLIKELY(table) ? table->begin(record_name) : NULL;
+  *out = range ? range : &unrecorded;
   return diopiSuccess;
 }
 
 diopiError_t diopiRecordEnd(void **out) {
-  if (!out || *out != &record) {
+  if (!out || !*out) {
     return diopiErrorOccurred;
+  }
+  if (*out != &unrecorded) {
+    const struct dit_range_recorder *table = atomic_load_explicit(&recorder, memory_order_acquire);
+    if (!table) {
+      return diopiErrorOccurred;  // no handle of diopiRecordStart
+    }
+    table->end(*out);
   }
   *out = NULL;
   return diopiSuccess;

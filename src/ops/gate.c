@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "conversion_take.h"
 #include "infer.h"
 
 /// Largest finite number of a floating dtype, or of the parts of a complex one.
@@ -166,5 +167,6 @@ enum dit_status dit_op_run(struct dit_call *call, const struct dit_gate *gate) {
   if (DIT_UNLIKELY(!check_numbers(call, gate->numbers) || !check_memory(call, gate->written))) {
     return DIT_ERR_UNSUPPORTED;
   }
-  return call->op->run(call);
+  conversion_take *take = conversion_find_taker(call->diopi);
+  return DIT_UNLIKELY(take) ? conversion_run(call, take) : call->op->run(call);
 }

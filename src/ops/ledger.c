@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "dit/alloc.h"
+#include "dit/conversion.h"
 
 struct dit_ledger_entry {
   struct dit_ledger_entry *next;  ///< in its bucket; fixed once published
@@ -126,6 +127,7 @@ int dit_ledger_read(struct dit_ledger_row *rows, int capacity) {
 }
 
 void dit_ledger_reset(void) {
+  dit_conversion_reset();
   pthread_mutex_lock(&mutex);
   for (int bucket = 0; bucket < BUCKETS; bucket++) {
     for (struct dit_ledger_entry *entry = buckets[bucket]; entry; entry = entry->next) {

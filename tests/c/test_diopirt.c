@@ -2,6 +2,7 @@
 /// and without a device; NULL arguments and failing allocations.
 #include "device_test.h"
 #include "dit/diopi.h"
+#include "dit/range.h"
 
 #define MARK ((void *)0x5a5a)
 
@@ -436,7 +437,47 @@ static void test_ranges_and_version(void) {
   CHECK(diopiRecordStart(NULL, &record) == diopiErrorOccurred && !record);
   CHECK(diopiRecordStart("range", NULL) == diopiErrorOccurred);
   CHECK(diopiRecordEnd(NULL) == diopiErrorOccurred);
+  int foreign = 0;
+  record = &foreign;
+  CHECK(diopiRecordEnd(&record) == diopiErrorOccurred && record == &foreign);
   CHECK_CONTAINS(diopiGetVersion(), "DIOPI 1.0.0");
+}
+
+static char range_log[128];
+static bool range_on;
+
+static void *begin_range(const char *name) {
+  if (!range_on) {
+    return NULL;
+  }
+  strcat(strcat(range_log, name), "(");
+  return strdup(name);
+}
+
+static void end_range(void *range) {
+  strcat(strcat(range_log, range), ")");
+  free(range);
+}
+
+static void test_ranges_with_a_recorder(void) {
+  static const struct dit_range_recorder table = {begin_range, end_range}, other = {begin_range, end_range};
+  const struct dit_range_recorder half = {begin_range, NULL};
+  struct dit_error err = {0};
+  void *a = NULL, *b = NULL, *c = NULL;
+  CHECK(dit_range_set_recorder(NULL, &err) == DIT_ERR_INVALID);
+  CHECK(dit_range_set_recorder(&half, &err) == DIT_ERR_INVALID);
+  CHECK(diopiRecordStart("before", &c) == diopiSuccess);
+  CHECK_OK(dit_range_set_recorder(&table, &err));
+  CHECK_OK(dit_range_set_recorder(&table, &err));
+  CHECK(dit_range_set_recorder(&other, &err) == DIT_ERR_INVALID);
+  CHECK(diopiRecordStart("off", &a) == diopiSuccess && a == c);  // it does not want to know
+  CHECK(diopiRecordEnd(&a) == diopiSuccess && !a);
+  range_on = true;
+  CHECK(diopiRecordStart("a", &a) == diopiSuccess && diopiRecordStart("b", &b) == diopiSuccess);
+  CHECK(diopiRecordEnd(&c) == diopiSuccess);
+  CHECK(diopiRecordEnd(&a) == diopiSuccess && diopiRecordEnd(&b) == diopiSuccess && !a && !b);
+  CHECK(strcmp(range_log, "a(b(a)b)") == 0);
+  CHECK(diopiRecordEnd(&a) == diopiErrorOccurred);
 }
 
 int main(void) {
@@ -454,6 +495,7 @@ int main(void) {
   RUN(test_allocation_failure);
   RUN(test_generator);
   RUN(test_ranges_and_version);
+  RUN(test_ranges_with_a_recorder);
   RUN(test_scratch_on_device);
   return 0;
 }

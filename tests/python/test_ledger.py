@@ -124,3 +124,31 @@ def test_table_at_exit(python):
     answer = python(program, DITORCH_LEDGER=1)
     assert "aten::mm" in answer.stderr and "inv" in answer.stderr
     assert "aten::mm" not in python(program).stderr
+
+
+def test_conversions_of_the_adaptor_are_shown_per_operator(python, tmp_path):
+    """Half types by float32, as the rules say: what was converted how often, for the operator that asked for it."""
+    (tmp_path / "rules.yaml").write_text("- common_config:\n    dtype: (float16)->float32\n")
+    program = """
+        import torch, ditorch
+        half, full = (torch.ones(3, 4, device="cuda", dtype=d) for d in (torch.float16, torch.float32))
+        ditorch.reset_counters()
+        for _ in range(5):
+            half @ half.T.contiguous()
+        full * full
+        table = ditorch.operators()
+        rows = {row["operator"]: row for row in table}
+        assert table.columns[-3:] == ("converted", "composed", "conversions"), table.columns
+        row = rows["aten::mm"]
+        assert row["converted"] == 5 and row["composed"] == 0, row
+        assert row["conversions"] == "15 float16->float32", row
+        assert rows["aten::mul.Tensor"]["converted"] == 0 and rows["aten::mul.Tensor"]["conversions"] == "", rows
+        ditorch.reset_counters()
+        full * full
+        assert ditorch.operators().columns == ("operator", "calls", "bytes", "milliseconds")
+    """
+    options = {"DITORCH_DIOPI_LIB": "adapt", "DITORCH_ADAPT_RULES": str(tmp_path / "rules.yaml")}
+    python(program, DITORCH_BANNER="0", **options)
+    program = "import torch, ditorch\nx = torch.ones(2, device='cuda').half()\nx + x"
+    answer = python(program, DITORCH_LEDGER=1, **options)
+    assert "conversions" in answer.stderr and "float16->float32" in answer.stderr

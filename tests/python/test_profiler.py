@@ -1,10 +1,12 @@
 """torch.profiler on the device: columns, kernels by name, streams, memory, threads, exports."""
 
+import ctypes
 import gzip
 import itertools
 import json
 import threading
 import time
+from pathlib import Path
 
 import ditorch
 import pytest
@@ -58,8 +60,8 @@ def test_operators_and_fallbacks_appear_by_name(x):
         x @ x
         torch.digamma(x)
     rows = by_key(run)
-    assert rows["dit::mm"].count == rows["cpu_fallback::digamma"].count == 1
-    for operator, kernel in ("aten::mm", "dit::mm"), ("aten::digamma", "cpu_fallback::digamma"):
+    assert rows["diopiMm"].count == rows["cpu_fallback::digamma"].count == 1
+    for operator, kernel in ("aten::mm", "diopiMm"), ("aten::digamma", "cpu_fallback::digamma"):
         assert rows[operator].self_device_time_total == rows[kernel].self_device_time_total > 0
     assert rows["aten::matmul"].device_time_total == rows["aten::mm"].device_time_total
     assert rows["aten::matmul"].self_device_time_total == 0
@@ -99,14 +101,14 @@ def test_work_on_a_side_stream_has_its_own_time(x):
         gate.set()
         side.synchronize()
     work = device_events(run)
-    queued = [event for event in work if event.name == "dit::mm"]
+    queued = [event for event in work if event.name == "diopiMm"]
     assert {event.device_resource_id for event in queued} == {side.stream_id}
-    assert {event.device_resource_id for event in work if event.name == "dit::add"} == {0}
+    assert {event.device_resource_id for event in work if event.name == "diopiAdd"} == {0}
     # One after another on the stream.
     queued.sort(key=lambda event: event.time_range.start)
     assert all(a.time_range.end <= b.time_range.start for a, b in itertools.pairwise(queued))
     # The stream was held up until all were launched: the kernels began after the operators had returned.
-    (added,) = (event for event in work if event.name == "dit::add")
+    (added,) = (event for event in work if event.name == "diopiAdd")
     assert len(queued) == 3 and added.time_range.end < queued[0].time_range.start
     assert by_key(run)["aten::mm"].device_time_total == pytest.approx(
         sum(event.time_range.elapsed_us() for event in queued)
@@ -119,7 +121,7 @@ def test_work_pending_at_the_end_is_waited_for(x):
     with torch.profiler.profile(activities=BOTH) as run, torch.cuda.stream(side):
         for _ in range(4):
             big @ big
-    assert [event.name for event in device_events(run)].count("dit::mm") == 4
+    assert [event.name for event in device_events(run)].count("diopiMm") == 4
 
 
 def test_copies_are_named_as_on_cuda(x, tmp_path):
@@ -135,7 +137,7 @@ def test_copies_are_named_as_on_cuda(x, tmp_path):
 def test_device_only_profile_has_no_operators(x):
     with profile(activities=[ProfilerActivity.CUDA]) as run:
         x @ x
-    assert "dit::mm" in by_key(run) and not [key for key in by_key(run) if key.startswith("aten::")]
+    assert "diopiMm" in by_key(run) and not [key for key in by_key(run) if key.startswith("aten::")]
 
 
 def test_cpu_only_profile_has_no_device_time(x):
@@ -149,7 +151,7 @@ def test_default_activities_include_cuda(x):
     assert ProfilerActivity.CUDA in torch.profiler.supported_activities()
     with profile() as run:
         x @ x
-    assert run.use_device == "cuda" and "dit::mm" in by_key(run)
+    assert run.use_device == "cuda" and "diopiMm" in by_key(run)
 
 
 @pytest.mark.skipif(not hasattr(torch.profiler.profiler, "_parse_activities"), reason="this torch has no filters")
@@ -167,7 +169,7 @@ def test_collection_can_be_switched_off_for_a_while(x, capfd):
         torch.sort(x)
         run.toggle_collection_dynamic(True, [ProfilerActivity.CUDA])
         torch.digamma(x)
-    assert [event.name for event in device_events(run)] == ["dit::mm", "cpu_fallback::digamma"]
+    assert [event.name for event in device_events(run)] == ["diopiMm", "cpu_fallback::digamma"]
     assert not [key for key in by_key(run) if key.startswith("ditorch::")]
 
 
@@ -185,7 +187,7 @@ def test_an_operator_that_raises_is_not_a_kernel(x, fault):
         with pytest.raises(RuntimeError, match="injected fault"):
             x @ x
         x + x
-    assert [event.name for event in device_events(run)] == ["dit::add"]
+    assert [event.name for event in device_events(run)] == ["diopiAdd"]
 
 
 def test_results_are_the_same_under_a_profiler(x):
@@ -210,8 +212,8 @@ def test_backward_thread_is_included(x):
     rows = by_key(run)
     assert rows["MmBackward0"].device_time_total > 0
     # a matrix product forward and one backward, of which the second is on the autograd thread's record
-    assert rows["dit::mm"].count == 2
-    assert rows["aten::mm"].device_time_total == pytest.approx(rows["dit::mm"].device_time_total)
+    assert rows["diopiMm"].count == 2
+    assert rows["aten::mm"].device_time_total == pytest.approx(rows["diopiMm"].device_time_total)
 
 
 def test_work_of_other_threads_is_seen_without_an_operator(x):
@@ -222,7 +224,7 @@ def test_work_of_other_threads_is_seen_without_an_operator(x):
         x + x
     rows = by_key(run)
     assert rows["cpu_fallback::digamma"].count == 1 and "aten::digamma" not in rows
-    assert rows["aten::add"].device_time_total == rows["dit::add"].device_time_total
+    assert rows["aten::add"].device_time_total == rows["diopiAdd"].device_time_total
 
 
 def test_many_threads_lose_nothing(x):
@@ -237,7 +239,7 @@ def test_many_threads_lose_nothing(x):
         work()
         for thread in threads:
             thread.join()
-    assert [event.name for event in device_events(run)].count("dit::add") == 1000
+    assert [event.name for event in device_events(run)].count("diopiAddScalar") == 1000
 
 
 def test_dipu20_records_read_early_are_kept(x):
@@ -251,7 +253,7 @@ def test_dipu20_records_read_early_are_kept(x):
         for _ in range(3000):
             y.add_(1)
     names = [event.name for event in device_events(run)]
-    assert names.count("dit::add_") == 3000 and names.count("dit::mm") == 1
+    assert names.count("diopiAddInpScalar") == 3000 and names.count("diopiMm") == 1
 
 
 def test_dipu20_trace_inside_an_operation(x):
@@ -266,7 +268,7 @@ def test_dipu20_trace_inside_an_operation(x):
     with profile(activities=BOTH) as run:
         x @ x
     work = device_events(run)
-    assert [event.name for event in work] == ["dit::mm"]
+    assert [event.name for event in work] == ["diopiMm"]
     assert by_key(run)["aten::mm"].self_device_time_total == pytest.approx(work[0].time_range.elapsed_us())
 
 
@@ -274,7 +276,7 @@ def test_trap_profiler_stop_on_the_error_path_hides_the_real_error(x):
     with pytest.raises(ZeroDivisionError), profile(activities=BOTH) as run:
         x @ x
         1 / 0  # noqa: B018
-    assert "dit::mm" in by_key(run)
+    assert "diopiMm" in by_key(run)
 
 
 # The older interface
@@ -297,7 +299,7 @@ def test_autograd_profiler_with_use_cuda(x):
 def test_autograd_profiler_over_kineto(x):
     with torch.autograd.profiler.profile(use_device="cuda", use_kineto=True) as run:
         x @ x
-    assert "dit::mm" in by_key(run)
+    assert "diopiMm" in by_key(run)
 
 
 def test_low_level_profile_object(x):
@@ -305,7 +307,7 @@ def test_low_level_profile_object(x):
     run.start()
     x @ x
     run.stop()
-    assert "dit::mm" in {event.key for event in run.key_averages()}
+    assert "diopiMm" in {event.key for event in run.key_averages()}
 
 
 # Options
@@ -382,11 +384,11 @@ def test_chrome_trace(x, tmp_path):
         torch.digamma(x)
     events = trace_of(run, tmp_path / "trace.json")
     kernels = {event["name"]: event for event in events if event.get("cat") == "kernel"}
-    assert kernels.keys() == {"dit::mm", "cpu_fallback::digamma"}
+    assert kernels.keys() == {"diopiMm", "cpu_fallback::digamma"}
     operators = {event["args"]["External id"]: event for event in events if event.get("cat") == "cpu_op"}
     for name, kernel in kernels.items():
         operator = operators[kernel["args"]["External id"]]
-        assert operator["name"] == "aten::" + name.split("::")[1]
+        assert operator["name"] == {"diopiMm": "aten::mm", "cpu_fallback::digamma": "aten::digamma"}[name]
         assert kernel["pid"] == 0 and kernel["tid"] == 0 and kernel["args"]["operator"].startswith(operator["name"])
         # on one time axis with the operator that ran it, up to the clocks' agreement: a wrong axis is off by far more
         assert operator["ts"] - 5000 <= kernel["ts"] <= operator["ts"] + operator["dur"] + 5000
@@ -403,7 +405,7 @@ def test_chrome_trace(x, tmp_path):
 def test_chrome_trace_compressed(x, tmp_path):
     with profile(activities=BOTH) as run:
         x @ x
-    assert [e["name"] for e in trace_of(run, tmp_path / "t.json.gz") if e.get("cat") == "kernel"] == ["dit::mm"]
+    assert [e["name"] for e in trace_of(run, tmp_path / "t.json.gz") if e.get("cat") == "kernel"] == ["diopiMm"]
 
 
 @pytest.mark.filterwarnings("ignore:.*Profiler clears events")
@@ -436,6 +438,57 @@ def test_tensorboard_handler(x, tmp_path):
         content = json.load(file)
     assert content["deviceProperties"][0]["name"] == torch.cuda.get_device_name()
     assert any(event.get("cat") == "kernel" for event in content["traceEvents"])
+
+
+# Ranges of operator libraries
+
+
+@pytest.fixture
+def ranges():
+    """(begin, end) of the standard's functions, as a library calls them."""
+    core = ctypes.CDLL(str(next(Path(ditorch.__file__).parent.glob("lib/libdit.so"))))
+
+    def begin(name):
+        handle = ctypes.c_void_p()
+        assert core.diopiRecordStart(name.encode(), ctypes.byref(handle)) == 0 and handle.value
+        return handle
+
+    def end(handle):
+        assert core.diopiRecordEnd(ctypes.byref(handle)) == 0 and not handle.value
+
+    return begin, end
+
+
+def test_ranges_of_a_library_are_in_the_trace(x, ranges, tmp_path):
+    begin, end = ranges
+    before = begin("before the profile")
+    with profile(activities=BOTH) as run:
+        outer, inner = begin("outer"), begin("inner")
+        x @ x
+        end(inner)
+        end(outer)
+        end(before)
+        across, never = begin("across"), begin("never ended")
+        thread = threading.Thread(target=lambda: (end(across), end(begin("of the thread"))))
+        thread.start()
+        thread.join()
+    with profile(activities=BOTH) as other:
+        end(never)
+    assert not {"never ended", "before the profile"} & {event.key for event in other.key_averages()}
+    rows = {event.key: event for event in run.key_averages() if event.device_type == DeviceType.CPU}
+    assert all(rows[name].count == 1 for name in ("outer", "inner", "across", "never ended", "of the thread"))
+    assert "before the profile" not in rows
+    events = {event["name"]: event for event in trace_of(run, tmp_path / "t.json") if event.get("ph") == "X"}
+    assert events["outer"]["ts"] <= events["inner"]["ts"] and events["inner"]["dur"] <= events["outer"]["dur"]
+    assert events["across"]["tid"] == threading.get_native_id() != events["of the thread"]["tid"]
+
+
+def test_ranges_of_a_library_without_a_profiler(ranges):
+    begin, end = ranges
+    first, second = begin("a"), begin("b")
+    assert first.value == second.value  # nothing is kept
+    end(first)
+    end(second)
 
 
 # NVTX
@@ -500,7 +553,7 @@ def test_nvtx_range_of_another_thread_across_traces(x):
         ended.set()
         thread.join()
         x @ x
-    assert depths == [0] and "dit::mm" in by_key(run)
+    assert depths == [0] and "diopiMm" in by_key(run)
 
 
 def test_emit_nvtx(x, capfd):

@@ -61,17 +61,17 @@ def test_import_and_uninstall_between_profiles(python):
         x = torch.ones(8, 8, device="cuda")
         with profile() as run:
             x @ x
-        assert "dit::mm" in [event.key for event in run.key_averages()]
+        assert "diopiMm" in [event.key for event in run.key_averages()]
         ditorch.uninstall()
         assert before == ([getattr(module, name) for name in names], module.profile._parse_kineto_results)
         assert ProfilerActivity.CUDA not in torch.profiler.supported_activities()
         with profile(activities=[ProfilerActivity.CPU]) as run:
             x @ x
-        assert "dit::mm" not in [event.key for event in run.key_averages()]
+        assert "diopiMm" not in [event.key for event in run.key_averages()]
         ditorch.install()
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as run:
             x @ x
-        assert "dit::mm" in [event.key for event in run.key_averages()]
+        assert "diopiMm" in [event.key for event in run.key_averages()]
         print("done")
         """
     )
@@ -92,7 +92,7 @@ def test_several_devices_have_their_own_tracks(python, tmp_path):
             with torch.cuda.stream(torch.cuda.Stream(device=1)):  # still running at the end, and not the current device
                 big @ big
         seen = {(e.name, e.device_index) for e in run.events() if e.device_type == torch.autograd.DeviceType.CUDA}
-        assert seen == {("dit::mm", 0), ("dit::mm", 1), ("dit::add", 1), ("cpu_fallback::digamma", 1)}, seen
+        assert seen == {("diopiMm", 0), ("diopiMm", 1), ("diopiAdd", 1), ("cpu_fallback::digamma", 1)}, seen
         run.export_chrome_trace("trace.json")
         content = json.load(open("trace.json"))
         labels = [e["args"]["labels"] for e in content["traceEvents"] if e.get("name") == "process_labels"]
@@ -105,7 +105,7 @@ def test_several_devices_have_their_own_tracks(python, tmp_path):
 
 
 def test_under_the_python_redirect(python):
-    text = 'print("dit::mm" in [e.key for e in run.key_averages()], "Self CUDA" in run.key_averages().table())'
+    text = 'print("diopiMm" in [e.key for e in run.key_averages()], "Self CUDA" in run.key_averages().table())'
     assert python(PROFILE + text, DITORCH_ALIAS="python").stdout.split() == ["True", "True"]
 
 
@@ -121,7 +121,7 @@ def test_under_the_real_name(python):
         with torch.autograd.profiler.profile(use_device="dit") as old:
             x @ x
         rows = {event.key: event for event in old.key_averages()}
-        print("dit::mm" in [event.key for event in run.key_averages()], rows["aten::mm"].device_time_total > 0)
+        print("diopiMm" in [event.key for event in run.key_averages()], rows["aten::mm"].device_time_total > 0)
         """,
         DITORCH_ALIAS="off",
     )
@@ -144,7 +144,7 @@ with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as run:
             os._exit(7 if "forked subprocess" in str(error) else 8)
         os._exit(9)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-print("dit::mm" in [event.key for event in run.key_averages()])
+print("diopiMm" in [event.key for event in run.key_averages()])
 """
     )
     assert answer.stdout.split() == ["7", "True"]

@@ -19,6 +19,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct adapt_state *_Atomic current;
 static char problem[1100];  ///< why there is no library behind
 static _Atomic uint64_t counts[COUNT_KINDS];
+static _Thread_local struct dit_conversions note;  ///< of dit_adapt_take
+static _Thread_local bool noted;
 LIBRARY_QUERIES("adapt")
 
 diopiError_t adapt_fail(diopiError_t code, diopiExtFailure_t failure, const char *format, ...) {
@@ -41,6 +43,30 @@ void adapt_name_failure(int function) {
 
 void adapt_count(enum adapt_count what, uint64_t number) {
   atomic_fetch_add_explicit(&counts[what], number, memory_order_relaxed);
+  if (number && what != COUNT_DIRECT && what != COUNT_CALLS) {
+    note.converted += what == COUNT_CONVERTED ? number : 0;
+    note.composed += what == COUNT_COMPOSED ? number : 0;
+    note.layouts += what == COUNT_LAYOUTS ? number : 0;
+    note.written += what == COUNT_WRITTEN ? number : 0;
+    noted = true;
+  }
+}
+
+void adapt_count_copy(int from_dtype, int to_dtype) {
+  if (from_dtype != to_dtype) {
+    dit_conversions_add_pair(&note, from_dtype, to_dtype, 1);
+  }
+  adapt_count(from_dtype != to_dtype ? COUNT_DTYPES : COUNT_LAYOUTS, 1);
+}
+
+bool dit_adapt_take(struct dit_conversions *out) {
+  if (!noted) {
+    return false;
+  }
+  *out = note;
+  memset(&note, 0, sizeof note);
+  noted = false;
+  return true;
 }
 
 void dit_adapt_get_counts(struct dit_adapt_counts *out) {

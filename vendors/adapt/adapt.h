@@ -154,6 +154,8 @@ enum adapt_count {
   COUNT_KINDS
 };
 void adapt_count(enum adapt_count what, uint64_t number);
+/// A tensor was copied into another dtype or, where they are the same, layout. Dtypes are those of dit/dtype.h.
+void adapt_count_copy(int from_dtype, int to_dtype);
 
 // Composites
 

@@ -302,7 +302,7 @@ static diopiError_t change_tensor(struct converted *c, int parameter, diopiTenso
     const enum adapt_mode mode = c->step == STEP_PROXY ? ADAPT_PROXY : garbage ? ADAPT_WRAP : ADAPT_CHECK;
     ADAPT_TRY(adapt_copy(&c->child, &change->to->view, view, mode));
   }
-  adapt_count(dtype != view->dtype ? COUNT_DTYPES : COUNT_LAYOUTS, 1);
+  adapt_count_copy(view->dtype, dtype);
   c->change_count++;
   *out = change->to;
   return diopiSuccess;

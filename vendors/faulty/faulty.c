@@ -199,17 +199,21 @@ static bool damage(const struct dit_fault_rule *rule, int function, const struct
   return call.mistake->damage && call.mistake->damage(&call);
 }
 
-/// What the right call gives, in clones of the outputs; false where that cannot be told.
-static bool call_soundly(int function, const union dit_diopi_value *values, char **clones) {
+/// What the right call gives, in clones of the outputs, or in `answer` (diopiEqual); false where that cannot be told.
+static bool call_soundly(int function, const union dit_diopi_value *values, char **clones, bool *answer) {
   const char *kinds = dit_diopi_get_functions(NULL)[function].kinds;
   union dit_diopi_value own[FAULTY_PARAMETERS];
   struct diopiTensor handles[FAULTY_PARAMETERS];
   int64_t strides[FAULTY_PARAMETERS][DIT_MAX_DIMS];
   struct diopiGenerator generators[FAULTY_PARAMETERS];
-  if (strpbrk(kinds, "OBDGp")) {
+  const bool answers = function == DIT_DIOPI_diopiEqual;
+  if (strpbrk(kinds, answers ? "ODGp" : "OBDGp")) {
     return false;
   }
   memcpy(own, values, sizeof(values[0]) * strlen(kinds));
+  if (answers) {
+    own[1].pointer = answer;
+  }
   for (int i = 0, at = 0; kinds[i]; i++) {
     if (kinds[i] == 'g' && values[i].generator) {
       generators[i] = *values[i].generator;
@@ -298,6 +302,7 @@ static diopiError_t call_broken(int function, const union dit_diopi_value *value
   memset(&state, 0, sizeof state);
   memcpy(state.values, values, sizeof(values[0]) * strlen(kinds));
   uint64_t acted = 0, later = 0;
+  bool answer = false;
   faulty_wait(values[0].context);
   dit_memory_access_begin();
   for (int i = 0; i < count; i++) {
@@ -306,7 +311,7 @@ static diopiError_t call_broken(int function, const union dit_diopi_value *value
   dit_memory_access_end();
   const bool told = acted && applied[0].kind >= FAULTY_MISTAKES &&
                     applied[0].kind != FAULTY_MISTAKES + MISTAKE_inplace_cleared &&
-                    call_soundly(function, values, clones);
+                    call_soundly(function, values, clones, &answer);
   diopiError_t code = faulty_forward(function, state.values);
   bool differ = acted != 0;
   if (code == diopiSuccess) {
@@ -316,7 +321,8 @@ static diopiError_t call_broken(int function, const union dit_diopi_value *value
     for (int i = 0; i < count; i++) {
       later |= damage(&applied[i], function, tensors, &state) ? UINT64_C(1) << i : 0;
     }
-    differ = (acted && (!told || differs(tensors, clones))) || later;
+    const bool wrong = function == DIT_DIOPI_diopiEqual && told && *(const bool *)values[1].pointer != answer;
+    differ = (acted && (!told || wrong || differs(tensors, clones))) || later;
     dit_memory_access_end();
   } else {
     code = refuse(code, applied, count, tensors);

@@ -443,7 +443,7 @@ def _mutate(options: argparse.Namespace) -> int:
             _show_progress(len(journal.rows), len(tasks), "functions")
     finally:
         journal.close()
-    answers = [journal.rows[task.function] for task in tasks if task.function in journal.rows]
+    answers = [mutation.restrict(journal.rows[task.function], task) for task in tasks if task.function in journal.rows]
     summary = mutation.summarise(answers, rules)
     if options.json:
         with open(options.json, "w", encoding="utf-8") as stream:

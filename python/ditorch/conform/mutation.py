@@ -224,6 +224,16 @@ def run(tasks: list[Task], jobs: int, seconds: float = math.inf) -> Iterator[Row
     yield from filter(None, answers)
 
 
+def restrict(answer: Row, task: Task) -> Row:
+    """An answer of a journal without the kinds that by now do not apply to the function."""
+    kinds = set(task.kinds)
+    caught = {kind: by for kind, by in answer["caught"].items() if kind in kinds}
+    return answer | {
+        "caught": caught,
+        **{part: [k for k in answer[part] if k in kinds] for part in ("survived", "idle")},
+    }
+
+
 def summarise(answers: list[Row], rules: Rules) -> Row:
     """Counts per kind and in all, the survivors, and functions that could not be judged."""
     kinds = {
