@@ -19,7 +19,7 @@ PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder -
 # What can be said of a device whose memory the host cannot read; test-opaque runs them there, with CORE_TESTS and TOOL_TESTS.
 CLOSED_TESTS := $(patsubst %,tests/python/test_%.py,scripts profiler profiler_process distributed collectives collective_streams \
 	collectives_vendor vendor_collectives distributed_tools tools_ranks sharing memory_check metrics overflow_unwritten acting_errors \
-	acting_features acting_optimizers acting_processes acting_reference compare_autocast compare_on_device engine_classes \
+	acting_features acting_optimizers acting_processes acting_reference compare_autocast engine_classes \
 	op_capture_process module_tools module_tools_compare module_tools_modules op_utils op_utils_compare op_utils_device op_utils_save \
 	op_tools_reference observe_stats late_backward tools_leaks tools_traps tools_user_modes replay run_op_from_data variance \
 	written_memory exemption)

@@ -37,14 +37,16 @@ struct trial {
 static struct dit_collective_vtable table;
 
 /// What a rank sends.
-static double get_value(int rank, int i) {
-  return (i + 1) * (rank == 0 ? 1 : 10);
+static double get_value(int dtype, int rank, int i) {
+  const double large = dtype == DIT_DTYPE_I64 ? (double)(INT64_C(1) << 40) : 0;  // more than float and int32 hold
+  return large + (i + 1) * (rank == 0 ? 1 : 10);
 }
 
-static double fold(int ranks, enum dit_reduce_op op, int i) {
-  double all = get_value(0, i);
+static double fold(const struct trial *t, int ranks, int i) {
+  const enum dit_reduce_op op = t->op;
+  double all = get_value(t->dtype, 0, i);
   for (int rank = 1; rank < ranks; rank++) {
-    const double value = get_value(rank, i);
+    const double value = get_value(t->dtype, rank, i);
     all = op == DIT_REDUCE_OP_PRODUCT ? all * value
           : op == DIT_REDUCE_OP_MIN   ? (value < all ? value : all)
           : op == DIT_REDUCE_OP_MAX   ? (value > all ? value : all)
@@ -62,8 +64,8 @@ RUN(all_reduce) {
   return table.all_reduce(t->in_place ? r->recv : r->send, r->recv, COUNT, t->dtype, t->op, r->comm, r->stream, err);
 }
 EXPECT(all_reduce) {
-  const double untouched = t->in_place && i < ELEMENTS ? get_value(r->rank, i) : (double)NAN;
-  return i < COUNT ? fold(r->ranks, t->op, i) : untouched;
+  const double untouched = t->in_place && i < ELEMENTS ? get_value(t->dtype, r->rank, i) : (double)NAN;
+  return i < COUNT ? fold(t, r->ranks, i) : untouched;
 }
 
 RUN(reduce) {
@@ -71,29 +73,28 @@ RUN(reduce) {
   return table.reduce(r->send, r->recv, COUNT, t->dtype, t->op, root, r->comm, r->stream, err);
 }
 EXPECT(reduce) {
-  return i < COUNT && r->rank == t->root % r->ranks ? fold(r->ranks, t->op, i) : (double)NAN;
+  return i < COUNT && r->rank == t->root % r->ranks ? fold(t, r->ranks, i) : (double)NAN;
 }
 
 RUN(reduce_scatter) {
   return table.reduce_scatter(r->send, r->recv, COUNT, t->dtype, t->op, r->comm, r->stream, err);
 }
 EXPECT(reduce_scatter) {
-  return i < COUNT ? fold(r->ranks, t->op, r->rank * COUNT + i) : (double)NAN;
+  return i < COUNT ? fold(t, r->ranks, r->rank * COUNT + i) : (double)NAN;
 }
 
 RUN(broadcast) {
   return table.broadcast(r->send, r->recv, COUNT, t->dtype, t->root % r->ranks, r->comm, r->stream, err);
 }
 EXPECT(broadcast) {
-  return i < COUNT ? get_value(t->root % r->ranks, i) : (double)NAN;
+  return i < COUNT ? get_value(t->dtype, t->root % r->ranks, i) : (double)NAN;
 }
 
 RUN(all_gather) {
   return table.all_gather(r->send, r->recv, COUNT, t->dtype, r->comm, r->stream, err);
 }
 EXPECT(all_gather) {
-  (void)t;
-  return i < COUNT * r->ranks ? get_value(i / COUNT, i % COUNT) : (double)NAN;
+  return i < COUNT * r->ranks ? get_value(t->dtype, i / COUNT, i % COUNT) : (double)NAN;
 }
 
 /// Rank `root` to the other one.
@@ -104,7 +105,7 @@ RUN(message) {
                               : table.recv(r->recv, COUNT, t->dtype, other, r->comm, r->stream, err);
 }
 EXPECT(message) {
-  return i < COUNT && r->rank != t->root ? get_value(t->root, i) : (double)NAN;
+  return i < COUNT && r->rank != t->root ? get_value(t->dtype, t->root, i) : (double)NAN;
 }
 
 RUN(all_to_all) {
@@ -112,9 +113,8 @@ RUN(all_to_all) {
                           : DIT_ERR_UNSUPPORTED;
 }
 EXPECT(all_to_all) {
-  (void)t;
   const int share = COUNT / 2, from = i / share;
-  return from < r->ranks ? get_value(from, r->rank * share + i % share) : (double)NAN;
+  return from < r->ranks ? get_value(t->dtype, from, r->rank * share + i % share) : (double)NAN;
 }
 
 /// How many elements go from a rank to another (0, 1 or 2), and where they begin: what is sent has no gaps and goes to
@@ -149,11 +149,10 @@ RUN(all_to_all_v) {
                             : DIT_ERR_UNSUPPORTED;
 }
 EXPECT(all_to_all_v) {
-  (void)t;
   for (int peer = 0; peer < r->ranks; peer++) {
     const int at = i - (int)get_recv_offset(peer, r->rank);
     if (at >= 0 && at < (int)get_count(peer, r->rank)) {
-      return get_value(peer, (int)get_send_offset(r, peer, r->rank) + at);
+      return get_value(t->dtype, peer, (int)get_send_offset(r, peer, r->rank) + at);
     }
   }
   return (double)NAN;
@@ -230,7 +229,7 @@ static bool run_trial(struct rank *r, const struct trial *t) {
   char sent[SIZE] = {0}, got[SIZE], mark[8];
   memset(mark, MARK, sizeof mark);
   for (int i = 0; i < ELEMENTS; i++) {
-    element_put(sent + (size_t)i * size, t->dtype, get_value(r->rank, i));
+    element_put(sent + (size_t)i * size, t->dtype, get_value(t->dtype, r->rank, i));
   }
   DO(r, "memory_set", r->b->v.memory_set(r->rank, r->stream, r->recv, MARK, SIZE, &err));
   TRY(put(r, t->in_place ? r->recv : r->send, sent));
@@ -245,8 +244,8 @@ static bool run_trial(struct rank *r, const struct trial *t) {
     const char *at = got + (size_t)i * size;
     const double expected = t->expect(r, t, i);
     if (isnan(expected) ? memcmp(at, mark, size) != 0 : element_get(at, t->dtype) != expected) {
-      return say(r, "%s of %s, operation %d, root %d%s: on rank %d of %d element %d is %g instead of %g%s", t->name,
-                 dtype, (int)t->op, t->root, t->in_place ? ", in place" : "", r->rank, r->ranks, i,
+      return say(r, "%s of %s, operation %d, root %d%s: on rank %d of %d element %d is %.15g instead of %.15g%s",
+                 t->name, dtype, (int)t->op, t->root, t->in_place ? ", in place" : "", r->rank, r->ranks, i,
                  element_get(at, t->dtype), isnan(expected) ? element_get(mark, t->dtype) : expected,
                  isnan(expected) ? ", which was there before: this rank receives nothing there" : "");
     }

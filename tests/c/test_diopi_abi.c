@@ -128,6 +128,10 @@ static void test_table(void) {
   }
   CHECK(dit_diopi_find_function("diopiNothing") == -1 && dit_diopi_find_function(NULL) == -1);
   CHECK(dit_diopi_is_list(DIT_DIOPI_diopiSplitWithSizes, 1) && !dit_diopi_is_list(DIT_DIOPI_diopiNonzero, 1));
+  CHECK(dit_diopi_count_results(DIT_DIOPI_diopiDynamicPointToVoxelMmcv, 1) == 4);
+  CHECK(dit_diopi_count_results(DIT_DIOPI_diopiIndiceConvBackwardMmcv, 1) == 2);
+  CHECK(dit_diopi_count_results(DIT_DIOPI_diopiIndiceConvBackwardMmcv, 2) == 1);
+  CHECK(dit_diopi_count_results(DIT_DIOPI_diopiNonzero, 1) == 1 && dit_diopi_count_results(-1, 1) == 1);
   CHECK(!dit_diopi_is_list(DIT_DIOPI_diopiUnique, 7) && !dit_diopi_is_list(DIT_DIOPI_diopiUnique, 70));
 }
 

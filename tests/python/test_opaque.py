@@ -45,6 +45,14 @@ def test_missing_functions_fall_back(python):
     assert answer.stdout.strip() == "['aten::mm', 'aten::native_batch_norm', 'aten::sum.dim_IntList']"
 
 
+def test_functions_with_several_results_in_one_list(python):
+    """All that the library made comes back under the caller's addresses."""
+    functions = ["diopiDynamicPointToVoxelMmcv", "diopiIndiceConvBackwardMmcv"]
+    words = ["conform", "run", "--library", "opaque", "--vendor", "opaque", "--share", "0.3", "--function", *functions]
+    answer = python("-m", "ditorch", *words, "--quiet", DITORCH_BACKEND="none")
+    assert "2 functions: 2 pass" in answer.stdout, answer.stdout
+
+
 # A child per mishap: torch is imported once, the device starts in the child.
 DRIVER = """
 import os, sys, torch

@@ -19,7 +19,7 @@ import ditorch
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import HERE, child_environment, run_python
+from conftest import HERE, child_environment, open_memory, run_python
 from ditorch import _C, batch_state, worker_pool
 from ditorch.judge import Runs
 from op_tools import OpAutoCompare, OpCapture
@@ -281,6 +281,7 @@ def test_two_devices_side_by_side(captured, tmp_path, monkeypatch, capsys):
 # Judging
 
 
+@open_memory  # the libraries host and faulty compute with the host's loops on the addresses that tensors carry
 def test_two_operator_libraries_side_by_side(captured, tmp_path):
     """The library behind the device that is wrong is named; the other is not. Workers have the choice to themselves."""
     words = [captured["files"], "--op", "*linear", "--accuracy", "--jobs", "1", "--json", "-"]

@@ -1,5 +1,7 @@
 """Every function of ditorch._C that belongs to the tools, called a thousand times: neither objects nor memory grow."""
 
+from conftest import open_memory
+
 PREFIXES = (
     *("engine_", "mode_", "backward_", "capture_", "environ_", "tool_", "tensor_", "helper_", "store_", "tools_"),
     *("compare_", "judge", "EmptyMode", "Hook", "LogReader", "RunPair", "Tool", "call_settings"),
@@ -181,6 +183,7 @@ print("measured", len(CALLS))
 ELSEWHERE = {"capture_write", "capture_parts", "store_unpack", "backward_probe"}
 
 
+@open_memory  # the helpers in C, whose functions are called too, serve host memory and CUDA
 def test_no_function_of_the_tools_leaks(python, tmp_path):
     code = CODE.replace("ELSEWHERE_NAMES", repr(ELSEWHERE)).replace("PREFIXES_HERE", repr(PREFIXES))
     assert "measured" in python(code, cwd=tmp_path).stdout

@@ -104,7 +104,7 @@ static void reduce_one(const struct communicator *own, int dtype, enum dit_reduc
   }
   all = op == DIT_REDUCE_OP_AVG && fault != AVERAGE_SUMS ? all / own->ranks : all;
   const float narrow = (float)all;
-  const int64_t whole = fault == NARROW ? (int8_t)(int64_t)all : (int64_t)all;
+  const int64_t whole = fault == NARROW ? (int64_t)(float)all : (int64_t)all;
   memcpy(out, dtype == DIT_DTYPE_F32 ? (const void *)&narrow : (const void *)&whole, dit_dtype_get_size(dtype));
 }
 
