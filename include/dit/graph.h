@@ -300,7 +300,8 @@ struct dit_graph {
   const struct dit_graph_arg *args;
   const struct dit_graph_input *inputs;
   const struct dit_graph_output *outputs;
-  void *memory;  ///< the graph's own
+  void *memory;               ///< the graph's own
+  struct graph_known *known;  ///< what its plans share; NULL: nothing
 };
 
 /// Reads and checks `count` words. DIT_ERR_CORRUPT names what is wrong and where; nothing of `words` is kept.
@@ -346,6 +347,7 @@ struct dit_graph_plan {
   int device;
   int32_t *step_of;                    ///< per node: the step that runs it
   struct dit_graph_refusal *refusals;  ///< subgraphs that the engine supports and did not make; NULL: none
+  bool is_repeated;                    ///< its nodes run together as an earlier plan of the graph found out
 };
 struct dit_graph_refusal {
   struct dit_graph_refusal *next;
