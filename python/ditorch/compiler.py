@@ -91,6 +91,8 @@ def install(patches: Patches) -> None:
     def __call__(self, model_, inputs_, **kwargs):
         if not uses_device(model_, inputs_):
             return native(self, model_, inputs_, **kwargs)
+        if self.config:
+            _say(f"settings of Inductor are not used on this device: {', '.join(sorted(self.config))}")
         return _lookup_default()(model_, inputs_)
 
     patches.set(wrapper, "__call__", __call__)

@@ -69,6 +69,15 @@ def test_said_once(capfd, monkeypatch):
     assert capfd.readouterr().err.count("uses dit (the device's graph engine), not Inductor") == 1
 
 
+def test_settings_of_inductor_are_named(capfd, monkeypatch):
+    monkeypatch.setattr(compiler, "_said", set())
+    x = torch.ones(2, device="cuda")
+    for options in ({}, {"max_autotune": True, "epilogue_fusion": False}):
+        torch.compile(lambda a: a * 3, backend="inductor", options=options)(x)
+    said = [line for line in capfd.readouterr().err.splitlines() if "settings of Inductor" in line]
+    assert said == ["ditorch: settings of Inductor are not used on this device: epilogue_fusion, max_autotune"]
+
+
 def test_attention_inside_the_graph():
     x = torch.randn(1, 2, 4, 8, device="cuda")
     attention = torch.nn.functional.scaled_dot_product_attention
