@@ -12,12 +12,14 @@
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <sstream>
+#include <utility>
 
 #include "Common.h"
 #include "dit/ledger.h"
@@ -53,9 +55,9 @@ struct Graph {
   size_t tensor_count = 0, number_count = 0;
   std::mutex mutex;
   std::map<std::vector<int64_t>, std::shared_ptr<dit_graph_plan>> plans;  // by symbols and device
-  std::deque<std::vector<int64_t>> ages;
-  std::string refusal;            // why the engine could make no plan of it
-  std::vector<int64_t> last_key;  // of the plan that ran last
+  std::deque<std::vector<int64_t>> ages;  // the plan that was used longest ago comes first
+  std::string refusal;                    // why the engine could make no plan of it
+  std::vector<int64_t> last_key;          // of the plan that ran last
   std::shared_ptr<dit_graph_plan> last;
 };
 
@@ -406,6 +408,8 @@ std::shared_ptr<dit_graph_plan> findPlan(Graph &graph, std::vector<int64_t> key,
   }
   const auto found = graph.plans.find(key);
   if (found != graph.plans.end()) {
+    graph.ages.erase(std::find(graph.ages.begin(), graph.ages.end(), key));
+    graph.ages.push_back(key);
     graph.last_key = std::move(key);
     return graph.last = found->second;
   }
@@ -446,6 +450,18 @@ std::vector<int64_t> readSymbols(const Graph &graph, const std::vector<at::Tenso
   return values;
 }
 
+// Tensors that a run of this thread gets for itself: nobody else holds them, so that each goes when its last step has
+// run. A list that is an argument of an operator is held by its callers until the operator returns.
+thread_local std::vector<at::Tensor> lent;
+
+void lendTensors(std::vector<at::Tensor> tensors) {
+  lent = std::move(tensors);
+}
+
+std::vector<at::Tensor> takeBack() {
+  return std::exchange(lent, {});
+}
+
 void takeInputs(Run &run, const std::vector<at::Tensor> &tensors, std::vector<void *> &data) {
   size_t place = 0;
   for (int32_t i = 0; i < run.plan.graph->ninputs; i++) {
@@ -476,11 +492,25 @@ Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10:
   const auto graph = findGraph(number);
   const c10::Device device(kDevice, resolveIndex(static_cast<c10::DeviceIndex>(device_index)));
   const c10::DeviceGuard guard(device);
-  const auto plan = findPlan(*graph, readSymbols(*graph, tensors, numbers, device.index()), device.index());
+  std::vector<at::Tensor> own;
+  if (tensors.empty() && graph->tensor_count > 0) {
+    own.swap(lent);
+  }
+  const std::vector<at::Tensor> &given = tensors.empty() ? own : tensors;
+  std::shared_ptr<dit_graph_plan> plan;
+  try {
+    plan = findPlan(*graph, readSymbols(*graph, given, numbers, device.index()), device.index());
+  } catch (...) {
+    if (!graph->refusal.empty()) {
+      own.swap(lent);  // who runs the graph without the engine asks for them
+    }
+    throw;
+  }
   const dit_graph &ir = *graph->ir;
   Run run{*graph, *plan, device, std::vector<at::Tensor>(static_cast<size_t>(ir.nstorages)), at::Tensor(), nullptr};
   std::vector<void *> data(static_cast<size_t>(ir.nstorages));
-  takeInputs(run, tensors, data);
+  takeInputs(run, given, data);
+  own.clear();
   if (plan->arena > 0) {
     run.arena = at::empty({plan->arena}, at::TensorOptions().dtype(at::kByte).device(device));
     if (seen != nullptr) {
@@ -572,6 +602,13 @@ bool hasRow(const std::string &name, const std::string &overload) {
     }
   }
   return false;
+}
+
+// One more run of what PyTorch runs in the place of a piece of a graph.
+void countIsland(const std::string &name) {
+  if (dit_ledger_entry *entry = dit_ledger_get(name.c_str())) {
+    dit_ledger_add(entry, DIT_LEDGER_C, 0, 0);
+  }
 }
 
 const char *const kKinds[] = {"pointwise", "rows", "columns"};
@@ -722,6 +759,9 @@ TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("graph_supports(int op, int folded, int ndim, int[] dtypes) -> bool", &supportsOperation);
   m.def("graph_refusal(int graph) -> str", &getRefusal);
   m.def("graph_has_row(str name, str overload) -> bool", &hasRow);
+  m.def("graph_count(str island) -> ()", &countIsland);
+  m.def("graph_lend(Tensor[] tensors) -> ()", &lendTensors);
+  m.def("graph_take_back() -> Tensor[]", &takeBack);
   m.def("graph_load(Tensor words) -> int", &loadGraph);
   m.def("graph_free(int graph) -> ()", &freeGraph);
   m.def("graph_describe(int graph) -> str", &describeGraph);

@@ -306,7 +306,8 @@ struct dit_graph {
   const struct dit_graph_arg *args;
   const struct dit_graph_input *inputs;
   const struct dit_graph_output *outputs;
-  void *memory;  ///< the graph's own
+  void *memory;               ///< the graph's own
+  struct graph_known *known;  ///< what its plans share; NULL: nothing
 };
 
 /// Reads and checks `count` words. DIT_ERR_CORRUPT names what is wrong and where; nothing of `words` is kept.
@@ -354,6 +355,7 @@ struct dit_graph_plan {
   struct dit_graph_refusal *refusals;  ///< subgraphs that the engine supports and did not make; NULL: none
   int64_t *step_ns;                    ///< per step: what its runs took while they were timed (dit_graph_set_timing)
   int64_t *step_runs;                  ///< and how many they were
+  bool is_repeated;                    ///< its nodes run together as an earlier plan of the graph found out
 };
 struct dit_graph_refusal {
   struct dit_graph_refusal *next;

@@ -26,6 +26,7 @@ struct fuser {
   int32_t *needs;  ///< groups that a node waits for
   int32_t nneeds;
   uint8_t *taken;  ///< per node: the engine takes it in a subgraph
+  struct graph_piece **list;
   const struct graph_refused *refused;
 };
 
@@ -49,7 +50,6 @@ static void add_wait(struct fuser *fuser, int32_t group, int32_t other) {
   }
 }
 
-/// Sizes of a shape without ones.
 static int get_space(const struct dit_graph_plan *plan, int32_t tensor, int64_t *space) {
   int count = 0;
   for (int d = 0; d < plan->graph->tensors[tensor].ndim; d++) {
@@ -58,6 +58,12 @@ static int get_space(const struct dit_graph_plan *plan, int32_t tensor, int64_t 
     }
   }
   return count;
+}
+
+int graph_get_space(const struct dit_graph_plan *plan, int32_t node, int64_t *space) {
+  const struct dit_graph_node *made = &plan->graph->nodes[node];
+  const int32_t in = made->nargs ? (int32_t)plan->graph->args[made->first_arg].dim.value : -1;
+  return get_space(plan, made->kind == DIT_NODE_POINT ? made->outs[0] : in, space);
 }
 
 bool graph_map(const struct dit_graph_plan *plan, const struct graph_group *group, int level, int32_t shape,
@@ -473,8 +479,11 @@ static enum dit_status start_group(struct fuser *fuser, int32_t node_index, int3
   }
   group->kind = DIT_NODE_REGION;
   group->region_kind = DIT_REGION_POINTWISE;
-  group->nouter =
-      get_space(fuser->plan, node->kind == DIT_NODE_POINT ? node->outs[0] : get_tensor(fuser, node, 0), group->space);
+  group->loads = graph_pool_take(fuser->list, DIT_REGION_MAX_OPERANDS, sizeof *group->loads);
+  if (!group->loads) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory to fuse in");
+  }
+  group->nouter = graph_get_space(fuser->plan, node_index, group->space);
   if (!try_join(fuser, index, node_index)) {
     return dit_error_set(err, DIT_ERR_CORRUPT, "graph: node %d (%s): shapes that do not go together", node_index,
                          dit_region_op_get_name(node->op));
@@ -511,27 +520,53 @@ static enum dit_status fuse_node(struct fuser *fuser, int32_t node_index, struct
   return DIT_OK;
 }
 
-/// The groups in an order in which nobody waits for a later one; the earliest last node first.
-static void sort_groups(struct fuser *fuser, uint8_t *done) {
-  struct graph_fusion *fusion = fuser->fusion;
-  for (int32_t at = 0; at < fusion->ngroups; at++) {
-    int32_t best = -1;
-    for (int32_t g = 0; g < fusion->ngroups; g++) {
-      if (done[g] || (best >= 0 && fusion->groups[best].last <= fusion->groups[g].last)) {
-        continue;
-      }
-      bool is_ready = true;
-      for (int32_t w = 0; w < fuser->words && is_ready; w++) {
-        uint64_t bits = fuser->waits[(size_t)g * (size_t)fuser->words + (size_t)w];
-        while (bits && is_ready) {
-          is_ready = done[w * 64 + __builtin_ctzll(bits)];
-          bits &= bits - 1;
-        }
-      }
-      best = is_ready ? g : best;
+static bool is_ready(const struct fuser *fuser, const uint64_t *done, int32_t group) {
+  for (int32_t w = 0; w < fuser->words; w++) {
+    if (fuser->waits[(size_t)group * (size_t)fuser->words + (size_t)w] & ~done[w]) {
+      return false;
     }
-    fusion->order[at] = best;
-    done[best] = 1;
+  }
+  return true;
+}
+
+/// The groups in an order in which nobody waits for a later one; the earliest last node first. `ending`: the group
+/// whose last node this is, -1: of none; `done`: a bit per group.
+static void sort_groups(struct fuser *fuser, int32_t *ending, uint64_t *done) {
+  struct graph_fusion *fusion = fuser->fusion;
+  for (int32_t n = 0; n < fuser->graph->nnodes; n++) {
+    ending[n] = fusion->groups[fusion->group_of[n]].last == n ? fusion->group_of[n] : -1;
+  }
+  int32_t begin = 0;
+  for (int32_t at = 0; at < fusion->ngroups; at++) {
+    while (ending[begin] < 0) {
+      begin++;
+    }
+    int32_t n = begin;  // no cycles: there is always one
+    while (ending[n] < 0 || !is_ready(fuser, done, ending[n])) {
+      n++;
+    }
+    fusion->order[at] = ending[n];
+    done[ending[n] / 64] |= UINT64_C(1) << (ending[n] % 64);
+    ending[n] = -1;
+  }
+}
+
+static void see_arg(struct graph_fusion *fusion, const struct dit_graph *graph, const struct dit_graph_arg *arg,
+                    int32_t group) {
+  if (arg->tag == DIT_ARG_TENSOR) {
+    const int32_t storage = graph->tensors[arg->dim.value].storage, producer = fusion->producer[storage];
+    fusion->seen[storage] |= producer >= 0 && fusion->group_of[producer] != group;
+  }
+  for (int i = 0; arg->tag == DIT_ARG_LIST && i < arg->count; i++) {
+    see_arg(fusion, graph, &graph->args[arg->first + i], group);
+  }
+}
+
+static void find_seen(struct graph_fusion *fusion, const struct dit_graph *graph) {
+  for (int32_t n = 0; n < graph->nnodes; n++) {
+    for (int k = 0; k < graph->nodes[n].nargs; k++) {
+      see_arg(fusion, graph, &graph->args[graph->nodes[n].first_arg + k], fusion->group_of[n]);
+    }
   }
 }
 
@@ -602,10 +637,14 @@ enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **lis
   fuser.reader_node = graph_pool_take(list, uses, sizeof *fuser.reader_node);
   fuser.needs = graph_pool_take(list, 2 * uses + nodes + 2, sizeof *fuser.needs);
   fuser.taken = graph_pool_take(list, nodes, 1);
-  uint8_t *done = graph_pool_take(list, nodes + 64, 1);
+  fusion->seen = graph_pool_take(list, storages, 1);
+  fusion->values = graph_pool_take(list, nodes, sizeof *fusion->values);
+  int32_t *ending = graph_pool_take(list, nodes, sizeof *ending);
+  uint64_t *done = graph_pool_take(list, (size_t)fuser.words, sizeof *done);
+  fuser.list = list;
   if (!fusion->groups || !fusion->group_of || !fusion->level || !fusion->order || !fusion->producer || !fuser.waits ||
       !fuser.writer || !fuser.uses || !fuser.inside || !fuser.reader_head || !fuser.reader_next || !fuser.reader_node ||
-      !fuser.needs || !fuser.taken || !done) {
+      !fuser.needs || !fuser.taken || !fusion->seen || !fusion->values || !ending || !done) {
     return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory to fuse in");
   }
   for (size_t i = 0; i < storages; i++) {
@@ -621,6 +660,7 @@ enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **lis
   for (int32_t i = 0; i < graph->nnodes; i++) {
     DIT_RETURN_IF_NOT_OK(fuse_node(&fuser, i, err));
   }
-  sort_groups(&fuser, done);
+  sort_groups(&fuser, ending, done);
+  find_seen(fusion, graph);
   return DIT_OK;
 }

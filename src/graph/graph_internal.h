@@ -35,7 +35,7 @@ struct graph_group {
   int32_t first, last;                        ///< nodes
   int32_t nnodes, nvalues, nloads, npending;  ///< pending: results that somebody outside may still need
   int32_t limit;                              ///< most nodes; 0: no limit
-  struct graph_load loads[DIT_REGION_MAX_OPERANDS];
+  struct graph_load *loads;                   ///< REGION, while it is made: room for DIT_REGION_MAX_OPERANDS
 };
 
 /// What the engine has refused of a graph so far: what the next attempt at a plan leaves out.
@@ -53,6 +53,8 @@ struct graph_fusion {
   uint8_t *level;     ///< per node of a region: enum dit_region_level
   int32_t *producer;  ///< per storage: the node that defines it; -1: an input
   int32_t *order;     ///< groups in the order they run
+  uint8_t *seen;      ///< per storage: a node of another group than its producer's reads it
+  int16_t *values;    ///< per node: room for a region's values while it is written
 };
 
 /// Strides of a tensor over the group's space at a level: of the node's shape `shape`, which tensor `tensor` is
@@ -66,14 +68,25 @@ bool graph_is_same_begin(const struct dit_graph_plan *plan, int32_t tensor, int3
 DIT_NODISCARD enum dit_status graph_fuse(struct dit_graph_plan *plan, struct graph_piece **list,
                                          const struct graph_refused *refused, struct graph_fusion *fusion,
                                          struct dit_error *err);
+/// Sizes without ones of what a node walks over; how many.
+int graph_get_space(const struct dit_graph_plan *plan, int32_t node, int64_t *space);
+
+/// Fusions that plans of one graph share (known.c). NULL: there is no memory for it, and every plan fuses.
+struct graph_known *graph_known_create(const struct dit_graph *graph);
+void graph_known_destroy(struct graph_known *known);  ///< NULL allowed
+/// The fusion of a plan whose layouts are set; `list` owns what is made. False: it is not known yet, and may be added
+/// under the signature; NULL: it may not.
+bool graph_known_find(const struct dit_graph_plan *plan, struct graph_piece **list, int32_t **signature,
+                      struct graph_fusion *fusion);
+void graph_known_add(const struct dit_graph_plan *plan, const int32_t *signature, const struct graph_fusion *fusion);
+
 /// A region that the engine refuses is noted in `refused`.
 DIT_NODISCARD enum dit_status graph_build_region(struct dit_graph_plan *plan, struct graph_piece **list,
                                                  const struct graph_fusion *fusion, int32_t group,
                                                  struct graph_refused *refused, struct dit_graph_step *step,
                                                  struct dit_error *err);
-/// Does a node outside of the group read what the group leaves in the storage, or does somebody outside of the graph?
-bool graph_is_seen(const struct dit_graph_plan *plan, const struct graph_fusion *fusion, int32_t group, int32_t node,
-                   int32_t storage);
+/// Does a node outside of the group that makes the storage read it, or does somebody outside of the graph?
+bool graph_is_seen(const struct dit_graph_plan *plan, const struct graph_fusion *fusion, int32_t storage);
 
 /// A subgraph as words: what it reads (memory that comes from outside) and makes for others.
 struct graph_subgraph {
@@ -110,6 +123,7 @@ DIT_NODISCARD enum dit_status graph_place(struct dit_graph_plan *plan, struct gr
 int64_t graph_get_span(const struct dit_graph_layout *layout, int ndim, int dtype);
 
 /// Mistakes on purpose (mistake.c); nothing where none is set.
+bool graph_mistake_is_set(void);
 void graph_mistake_region(struct dit_region *region, int32_t step);
 void graph_mistake_layouts(struct dit_graph_plan *plan);
 void graph_mistake_places(struct dit_graph_plan *plan);

@@ -367,12 +367,14 @@ enum dit_status dit_graph_load(const int64_t *words, size_t count, struct dit_gr
     return reader.status;
   }
   graph->memory = reader.list;
+  graph->known = graph->nsymbols ? graph_known_create(graph) : NULL;
   *out = graph;
   return DIT_OK;
 }
 
 void dit_graph_destroy(struct dit_graph *graph) {
   if (graph) {
+    graph_known_destroy(graph->known);
     graph_pool_free(graph->memory);  // the graph itself is in there
   }
 }

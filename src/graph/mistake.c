@@ -18,6 +18,10 @@ int32_t dit_graph_get_mistake(void) {
   return chosen.place;
 }
 
+bool graph_mistake_is_set(void) {
+  return chosen.kind != DIT_MISTAKE_NONE;
+}
+
 static bool is_turn(enum dit_graph_mistake kind) {
   return chosen.kind == kind && chosen.seen++ == chosen.which;
 }

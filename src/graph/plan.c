@@ -287,15 +287,46 @@ static enum dit_status make_steps(struct plan_memory *memory, const struct graph
 }
 
 /// One attempt; `refused` says what of it the engine does not make.
-static enum dit_status divide(struct plan_memory *memory, struct graph_refused *refused, struct dit_error *err) {
-  struct dit_graph_plan *plan = &memory->plan;
-  struct graph_fusion fusion = {0};
-  release_steps(plan);
+static enum dit_status try_fusion(struct plan_memory *memory, const struct graph_fusion *fusion,
+                                  struct graph_refused *refused, struct dit_error *err) {
+  release_steps(&memory->plan);
   refused->again = false;
-  DIT_RETURN_IF_NOT_OK(set_storages(plan, err));
-  DIT_RETURN_IF_NOT_OK(graph_fuse(plan, &memory->list, refused, &fusion, err));
-  place_subgraphs(plan, &fusion);
-  return make_steps(memory, &fusion, refused, err);
+  place_subgraphs(&memory->plan, fusion);
+  return make_steps(memory, fusion, refused, err);
+}
+
+/// Groups, regions and subgraphs: as an earlier plan found them, else until the engine makes all of them. `scratch`
+/// owns what is not needed afterwards.
+static enum dit_status divide(struct plan_memory *memory, struct graph_piece **scratch, struct dit_error *err) {
+  struct dit_graph_plan *plan = &memory->plan;
+  const size_t nodes = (size_t)plan->graph->nnodes;
+  struct graph_refused refused = {.subgraph = graph_pool_take(scratch, nodes, sizeof *refused.subgraph),
+                                  .limit = graph_pool_take(scratch, nodes, sizeof *refused.limit)};
+  if (!refused.subgraph || !refused.limit) {
+    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
+  }
+  struct graph_fusion fusion = {0};
+  int32_t *signature = NULL;
+  if (!graph_mistake_is_set() && graph_known_find(plan, scratch, &signature, &fusion)) {
+    DIT_RETURN_IF_NOT_OK(try_fusion(memory, &fusion, &refused, err));
+    if (!refused.again) {
+      plan->is_repeated = true;
+      return DIT_OK;
+    }
+    signature = NULL;
+  }
+  int attempts = 0;
+  do {  // every attempt that is not the last one leaves out more
+    DIT_RETURN_IF_NOT_OK(set_storages(plan, err));
+    fusion = (struct graph_fusion){0};
+    DIT_RETURN_IF_NOT_OK(graph_fuse(plan, scratch, &refused, &fusion, err));
+    DIT_RETURN_IF_NOT_OK(try_fusion(memory, &fusion, &refused, err));
+    attempts++;
+  } while (refused.again);
+  if (signature && attempts == 1) {
+    graph_known_add(plan, signature, &fusion);
+  }
+  return DIT_OK;
 }
 
 static bool take_tables(struct plan_memory *memory, const struct dit_graph *graph) {
@@ -329,15 +360,10 @@ static enum dit_status fill_plan(struct plan_memory *memory, const int64_t *symb
   }
   DIT_RETURN_IF_NOT_OK(set_storages(plan, err));
   graph_mistake_layouts(plan);
-  struct graph_refused refused = {
-      .subgraph = graph_pool_take(&memory->list, (size_t)graph->nnodes, sizeof *refused.subgraph),
-      .limit = graph_pool_take(&memory->list, (size_t)graph->nnodes, sizeof *refused.limit)};
-  if (!refused.subgraph || !refused.limit) {
-    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a plan");
-  }
-  do {  // every attempt that is not the last one leaves out more
-    DIT_RETURN_IF_NOT_OK(divide(memory, &refused, err));
-  } while (refused.again);
+  struct graph_piece *scratch = NULL;
+  const enum dit_status status = divide(memory, &scratch, err);
+  graph_pool_free(scratch);
+  DIT_RETURN_IF_NOT_OK(status);
   DIT_RETURN_IF_NOT_OK(graph_place(plan, &memory->list, err));
   graph_mistake_places(plan);
   plan->step_ns = graph_pool_take(&memory->list, (size_t)plan->nsteps, sizeof *plan->step_ns);

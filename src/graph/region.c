@@ -124,40 +124,15 @@ static void add_node(struct builder *builder, int32_t index, int16_t *value_of_n
   value_of_node[index] = (int16_t)add_op(builder, op);
 }
 
-static bool reads_arg(const struct dit_graph *graph, const struct dit_graph_arg *arg, int32_t storage) {
-  if (arg->tag == DIT_ARG_TENSOR) {
-    return graph->tensors[arg->dim.value].storage == storage;
-  }
-  for (int i = 0; arg->tag == DIT_ARG_LIST && i < arg->count; i++) {
-    if (reads_arg(graph, &graph->args[arg->first + i], storage)) {
-      return true;
-    }
-  }
-  return false;
-}
-
-bool graph_is_seen(const struct dit_graph_plan *plan, const struct graph_fusion *fusion, int32_t group, int32_t node,
-                   int32_t storage) {
-  const struct dit_graph *graph = plan->graph;
-  const struct dit_graph_storage *place = &plan->storages[storage];
-  if (place->place == DIT_PLACE_INPUT || place->place == DIT_PLACE_OWN) {
-    return true;
-  }
-  for (int32_t n = node + 1; n < graph->nnodes; n++) {
-    for (int k = 0; fusion->group_of[n] != group && k < graph->nodes[n].nargs; k++) {
-      if (reads_arg(graph, &graph->args[graph->nodes[n].first_arg + k], storage)) {
-        return true;
-      }
-    }
-  }
-  return false;
+bool graph_is_seen(const struct dit_graph_plan *plan, const struct graph_fusion *fusion, int32_t storage) {
+  const uint8_t place = plan->storages[storage].place;
+  return place == DIT_PLACE_INPUT || place == DIT_PLACE_OWN || fusion->seen[storage];
 }
 
 /// Does anybody outside of the group see the result of this node?
 static bool is_seen(const struct builder *builder, int32_t index) {
   const struct dit_graph *graph = builder->graph;
-  return graph_is_seen(builder->plan, builder->fusion, builder->index, index,
-                       graph->tensors[graph->nodes[index].outs[0]].storage);
+  return graph_is_seen(builder->plan, builder->fusion, graph->tensors[graph->nodes[index].outs[0]].storage);
 }
 
 static bool can_merge(const struct builder *builder, const int64_t *sizes, int d) {
@@ -262,16 +237,10 @@ enum dit_status graph_build_region(struct dit_graph_plan *plan, struct graph_pie
                                    const struct graph_fusion *fusion, int32_t index, struct graph_refused *refused,
                                    struct dit_graph_step *step, struct dit_error *err) {
   const struct dit_graph *graph = plan->graph;
-  int16_t *values = graph_pool_take(list, (size_t)graph->nnodes, sizeof *values);
-  struct builder *builder = graph_pool_take(list, 1, sizeof *builder);
-  if (!values || !builder) {
-    return dit_error_set(err, DIT_ERR_NOMEM, "graph: no memory for a region");
-  }
-  builder->plan = plan;
-  builder->graph = graph;
-  builder->fusion = fusion;
-  builder->group = &fusion->groups[index];
-  builder->index = index;
+  struct builder state = {
+      .plan = plan, .graph = graph, .fusion = fusion, .group = &fusion->groups[index], .index = index};
+  struct builder *builder = &state;
+  int16_t *values = fusion->values;
   builder->region.kind = (enum dit_region_kind)builder->group->region_kind;
   for (int32_t n = builder->group->first; n <= builder->group->last; n++) {
     if (fusion->group_of[n] == index) {

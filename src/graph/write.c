@@ -158,8 +158,7 @@ static void put_node(struct writer *writer, int32_t index) {
     const int32_t out = node->outs[k];
     put(writer, words, out < 0 ? -1 : meet_tensor(writer, out));
     const int32_t storage = out < 0 ? -1 : writer->graph->tensors[out].storage;
-    if (storage >= 0 && is_made_here(writer, storage) &&
-        graph_is_seen(writer->plan, writer->fusion, writer->group, index, storage)) {
+    if (storage >= 0 && is_made_here(writer, storage) && graph_is_seen(writer->plan, writer->fusion, storage)) {
       writer->outputs[writer->noutputs++] = out;
     }
   }

@@ -64,6 +64,7 @@ class Compiled(Graph):
             "tensor_places": lowering.tensor_places,
             "number_places": lowering.number_places,
             "arguments": sum(node.op == "placeholder" for node in module.graph.nodes),
+            "is_backward": any(node.name.startswith("tangents") for node in module.graph.nodes),
             "device": next((fake.device.index or 0 for fake in fakes if is_on_device(fake)), 0),
         }
         return data, lowering.constants
@@ -80,6 +81,8 @@ class Compiled(Graph):
         is_direct = is_plain and len(self.tensor_places) == data["arguments"] and not self.constants
         # What a thread runs with.
         self.call = (self.graph, None if is_direct else self.constants, [] if is_plain else out_places)
+        # What the forward has saved is the backward's own. Results that are copied need their targets to the end.
+        self.lends = data["is_backward"] and not any(kind == "copy" for kind, _ in out_places)
         self.run = torch.ops.ditorch.graph_run.default
         weakref.finalize(self, torch.ops.ditorch.graph_free, self.graph)
 
@@ -115,8 +118,10 @@ class Compiled(Graph):
             return self._run(call, tensors, numbers, handed)
         except NotImplementedError:
             refusal = torch.ops.ditorch.graph_refusal(call[0])
+            given = torch.ops.ditorch.graph_take_back()
             if not refusal:
                 raise
+            tensors = given[: len(self.tensor_places)] or tensors
             self._refuse(call, refusal)  # nothing has run yet
             return self._run(self.call, tensors, numbers, handed)
 
@@ -130,11 +135,16 @@ class Compiled(Graph):
 
     def _run(self, call: Any, tensors: list[torch.Tensor], numbers: Sequence[int], handed: Any) -> Any:
         graph, constants, out_places = call
-        if constants is None:  # nothing but tensors goes in and comes out
+        if self.lends:
+            torch.ops.ditorch.graph_lend.default([*tensors, *constants] if constants else tensors)
+            tensors.clear()
+            made, counted = self.run(graph, (), numbers, self.device)
+        elif constants is None:  # nothing but tensors goes in and comes out
             made = self.run(graph, tensors, (), self.device)[0]
             tensors.clear()
             return made
-        made, counted = self.run(graph, [*tensors, *constants] if constants else tensors, numbers, self.device)
+        else:
+            made, counted = self.run(graph, [*tensors, *constants] if constants else tensors, numbers, self.device)
         if not out_places:
             return made
         results, made, counted = [], iter(made), iter(counted)

@@ -250,8 +250,17 @@ static void prepare_code(struct region_program *program, const struct dit_region
       }
     }
   }
+  if (region_code_is_off()) {
+    return;
+  }
+  struct region_key key;
+  region_key_make(&key, program);
+  if (region_code_recall(&key, program)) {
+    return;
+  }
   if (region_write_source(program, &source)) {
     program->code = region_code_get(&source);
+    region_code_remember(&key, program);
   } else {
     dit_free(source.data);
   }

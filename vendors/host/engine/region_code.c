@@ -277,10 +277,6 @@ struct region_code *region_code_get(struct region_text *source) {
   (void)pthread_once(&once, hash_prelude);
   const char *target = get_target(), *compiler = get_compiler();
   struct region_code *code = NULL;
-  if (strcmp(compiler, "none") == 0) {
-    dit_free(source->data);
-    return NULL;
-  }
   uint64_t hash[2];
   for (int i = 0; i < 2; i++) {
     hash[i] = hash_bytes(prelude_hash + (uint64_t)i, target, strlen(target) + 1);
@@ -303,6 +299,94 @@ struct region_code *region_code_get(struct region_text *source) {
   dit_free(source->data);
   source->data = NULL;
   return code;
+}
+
+// Keys: the source of a region is written once, whatever sizes it comes in
+
+struct memory {
+  struct memory *next;
+  struct region_code *code;
+  int nscratch, nphases;
+  bool has_trig;
+  uint64_t hash;
+  size_t size;
+  uint8_t key[];
+};
+
+static struct memory *memories[BUCKETS];
+static int nmemories;
+
+static void put_bytes(struct region_key *key, const void *data, size_t size) {
+  memcpy(key->bytes + key->size, data, size);
+  key->size += size;
+}
+
+void region_key_make(struct region_key *key, const struct region_program *program) {
+  key->size = 0;
+  const uint8_t head[] = {(uint8_t)program->kind,      (uint8_t)program->ndim,   (uint8_t)program->nvalues,
+                          (uint8_t)program->noperands, (uint8_t)program->nfolds, program->is_long};
+  put_bytes(key, head, sizeof head);
+  for (int i = 0; i < program->nvalues; i++) {
+    const struct value *value = &program->values[i];
+    const uint8_t what[] = {value->op, value->klass, value->level, value->arity};
+    const int16_t numbers[] = {value->dtype, value->operand, value->args[0], value->args[1], value->args[2]};
+    put_bytes(key, what, sizeof what);
+    put_bytes(key, numbers, sizeof numbers);
+  }
+  for (int i = 0; i < program->noperands; i++) {
+    const struct dit_region_operand *layout = &program->operands[i].layout;
+    const int16_t numbers[] = {layout->dtype, layout->stored};
+    put_bytes(key, numbers, sizeof numbers);
+    for (int d = 0; d < program->ndim; d++) {  // broadcast, side by side, or further apart
+      const uint8_t class = layout->strides[d] > 1 ? 2 : (uint8_t)layout->strides[d];
+      put_bytes(key, &class, 1);
+    }
+  }
+  key->hash = hash_bytes(UINT64_C(0xCBF29CE484222325), (const char *)key->bytes, key->size);
+}
+
+static struct memory *find_memory(const struct region_key *key) {
+  struct memory *found = memories[key->hash % BUCKETS];
+  while (found &&
+         (found->hash != key->hash || found->size != key->size || memcmp(found->key, key->bytes, key->size) != 0)) {
+    found = found->next;
+  }
+  return found;
+}
+
+bool region_code_is_off(void) {
+  return strcmp(get_compiler(), "none") == 0;
+}
+
+bool region_code_recall(const struct region_key *key, struct region_program *program) {
+  (void)pthread_mutex_lock(&mutex);
+  const struct memory *found = find_memory(key);
+  (void)pthread_mutex_unlock(&mutex);
+  if (found) {
+    program->code = found->code;
+    program->nscratch = found->nscratch;
+    program->nphases = found->nphases;
+    program->has_trig = found->has_trig;
+  }
+  return found != NULL;
+}
+
+void region_code_remember(const struct region_key *key, const struct region_program *program) {
+  (void)pthread_mutex_lock(&mutex);
+  struct memory *made = NULL;
+  if (program->code && nmemories < MAX_CODES && !find_memory(key) && (made = dit_calloc(1, sizeof *made + key->size))) {
+    made->code = program->code;
+    made->nscratch = program->nscratch;
+    made->nphases = program->nphases;
+    made->has_trig = program->has_trig;
+    made->hash = key->hash;
+    made->size = key->size;
+    memcpy(made->key, key->bytes, key->size);
+    made->next = memories[key->hash % BUCKETS];
+    memories[key->hash % BUCKETS] = made;
+    nmemories++;
+  }
+  (void)pthread_mutex_unlock(&mutex);
 }
 
 region_function *region_code_find(struct region_code *code) {

@@ -36,9 +36,24 @@ struct region_call {
 };
 typedef void region_function(const struct region_call *call, int64_t begin, int64_t end);
 
+/// All that a region's source is made of, as bytes: what differs in sizes, strides and numbers alone has one key.
+struct region_key {
+  uint64_t hash;
+  size_t size;
+  uint8_t bytes[16 + 16 * DIT_REGION_MAX_OPS + (4 + DIT_GRAPH_MAX_DIMS) * DIT_REGION_MAX_OPERANDS];
+};
+/// No code will come: there is to be no compiler.
+bool region_code_is_off(void);
+void region_key_make(struct region_key *key, const struct region_program *program);
+
+/// The code of an earlier region with this key, and what `program` knows about it, without writing the source again.
+/// False: there was none.
+bool region_code_recall(const struct region_key *key, struct region_program *program);
+void region_code_remember(const struct region_key *key, const struct region_program *program);
+
 /// One piece of code, shared by all regions that have the same source; it is never freed.
 struct region_code;
-/// NULL: no code will come (no compiler, no memory, switched off). Takes the text.
+/// NULL: no code will come (no memory, or too much code). Takes the text.
 struct region_code *region_code_get(struct region_text *source);
 /// NULL: not there yet. The second call asks for it in the background.
 region_function *region_code_find(struct region_code *code);
