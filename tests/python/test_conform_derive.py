@@ -4,6 +4,7 @@ import json
 
 import pytest
 from ditorch.conform import derive, derive_axes, derive_rows, expand, quick, schema
+from ditorch.conform.data import make_values
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,6 @@ def test_every_negative_dim(entries):
 
 def test_rows_hold_what_breaks_reductions():
     import torch
-    from ditorch.conform.data import make_values
 
     values = make_values("rows", [19, 5], "float32", "text", None, 0)
     rows = {str(row[0].item()) for row in values if torch.equal(row.isnan(), row[:1].isnan().expand(5))}
@@ -48,10 +48,34 @@ def test_rows_hold_what_breaks_reductions():
     assert any(bool(row.isneginf().sum() == 4) for row in values)
 
 
+def test_calm_rows_are_finite():
+    values = make_values("calm", [19, 5], "float32", "text", None, 0)
+    assert bool(values.isfinite().all()) and bool((values == 1.401298464324817e-45).any())
+    assert int((values == 0).all(1).sum()) >= 4
+
+
+def test_calm_rows_stand_in_for_rows_alone():
+    """A function has whole rows of everything, or, where the rules leave these open, of finite values."""
+    wanted = {p.name: p for p in derive_axes.PROPERTIES}
+    rules = [derive.Exemption(("rows",), ("Remainder",), "left open")]
+    assert derive.is_wanted(rules, wanted["calm"], "diopiRemainder")
+    assert not derive.is_wanted(rules, wanted["rows"], "diopiRemainder")
+    assert not derive.is_wanted(rules, wanted["calm"], "diopiSoftmax")
+    assert derive.is_wanted(rules, wanted["rows"], "diopiSoftmax")
+
+
+def test_parameters_that_repeat_a_size_change_with_it():
+    row = {"xyz": {"shape": [2, 20, 3], "values": "points3d"}, "B": 2, "N": 20, "outputs": {}}
+    found = [candidate for group in derive_axes.propose_threads(row, "float32") for candidate in group]
+    assert all(row["B"] == row["xyz"]["shape"][0] and row["N"] == row["xyz"]["shape"][1] for row in found)
+    assert all(row["xyz"]["shape"][2] == 3 for row in found) and len(found) == 3
+
+
 def test_a_function_without_an_axis_is_named_with_a_reason():
     names = {p.name for p in derive_axes.PROPERTIES}
     for rule in derive.read_rules():
         assert set(rule.properties) <= names and len(rule.reason) > 20 and rule.functions
+        assert len(rule.properties) < 4, "a reason for everything is none"
 
 
 def test_every_rule_means_a_function(entries):

@@ -108,6 +108,7 @@ GENERATORS = {
     "nonzero",
     "large",
     "rows",
+    "calm",
     *_RANGES,
     *geometry.WIDTHS,
 }
@@ -172,23 +173,24 @@ def _make_flat(kind: str, stream: Stream, count: int, dtype: str, column: Any, r
     return _make_real(kind, stream, count, dtype, column)
 
 
-def _make_rows(stream: Stream, shape: list[int], dtype: str) -> torch.Tensor:
+def _make_rows(kind: str, stream: Stream, shape: list[int], dtype: str) -> torch.Tensor:
     """Whole rows (along the last dimension) of what breaks reductions: -inf, NaN, +0, -0, subnormal numbers, ones,
-    -inf but for one element, signs of zero in turn, +inf; every other row is ordinary."""
+    -inf but for one element, signs of zero in turn, +inf; every other row is ordinary. "calm": the finite ones."""
     info = torch.finfo({"complex64": torch.float32, "complex128": torch.float64}.get(dtype, DTYPES[dtype]))
     length = shape[-1] if shape else 1
     count = math.prod(shape) // max(length, 1)
     values = stream.normal(count * length).reshape(count, length)
     least = info.smallest_normal * info.eps
     constants = (-math.inf, math.nan, 0.0, -0.0, least, 1.0, -math.inf, 0.0, math.inf)
-    start = int(stream.below(1, len(constants))[0])
+    turns = (2, 3, 4, 5, 7) if kind == "calm" else range(len(constants))
+    start = int(stream.below(1, len(turns))[0])
     for row in range(0, count, 2):
-        kind = (row // 2 + start) % len(constants)
+        turn = turns[(row // 2 + start) % len(turns)]
         kept = values[row].clone()
-        values[row] = constants[kind]
-        if kind == 6:
+        values[row] = constants[turn]
+        if turn == 6:
             values[row, length // 2] = kept[length // 2]
-        elif kind == 7:
+        elif turn == 7:
             values[row, ::2] = -0.0
     return values.reshape(-1)
 
@@ -197,10 +199,10 @@ def make_values(kind: str, shape: list[int], dtype: str, text: str, column: Any,
     """A contiguous tensor with values of a generator, by the text alone."""
     stream = Stream(text)
     count = math.prod(shape)
-    if kind == "rows" and count and (dtype.startswith(("float", "bfloat", "complex"))):
-        flat = _make_rows(stream, shape, dtype)
+    if kind in ("rows", "calm") and count and (dtype.startswith(("float", "bfloat", "complex"))):
+        flat = _make_rows(kind, stream, shape, dtype)
     else:
-        flat = _make_flat("normal" if kind == "rows" else kind, stream, count, dtype, column, row)
+        flat = _make_flat("normal" if kind in ("rows", "calm") else kind, stream, count, dtype, column, row)
     if dtype.startswith("complex") and not flat.is_complex():
         flat = torch.complex(
             flat.to(torch.float64), _make_flat(kind, stream, count, dtype, column, row).to(torch.float64)

@@ -28,6 +28,7 @@ from . import derive_rows as rows_of
 from . import expand, pack, schema, suite
 from .derive_axes import PROPERTIES, Property
 from .derive_rows import Row
+from .names import RUNS
 from .schema import Entry
 
 RULES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "derive_rules.json")
@@ -65,6 +66,12 @@ def find_reason(rules: list[Exemption], name: str, function: str) -> str | None:
         if name in rule.properties and any(fnmatch.fnmatchcase(short, pattern) for pattern in rule.functions):
             return rule.reason
     return None
+
+
+def is_wanted(rules: list[Exemption], wanted: Property, function: str) -> bool:
+    """Does a function take cases of this property?"""
+    stands_in = not wanted.instead or find_reason(rules, wanted.instead, function) is not None
+    return stands_in and find_reason(rules, wanted.name, function) is None
 
 
 def _count_outputs(case: Any) -> int:
@@ -108,6 +115,7 @@ class Search:
 
     def __init__(self, function: str, entries: list[Entry]) -> None:
         self.function, self.entries = function, entries
+        self._refused = set(read_refused().get(function, ()))
         self._tried: dict[str, int] = {}
 
     def count_outputs(self, source: Entry, row: Row, dtype: str) -> int:
@@ -165,7 +173,10 @@ class Search:
                 continue
             for alternatives in wanted.propose(row, dtype):
                 for candidate in alternatives:
-                    if candidate == row or candidate in found or not rows_of.is_same_data(row, candidate):
+                    is_new = candidate != row or bool(set(wanted.layouts) & set(RUNS))
+                    if not is_new or candidate in found or not rows_of.is_same_data(row, candidate):
+                        continue
+                    if self._refused and rows_of.get_digest(candidate) in self._refused:
                         continue
                     outputs = self.count_outputs(source, candidate, dtype)
                     if outputs >= 0 and wanted.accepts(candidate, outputs):
@@ -198,7 +209,7 @@ def derive_functions(functions: tuple[str, ...]) -> list[tuple[str, list[tuple[s
     search = Search(functions[0], own)
     found: dict[str, list[tuple[str, Row]]] = {function: [] for function in functions}
     for wanted in PROPERTIES:
-        takers = [function for function in functions if find_reason(rules, wanted.name, function) is None]
+        takers = [function for function in functions if is_wanted(rules, wanted, function)]
         for family, table in search.derive(wanted) if takers else ():
             for function in takers:
                 found[function].append((family, {**table, "functions": [function]}))
@@ -249,9 +260,10 @@ def read_refused(path: str = RULES) -> dict[str, list[str]]:
 def prune(tables: list[tuple[str, Row]]) -> list[tuple[str, Row]]:
     """Without what the rules leave out by now."""
     rules, refused, found = read_rules(), read_refused(), []
+    properties = {p.name: p for p in PROPERTIES}
     for family, table in tables:
         function = table["functions"][0]
-        if find_reason(rules, table["name"].split("-")[0], function) is not None:
+        if not is_wanted(rules, properties[table["name"].split("-")[0]], function):
             continue
         if function in refused:
             entry, rows = rows_of.split(table, family)

@@ -6,8 +6,10 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from . import geometry
 from .derive_rows import (
     DIM_PARAMETERS,
+    REPEATED,
     SIZE_PARAMETERS,
     Row,
     get_largest,
@@ -46,6 +48,8 @@ class Property(NamedTuple):
     inplace: bool = False
     otherwise: tuple[str, ...] = ("int64", "bool", "complex64")
     """Dtypes of functions that have none of the others."""
+    instead: str = ""
+    """Only for functions that the rules except from this property."""
 
 
 def _replace(row: Row, old: int, new: int, parameters: bool) -> Row:
@@ -77,6 +81,16 @@ def _grow(row: Row, old: int, target: int) -> int:
     return max(int((target / rest) ** (1 / times)) + 1, old)
 
 
+def _list_sizes(row: Row, above: int) -> list[int]:
+    """Sizes that may change: those of a box or a point, numbers side by side, do not."""
+    fixed = {
+        item["shape"][-1]
+        for item in row.values()
+        if is_tensor(item) and item.get("values") in geometry.WIDTHS and item["shape"] and not is_list(item)
+    }
+    return [size for size in get_sizes(row) if size > above and size not in fixed]
+
+
 def propose_border(row: Row, dtype: str) -> Iterator[list[Row]]:
     """One dimension of 65535, 65536 and 65537 elements."""
     if get_rank(row) == 1 and len(get_sizes(row)) == 1 and get_sizes(row)[0] > 1:
@@ -85,13 +99,15 @@ def propose_border(row: Row, dtype: str) -> Iterator[list[Row]]:
 
 
 def propose_size(row: Row, dtype: str) -> Iterator[list[Row]]:
-    for old in [size for size in get_sizes(row) if size > 1][:2]:
+    for old in _list_sizes(row, 1)[:2]:
         sizes = [_grow(row, old, target) for target in (BORDER + 1, 5 * BORDER)]
         yield [_replace(row, old, new, p) for new in sizes if new <= 3 * BORDER for p in _choose_parameters(row)]
 
 
 def _choose_parameters(row: Row) -> tuple[bool, ...]:
-    """Sizes may stand in parameters too: without a change there, and with it."""
+    """Sizes may stand in parameters too: without a change there, and with it; in these alone that repeat shapes."""
+    if any(name in REPEATED and not is_tensor(item) for name, item in row.items()):
+        return (True,)
     return (False, True) if any(name in SIZE_PARAMETERS for name in row) else (False,)
 
 
@@ -184,22 +200,27 @@ def _list_free(row: Row, dtype: str) -> list[str]:
     return found
 
 
-def propose_rows(row: Row, dtype: str) -> Iterator[list[Row]]:
+def propose_rows(row: Row, dtype: str, values: str = "rows") -> Iterator[list[Row]]:
     """Rows of -inf, NaN, zeros, subnormal numbers in one input after the other, with enough rows for all of them."""
     rank = get_rank(row)
     if rank < 2 or 0 in get_sizes(row):
         return
     dim = row.get("dim", row.get("axis"))
-    if isinstance(dim, int) and dim not in (-1, rank - 1):
+    if isinstance(dim, int) and -1 - rank < dim < rank and dim not in (-1, rank - 1):  # else it is a size
         return
     free = _list_free(row, dtype)
     first = next((shape[0] for item in row.values() for shape in list_shapes(item) if len(shape) == rank), 0)
-    grown = [_replace(row, first, 19, parameters) for parameters in _choose_parameters(row)] if first != 1 else []
+    grown = [_replace(row, first, 19, p) for p in _choose_parameters(row)] if first in _list_sizes(row, 1) else []
     for base in [*grown, row]:
         for name in free[:3]:
             found = copy.deepcopy(base)
-            found[name]["values"] = "rows"
+            found[name]["values"] = values
             yield [found]
+
+
+def propose_calm(row: Row, dtype: str) -> Iterator[list[Row]]:
+    """The same without infinities and NaN."""
+    return propose_rows(row, dtype, "calm")
 
 
 def propose_extreme(row: Row, dtype: str) -> Iterator[list[Row]]:
@@ -220,7 +241,7 @@ def propose_extreme(row: Row, dtype: str) -> Iterator[list[Row]]:
 
 def propose_empty(row: Row, dtype: str) -> Iterator[list[Row]]:
     """Each size in turn becomes nothing."""
-    for old in [size for size in get_sizes(row) if size > 0]:
+    for old in _list_sizes(row, 0):
         yield [_replace(row, old, 0, parameters) for parameters in _choose_parameters(row)]
 
 
@@ -261,9 +282,11 @@ def propose_broadcast(row: Row, dtype: str) -> Iterator[list[Row]]:
 
 
 def propose_threads(row: Row, dtype: str) -> Iterator[list[Row]]:
-    for old in [size for size in get_sizes(row) if size > 1]:
+    """A size large enough for threads to meet; where none can grow, the row as it is."""
+    for old in _list_sizes(row, 1):
         new = _grow(row, old, 6000)
         yield [_replace(row, old, new, parameters) for parameters in _choose_parameters(row)]
+    yield [row]
 
 
 PROPERTIES = (
@@ -275,6 +298,12 @@ PROPERTIES = (
     Property("rank", propose_rank, _accept_rank, 3, layouts=("contiguous", "strided", "transposed"), layout_rows=2),
     Property("dim", propose_dim, _accept_dim, 8, dtypes=("float32",), once=True),
     Property("rows", propose_rows, _accept_any, 3, HALVES, layouts=("contiguous", "strided"), otherwise=()),
+    Property(
+        *("calm", propose_calm, _accept_any, 3, HALVES),
+        layouts=("contiguous", "strided"),
+        otherwise=(),
+        instead="rows",
+    ),
     Property("extreme", propose_extreme, _accept_any, 3, INTEGERS, otherwise=()),
     Property("empty", propose_empty, _accept_any, 6, dtypes=("float32",), once=True, random=True),
     Property("broadcast", propose_broadcast, _accept_dim, 8, ("float32",), ("contiguous", "strided"), 8, once=True),

@@ -26,6 +26,14 @@ SIZE_PARAMETERS = {
     "bias_sizes",
 }
 SIZE_PARAMETERS |= {"num_classes", "numel", "steps", "n", "weight_sizes", "batch", "max_seq_len"}
+REPEATED = {"B", "N", "M", "npoint", "npoints", "out_dim", "b", "c", "m", "nsample", "num_", "h_feature", "w_feature"}
+REPEATED |= {"height", "width", "channels", "batch_size", "pooled_height", "pooled_width", "aligned_height"}
+REPEATED |= {"aligned_width", "vocab_size", "vocab_size_padded", "vocab_size_padd", "hidden_units", "max_output_len"}
+REPEATED |= {"max_gen_step", "input_lengths", "top_ks_size", "top_ps_size", "bad_words_len", "stop_words_len"}
+REPEATED |= {"max_input_length"}
+"""Parameters that say once more what a tensor's shape says, as functions of mmcv and lmdeploy have them: a change of
+the shape changes them too. Other functions have sizes that stand in parameters alone (SIZE_PARAMETERS)."""
+SIZE_PARAMETERS |= REPEATED
 DIM_PARAMETERS = {"dim", "dims", "axis", "dim0", "dim1", "dim2", "begin_norm_axis"}
 
 Row = dict[str, Any]
@@ -56,7 +64,7 @@ def _take_column(column: Column, row: int) -> Any:
         given = getattr(column, name)
         if given:
             item[key] = given[row if len(given) > 1 else 0]
-    for key in ("low", "high", "layout"):
+    for key in ("low", "high", "layout", "sparse"):
         if getattr(column, key) not in (None, ""):
             item[key] = getattr(column, key)
     return item
@@ -125,7 +133,7 @@ def _merge_column(items: list[Any]) -> Any:
                 table[key] = given[:1] if same else given
             else:
                 table[key] = given[0] if same else given
-    for key in ("low", "high", "layout"):
+    for key in ("low", "high", "layout", "sparse"):
         if key in first:
             table[key] = first[key]
     return table

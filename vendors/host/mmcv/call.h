@@ -94,6 +94,10 @@ static inline int64_t call_numel(const struct call *call, int number) {
 }
 /// Set all elements of an output to zero.
 void call_zero(struct call *call, int number);
+/// Does a value take the place of the largest so far? NaN is above all numbers, and the first one stays.
+static inline bool call_goes_before(double value, double largest) {
+  return value > largest || (value != value && largest == largest);
+}
 /// Split 0 .. count - 1 among the worker threads; `cost` is roughly the work of one, in multiplications.
 static inline void call_loop(struct call *call, int64_t count, int64_t cost,
                              void (*body)(void *call, int64_t begin, int64_t end)) {

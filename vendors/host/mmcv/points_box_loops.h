@@ -14,7 +14,7 @@ static void NAME(aware_boxes)(void *argument, int64_t begin, int64_t end) {
       for (int64_t k = 1; k <= list[0]; k++) {
         const REAL value = features[list[k] * channels + c];
         sum += (double)value;
-        if (place < 0 || value > features[place * channels + c]) {
+        if (place < 0 || call_goes_before((double)value, (double)features[place * channels + c])) {
           place = list[k];
         }
       }
@@ -64,10 +64,15 @@ static void NAME(pool_boxes)(void *argument, int64_t begin, int64_t end) {
     const REAL *features = (const REAL *)call_data(call, 2) + b * count * channels;
     REAL *pooled = (REAL *)call_data(call, 3) + i * room * (3 + channels);
     int64_t found = 0;
-    for (int64_t k = 0; k < count && found < room; k++) {
+    bool empty = true;
+    for (int64_t k = 0; k < count && (empty || found < room); k++) {
       double x, y;
       if (!holds(box, points + 3 * k, &x, &y)) {
         continue;
+      }
+      empty = false;
+      if (room == 0) {
+        break;
       }
       REAL *to = pooled + found++ * (3 + channels);
       for (int64_t c = 0; c < 3 + channels; c++) {
@@ -77,6 +82,6 @@ static void NAME(pool_boxes)(void *argument, int64_t begin, int64_t end) {
     for (int64_t at = found * (3 + channels); at < room * (3 + channels); at++) {
       pooled[at] = found > 0 ? pooled[at - found * (3 + channels)] : 0;
     }
-    ((int64_t *)call_data(call, 4))[i] = found == 0;
+    ((int64_t *)call_data(call, 4))[i] = empty;
   }
 }

@@ -5,7 +5,6 @@
 /// none, and the value is 0 then. Precise pooling: the mean of the bilinear surface, zero outside the picture, over
 /// each bin. The surface is a sum of hats, so the integral over a bin is a sum over pixels of two integrals of hats;
 /// its derivative by an edge is the integral along that edge. Floating dtypes, one for all.
-#include <float.h>
 #include <math.h>
 
 #include "roi.h"

@@ -15,11 +15,11 @@ static void NAME(pool_boxes)(void *argument, int64_t begin, int64_t end) {
       for (int64_t c = 0; c < channels; c++) {
         const int64_t to = (k * channels + c) * bins + bin;
         const REAL *plane = input + c * height * width;
-        REAL largest = y2 > y1 && x2 > x1 ? -FLT_MAX : 0;
+        REAL largest = 0;
         int64_t place = -1;
         for (int64_t y = y1; y < y2; y++) {
           for (int64_t x = x1; x < x2; x++) {
-            if (plane[y * width + x] > largest) {
+            if (place < 0 || call_goes_before((double)plane[y * width + x], (double)largest)) {
               place = y * width + x;
               largest = plane[place];
             }

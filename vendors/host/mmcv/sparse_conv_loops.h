@@ -29,7 +29,7 @@ static void NAME(pool_rows)(const struct call *call, const int64_t *in, const in
   for (int64_t i = 0; i < count * channels; i++) {
     const REAL value = features[in[i / channels] * channels + i % channels];
     REAL *largest = out + to[i / channels] * channels + i % channels;
-    *largest = value > *largest ? value : *largest;
+    *largest = call_goes_before((double)value, (double)*largest) ? value : *largest;
   }
 }
 

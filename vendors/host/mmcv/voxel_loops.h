@@ -22,7 +22,7 @@ static void NAME(reduce_points)(const struct call *call, const int64_t *map, con
     const int64_t voxel = map[i / channels];
     REAL *to = out + voxel * channels + i % channels;
     if (voxel >= 0 && type == 2) {
-      *to = feats[i] > *to ? feats[i] : *to;
+      *to = call_goes_before((double)feats[i], (double)*to) ? feats[i] : *to;
     } else if (voxel >= 0) {
       *to += feats[i];
     }
