@@ -37,6 +37,16 @@ void fillView(dit_tensor_view &view, const at::TensorBase &tensor) {
                                     (impl->is_non_overlapping_and_dense() ? DIT_TENSOR_DENSE : 0));
 }
 
+dit_status reserveRandom(dit_call *call, void *generator, uint64_t count, uint64_t *seed, uint64_t *offset) {
+  return guardService(call, [&] {
+    auto *impl = generator ? static_cast<Generator *>(generator)
+                           : defaultGenerator(static_cast<c10::DeviceIndex>(call->device)).get<Generator>();
+    const std::lock_guard<std::mutex> lock(impl->mutex_);
+    *seed = impl->current_seed();
+    *offset = impl->reserve(count);
+  });
+}
+
 namespace {
 
 using c10::IValue;
@@ -47,24 +57,9 @@ at::Tensor borrow(void *handle) {
       static_cast<c10::TensorImpl *>(handle)));
 }
 
-// Exceptions stop here: C sees a status and the message.
-template <typename Function>
-dit_status guarded(dit_call *call, Function &&function) {
-  try {
-    function();
-    return DIT_OK;
-  } catch (const c10::OutOfMemoryError &error) {
-    return dit_error_set(call->err, DIT_ERR_NOMEM, "%s", error.what_without_backtrace());
-  } catch (const c10::Error &error) {
-    return dit_error_set(call->err, DIT_ERR_INVALID, "%s", error.what_without_backtrace());
-  } catch (const std::exception &error) {
-    return dit_error_set(call->err, DIT_ERR_INTERNAL, "%s", error.what());
-  }
-}
-
 dit_status newTensor(dit_call *call, int ndim, const int64_t *sizes, const int64_t *strides, int dtype,
                      dit_tensor_view *out) {
-  return guarded(call, [&] {
+  return guardService(call, [&] {
     auto *state = static_cast<CallState *>(call->host);
     const c10::IntArrayRef shape(sizes, static_cast<size_t>(ndim));
     const auto type = static_cast<c10::ScalarType>(dtype);
@@ -78,7 +73,7 @@ dit_status newTensor(dit_call *call, int ndim, const int64_t *sizes, const int64
 }
 
 dit_status resizeTensor(dit_call *call, dit_tensor_view *io, int ndim, const int64_t *sizes) {
-  return guarded(call, [&] {
+  return guardService(call, [&] {
     at::Tensor tensor = borrow(io->handle);
     if (tensor.numel() != 0) {
       TORCH_WARN("An output with one or more elements was resized since it had shape ", tensor.sizes(),
@@ -90,16 +85,6 @@ dit_status resizeTensor(dit_call *call, dit_tensor_view *io, int ndim, const int
     }
     tensor.resize_(c10::IntArrayRef(sizes, static_cast<size_t>(ndim)));
     fillView(*io, tensor);
-  });
-}
-
-dit_status reserveRandom(dit_call *call, void *generator, uint64_t count, uint64_t *seed, uint64_t *offset) {
-  return guarded(call, [&] {
-    auto *impl = generator ? static_cast<Generator *>(generator)
-                           : defaultGenerator(static_cast<c10::DeviceIndex>(call->device)).get<Generator>();
-    const std::lock_guard<std::mutex> lock(impl->mutex_);
-    *seed = impl->current_seed();
-    *offset = impl->reserve(count);
   });
 }
 
@@ -354,18 +339,12 @@ std::vector<at::Tensor> takeTensors(const dit_value &value) {
   return list;
 }
 
-bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &state) {
-  const int device = findDevice(op, args);
-  if (C10_UNLIKELY(device < 0)) {
-    return false;
-  }
-  c10::OptionalDeviceGuard guard;
-  if (C10_UNLIKELY(dit_device_get_current() != device)) {
-    guard.reset_device(c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
-  }
-  if (op.writes) {
-    separateWritten(op, args);
-  }
+bool convertArgument(dit_value &out, const at::IValue &value, const Operator &op, CallState &state) {
+  return convert(out, value, op, state);
+}
+
+bool callRow(const Operator &op, dit_value *args, dit_value *rets, int device, const dit_call_services &services,
+             void *host) {
   const bool timing = dit_ledger_get_timing();
   const uint64_t start = timing ? now() : 0;
   dit_error err;
@@ -385,7 +364,7 @@ bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &stat
                   : controls::isActive() ? controls::getObserver()
                                          : nullptr;
   call.services = &services;
-  call.host = &state;
+  call.host = host;
   call.err = &err;
   const Gate &gate = findGate(op.c_op);
   const dit_status status = dit_op_run(&call, &gate.arguments);
@@ -396,6 +375,21 @@ bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &stat
   const uint64_t bytes = countBytes(args, op.nargs) + countBytes(rets, op.nrets);
   dit_ledger_add(op.ledger, DIT_LEDGER_C, bytes, timing ? now() - start : 0);
   return true;
+}
+
+bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &state) {
+  const int device = findDevice(op, args);
+  if (C10_UNLIKELY(device < 0)) {
+    return false;
+  }
+  c10::OptionalDeviceGuard guard;
+  if (C10_UNLIKELY(dit_device_get_current() != device)) {
+    guard.reset_device(c10::Device(kDevice, static_cast<c10::DeviceIndex>(device)));
+  }
+  if (op.writes) {
+    separateWritten(op, args);
+  }
+  return callRow(op, args, rets, device, services, &state);
 }
 
 bool runC(const Operator &op, Stack *stack) {

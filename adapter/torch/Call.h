@@ -30,6 +30,32 @@ inline bool isPlain(const at::Tensor &tensor) {
 // errors.
 bool callC(const Operator &op, dit_value *args, dit_value *rets, CallState &state);
 
+// The same once the tensors are known to live on device `device`, which is the current one, and where nothing that the
+// operator writes to is a lazy copy. `services` with their `host` make the results.
+bool callRow(const Operator &op, dit_value *args, dit_value *rets, int device, const dit_call_services &services,
+             void *host);
+
+// An argument as C sees it; lists of it live in `state`. False: C does not take it.
+bool convertArgument(dit_value &out, const at::IValue &value, const Operator &op, CallState &state);
+
+// What a service does, without exceptions: C sees a status and the message.
+template <typename Function>
+dit_status guardService(dit_call *call, Function &&function) {
+  try {
+    function();
+    return DIT_OK;
+  } catch (const c10::OutOfMemoryError &error) {
+    return dit_error_set(call->err, DIT_ERR_NOMEM, "%s", error.what_without_backtrace());
+  } catch (const c10::Error &error) {
+    return dit_error_set(call->err, DIT_ERR_INVALID, "%s", error.what_without_backtrace());
+  } catch (const std::exception &error) {
+    return dit_error_set(call->err, DIT_ERR_INTERNAL, "%s", error.what());
+  }
+}
+
+// The service random_reserve.
+dit_status reserveRandom(dit_call *call, void *generator, uint64_t count, uint64_t *seed, uint64_t *offset);
+
 // A tensor that C returned: one that was made for the call is taken out of it.
 at::Tensor takeTensor(const dit_value &value, CallState &state);
 

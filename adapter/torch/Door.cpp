@@ -338,6 +338,10 @@ void enterSparse(const c10::OperatorHandle &handle, c10::DispatchKey cpu_key, St
   enter(lookUp(handle, cpu_key), handle, stack);
 }
 
+const Operator &findOperator(const c10::OperatorHandle &handle) {
+  return lookUp(handle, c10::DispatchKey::CPU);
+}
+
 bool hasDoor(const std::string &name) {
   return listDoors().count(name) > 0;
 }

@@ -1,14 +1,15 @@
 // Graphs (dit/graph.h) from PyTorch's side: memory, calls of operators by name, and the few functions that Python
 // needs.
 //
-// An operator that is no region is called through the dispatcher, so that the door's ledger, faults, controls and
-// fallbacks are the same inside of a graph and outside.
+// A row is called in C with what the plan knows (GraphRow.h). An operator that has none, or whose row does not take the
+// call, and all of them while something watches operators or changes them (faults, controls, profilers, modes), are
+// called through the dispatcher, so that all that is the same inside of a graph and outside.
 #include "dit/graph.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
+#include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
@@ -21,9 +22,11 @@
 #include <sstream>
 #include <utility>
 
-#include "Common.h"
-#include "dit/ledger.h"
-#include "dit/op.h"
+#include "Allocator.h"
+#include "Controls.h"
+#include "GraphRow.h"
+#include "Profiler.h"
+#include "dit/fault.h"
 #include "dit/runtime.h"
 
 namespace ditorch {
@@ -39,6 +42,7 @@ struct Call {
   std::vector<int> changing;        // places of the others,
   std::vector<c10::TypePtr> types;  // and what the operator takes there
   dit_ledger_entry *island = nullptr;
+  const Operator *row = nullptr;  // what C can be asked for without the dispatcher
 };
 
 struct FreePlan {
@@ -48,85 +52,35 @@ struct FreeGraph {
   void operator()(dit_graph *graph) const { dit_graph_destroy(graph); }
 };
 
+struct Plan {
+  std::unique_ptr<dit_graph_plan, FreePlan> plan;
+  std::vector<std::unique_ptr<GraphRow>> rows;  // by node; null: through the dispatcher
+};
+
 struct Graph {
   std::unique_ptr<dit_graph, FreeGraph> ir;
   std::vector<Call> calls;     // by node; empty for those of regions
   std::vector<size_t> places;  // by input: which of the tensors, or of the integers
   size_t tensor_count = 0, number_count = 0;
   std::mutex mutex;
-  std::map<std::vector<int64_t>, std::shared_ptr<dit_graph_plan>> plans;  // by symbols and device
-  std::deque<std::vector<int64_t>> ages;  // the plan that was used longest ago comes first
-  std::string refusal;                    // why the engine could make no plan of it
-  std::vector<int64_t> last_key;          // of the plan that ran last
-  std::shared_ptr<dit_graph_plan> last;
+  std::map<std::vector<int64_t>, std::shared_ptr<Plan>> plans;  // by symbols and device
+  std::deque<std::vector<int64_t>> ages;                        // the plan that was used longest ago comes first
+  std::string refusal;                                          // why the engine could make no plan of it
+  std::vector<int64_t> last_key;                                // of the plan that ran last
+  std::shared_ptr<Plan> last;
 };
 
-// One run: the tensors behind the storages.
-struct Run {
+// One run.
+struct Run : GraphMemory {
   Graph &graph;
-  const dit_graph_plan &plan;
-  c10::Device device;
-  std::vector<at::Tensor> bases;
-  at::Tensor arena;
+  const Plan &made;
+  bool goes_direct = true;  // rows are called in C
   std::exception_ptr error;
   std::vector<at::Tensor> *seen = nullptr;  // of a traced run: copies, and six numbers for each
   std::vector<int64_t> *seen_rows = nullptr;
+
+  Run(Graph &of, const Plan &with, c10::Device on) : GraphMemory(*with.plan, on), graph(of), made(with) {}
 };
-
-at::Tensor makeAlias(const at::Tensor &base, const dit_graph_tensor &tensor, const dit_graph_layout &layout,
-                     int64_t at_byte) {
-  const auto dtype = c10::scalarTypeToTypeMeta(static_cast<c10::ScalarType>(tensor.dtype));
-  auto alias = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(base.storage()),
-                                                        base.key_set(), dtype);
-  auto *impl = alias.unsafeGetTensorImpl();
-  const int64_t begin = base.storage_offset() * static_cast<int64_t>(base.element_size()) + at_byte;
-  impl->set_sizes_and_strides(c10::IntArrayRef(layout.sizes, tensor.ndim),
-                              c10::IntArrayRef(layout.strides, tensor.ndim),
-                              begin / static_cast<int64_t>(dtype.itemsize()) + layout.offset);
-  return alias;
-}
-
-at::Tensor getTensor(const Run &run, int32_t index) {
-  const dit_graph_tensor &tensor = run.plan.graph->tensors[index];
-  const dit_graph_storage &storage = run.plan.storages[tensor.storage];
-  if (storage.place == DIT_PLACE_ARENA) {
-    return makeAlias(run.arena, tensor, run.plan.layouts[index], storage.at);
-  }
-  const at::Tensor &base = run.bases[tensor.storage];
-  return index == storage.tensor || !base.defined() ? base : makeAlias(base, tensor, run.plan.layouts[index], 0);
-}
-
-bool hasLayout(const at::Tensor &tensor, const dit_graph_tensor &wanted, const dit_graph_layout &layout) {
-  if (tensor.dim() != wanted.ndim || static_cast<int>(tensor.scalar_type()) != wanted.dtype) {
-    return false;
-  }
-  for (int d = 0; d < wanted.ndim; d++) {
-    if (tensor.size(d) != layout.sizes[d] ||
-        (tensor.stride(d) != layout.strides[d] && layout.sizes[d] > 1 && layout.numel > 0)) {
-      return false;
-    }
-  }
-  return true;
-}
-
-at::Tensor makeTensor(const Run &run, int32_t index, c10::Device device) {
-  const dit_graph_tensor &tensor = run.plan.graph->tensors[index];
-  const dit_graph_layout &layout = run.plan.layouts[index];
-  return at::empty_strided(c10::IntArrayRef(layout.sizes, tensor.ndim), c10::IntArrayRef(layout.strides, tensor.ndim),
-                           at::TensorOptions().dtype(static_cast<c10::ScalarType>(tensor.dtype)).device(device));
-}
-
-// A tensor in the layout and dtype that the graph was traced with; one that has others is copied.
-at::Tensor inLayout(const Run &run, int32_t index, const at::Tensor &tensor) {
-  if (C10_LIKELY(hasLayout(tensor, run.plan.graph->tensors[index], run.plan.layouts[index]))) {
-    return tensor;
-  }
-  const dit_graph_tensor &wanted = run.plan.graph->tensors[index];
-  const c10::IntArrayRef sizes(run.plan.layouts[index].sizes, wanted.ndim);
-  TORCH_CHECK(tensor.sizes() == sizes, "a compiled graph got a tensor of ", tensor.sizes(),
-              " where it was traced with ", sizes);
-  return makeTensor(run, index, tensor.device()).copy_(tensor);
-}
 
 // Arguments of calls
 
@@ -233,20 +187,20 @@ Call prepareCall(const dit_graph &ir, const dit_graph_node &node) {
   if (node.kind == DIT_NODE_ISLAND) {
     const std::string name = std::string("island ") + node.name + ": " + node.reason;
     call.island = dit_ledger_get(name.c_str());
+  } else if (hasDoor(c10::toString(call.op->operator_name()))) {
+    const Operator &op = findOperator(*call.op);
+    call.row = GraphRow::isPossible(op, call.op->schema(), ir, node, call.arguments) ? &op : nullptr;
   }
   return call;
 }
 
-void takeResult(Run &run, int32_t index, const at::Tensor &result, void **data) {
-  if (index < 0 || !result.defined()) {
-    return;
+void takeReturned(Run &run, const dit_graph_node &node, int at, const at::Tensor &result) {
+  if (at < node.nouts && node.outs[at] >= 0 && result.defined()) {
+    takeResult(run, node.outs[at], result);
   }
-  const int32_t storage = run.plan.graph->tensors[index].storage;
-  run.bases[storage] = inLayout(run, index, result);
-  data[storage] = run.bases[storage].data_ptr();
 }
 
-void callOperator(Run &run, int32_t index, void **data) {
+void callBoxed(Run &run, int32_t index) {
   const dit_graph &ir = *run.graph.ir;
   const dit_graph_node &node = ir.nodes[index];
   const Call &call = run.graph.calls[static_cast<size_t>(index)];
@@ -261,16 +215,46 @@ void callOperator(Run &run, int32_t index, void **data) {
   if (call.island != nullptr) {
     dit_ledger_add(call.island, DIT_LEDGER_C, 0, 0);
   }
+  for (int k = 0; k < node.nouts; k++) {  // nothing lies at the place of a result that is none
+    if (node.outs[k] >= 0) {
+      run.data[static_cast<size_t>(ir.tensors[node.outs[k]].storage)] = nullptr;
+    }
+  }
   int at = 0;
   for (const IValue &value : stack) {
     if (value.isTensorList()) {
       for (const at::Tensor &tensor : value.toTensorVector()) {
-        takeResult(run, at < node.nouts ? node.outs[at] : -1, tensor, data);
-        at++;
+        takeReturned(run, node, at++, tensor);
       }
     } else {
-      takeResult(run, at < node.nouts ? node.outs[at] : -1, value.isTensor() ? value.toTensor() : at::Tensor(), data);
-      at++;
+      takeReturned(run, node, at++, value.isTensor() ? value.toTensor() : at::Tensor());
+    }
+  }
+}
+
+// The row does not write to the places that plans give it: from the next run on they give none.
+void takeNoMemory(Graph &graph, int32_t index) {
+  const std::lock_guard<std::mutex> lock(graph.mutex);
+  if (graph.ir->nodes[index].is_given) {
+    dit_graph_give_memory(graph.ir.get(), index, false);
+    graph.plans.clear();
+    graph.ages.clear();
+    graph.last.reset();
+    graph.last_key.clear();
+  }
+}
+
+void callOperator(Run &run, int32_t index) {
+  const GraphRow *row = run.made.rows[static_cast<size_t>(index)].get();
+  GraphRow::Outcome outcome = GraphRow::Outcome::kDeclined;
+  if (row == nullptr || !run.goes_direct) {
+    return callBoxed(run, index);
+  }
+  outcome = row->run(run);
+  if (C10_UNLIKELY(outcome != GraphRow::Outcome::kDone)) {
+    takeNoMemory(run.graph, index);
+    if (outcome == GraphRow::Outcome::kDeclined) {
+      callBoxed(run, index);
     }
   }
 }
@@ -290,7 +274,7 @@ dit_status guarded(void *self, dit_error *err, Function &&function) {
 
 dit_status allocate(void *self, int32_t storage, void **data, dit_error *err) {
   return guarded(self, err, [&](Run &run) {
-    run.bases[storage] = makeTensor(run, run.plan.storages[storage].tensor, run.device);
+    run.bases[storage] = makeTensor(run, run.plan.storages[storage].tensor);
     if (run.seen != nullptr) {  // what nobody writes must not be what an earlier run has left there
       run.bases[storage].fill_(run.bases[storage].is_floating_point() ? std::nan("") : 113);
     }
@@ -298,8 +282,8 @@ dit_status allocate(void *self, int32_t storage, void **data, dit_error *err) {
   });
 }
 
-dit_status callNode(void *self, int32_t node, void **data, dit_error *err) {
-  return guarded(self, err, [&](Run &run) { callOperator(run, node, data); });
+dit_status callNode(void *self, int32_t node, void **, dit_error *err) {
+  return guarded(self, err, [&](Run &run) { callOperator(run, node); });
 }
 
 void release(void *self, int32_t storage) {
@@ -313,9 +297,10 @@ void keepTensor(Run &run, int32_t step, bool is_after, int32_t index) {
   if (!tensor.defined()) {
     return;
   }
-  const dit_graph_storage &storage = run.plan.storages[run.plan.graph->tensors[index].storage];
+  const int32_t number = run.plan.graph->tensors[index].storage;
+  const dit_graph_storage &storage = run.plan.storages[number];
   run.seen->push_back(tensor.clone());
-  const bool in_arena = storage.place == DIT_PLACE_ARENA;
+  const bool in_arena = isInArena(run, number);
   run.seen_rows->insert(run.seen_rows->end(),
                         {step, is_after, index, storage.tensor, in_arena ? storage.at : -1, storage.bytes});
 }
@@ -384,7 +369,8 @@ int64_t loadGraph(const at::Tensor &words) {
   graph->calls.resize(static_cast<size_t>(ir->nnodes));
   for (int32_t i = 0; i < ir->nnodes; i++) {
     if (ir->nodes[i].kind == DIT_NODE_ROW || ir->nodes[i].kind == DIT_NODE_ISLAND) {
-      graph->calls[static_cast<size_t>(i)] = prepareCall(*ir, ir->nodes[i]);
+      const Call &call = graph->calls[static_cast<size_t>(i)] = prepareCall(*ir, ir->nodes[i]);
+      dit_graph_give_memory(ir, i, call.row != nullptr);
     }
   }
   for (int32_t i = 0; i < ir->ninputs; i++) {
@@ -401,7 +387,54 @@ void freeGraph(int64_t number) {
   listGraphs().erase(number);
 }
 
-std::shared_ptr<dit_graph_plan> findPlan(Graph &graph, std::vector<int64_t> key, int device) {
+// A row that C cannot be asked for with the values of this plan: no plan gives it memory.
+std::shared_ptr<Plan> prepareRows(Graph &graph, std::unique_ptr<dit_graph_plan, FreePlan> made) {
+  auto plan = std::make_shared<Plan>();
+  const dit_graph &ir = *graph.ir;
+  plan->plan = std::move(made);
+  plan->rows.resize(static_cast<size_t>(ir.nnodes));
+  const Run values(graph, *plan, c10::Device(kDevice, static_cast<c10::DeviceIndex>(plan->plan->device)));
+  for (int32_t s = 0; s < plan->plan->nsteps; s++) {
+    const int32_t index = plan->plan->steps[s].node;
+    const Call &call = graph.calls[static_cast<size_t>(index)];
+    if (plan->plan->steps[s].kind != DIT_NODE_ROW || call.row == nullptr) {
+      continue;
+    }
+    const dit_graph_node &node = ir.nodes[index];
+    std::vector<IValue> arguments = call.arguments;
+    for (size_t k = 0; k < call.changing.size(); k++) {
+      const dit_graph_arg &arg = ir.args[node.first_arg + call.changing[k]];
+      if (!hasTensor(ir, arg)) {
+        arguments[static_cast<size_t>(call.changing[k])] = makeArgument(ir, arg, call.types[k], &values);
+      }
+    }
+    plan->rows[static_cast<size_t>(index)] = GraphRow::make(*call.row, *plan->plan, node, std::move(arguments));
+    if (!plan->rows[static_cast<size_t>(index)] && node.is_given) {
+      dit_graph_give_memory(graph.ir.get(), index, false);
+      return nullptr;
+    }
+  }
+  return plan;
+}
+
+std::shared_ptr<Plan> makePlan(Graph &graph, const int64_t *symbols, int device) {
+  std::shared_ptr<Plan> plan;
+  while (!plan) {
+    dit_graph_plan *made = nullptr;
+    dit_error err;
+    err.message[0] = '\0';
+    const dit_status status =
+        dit_graph_plan_create(graph.ir.get(), symbols, dit_runtime_get_graph_engine(), device, &made, &err);
+    if (status == DIT_ERR_UNSUPPORTED) {
+      graph.refusal = err.message;
+    }
+    check(status, err);
+    plan = prepareRows(graph, std::unique_ptr<dit_graph_plan, FreePlan>(made));
+  }
+  return plan;
+}
+
+std::shared_ptr<Plan> findPlan(Graph &graph, std::vector<int64_t> key, int device) {
   const std::lock_guard<std::mutex> lock(graph.mutex);
   if (graph.last && graph.last_key == key) {
     return graph.last;
@@ -413,21 +446,13 @@ std::shared_ptr<dit_graph_plan> findPlan(Graph &graph, std::vector<int64_t> key,
     graph.last_key = std::move(key);
     return graph.last = found->second;
   }
-  dit_graph_plan *made = nullptr;
-  dit_error err;
-  err.message[0] = '\0';
-  const dit_status status =
-      dit_graph_plan_create(graph.ir.get(), key.data(), dit_runtime_get_graph_engine(), device, &made, &err);
-  if (status == DIT_ERR_UNSUPPORTED) {
-    graph.refusal = err.message;
-  }
-  check(status, err);
+  std::shared_ptr<Plan> made = makePlan(graph, key.data(), device);
   if (graph.ages.size() == kKeptPlans) {
     graph.plans.erase(graph.ages.front());
     graph.ages.pop_front();
   }
   graph.ages.push_back(key);
-  graph.last = graph.plans[key] = std::shared_ptr<dit_graph_plan>(made, FreePlan());
+  graph.last = graph.plans[key] = std::move(made);
   graph.last_key = std::move(key);
   return graph.last;
 }
@@ -462,7 +487,7 @@ std::vector<at::Tensor> takeBack() {
   return std::exchange(lent, {});
 }
 
-void takeInputs(Run &run, const std::vector<at::Tensor> &tensors, std::vector<void *> &data) {
+void takeInputs(Run &run, const std::vector<at::Tensor> &tensors) {
   size_t place = 0;
   for (int32_t i = 0; i < run.plan.graph->ninputs; i++) {
     const int32_t index = run.plan.graph->inputs[i].tensor;
@@ -478,9 +503,17 @@ void takeInputs(Run &run, const std::vector<at::Tensor> &tensors, std::vector<vo
     TORCH_CHECK(!written || hasLayout(tensor, run.plan.graph->tensors[index], run.plan.layouts[index]),
                 "a compiled graph that writes to a tensor got one with strides ", tensor.strides(),
                 ", which it was not traced with; call torch._dynamo.reset() or make it contiguous");
+    const bool is_host = (run.plan.graph->tensors[index].flags & DIT_GRAPH_HOST) != 0;
+    run.goes_direct = run.goes_direct && (is_host || tensor.device() == run.device);
     run.bases[storage] = inLayout(run, index, tensor);
-    data[static_cast<size_t>(storage)] = run.bases[storage].data_ptr();
+    run.data[static_cast<size_t>(storage)] = run.bases[storage].data_ptr();
   }
+}
+
+// Does nobody watch operators, or change what they do?
+bool isQuiet() {
+  return !dit_fault_is_active() && !controls::isActive() && !profiler::isTracing() && !at::hasCallbacks() &&
+         !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
 }
 
 using Results = std::tuple<std::vector<at::Tensor>, std::vector<int64_t>>;
@@ -497,22 +530,23 @@ Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10:
     own.swap(lent);
   }
   const std::vector<at::Tensor> &given = tensors.empty() ? own : tensors;
-  std::shared_ptr<dit_graph_plan> plan;
+  std::shared_ptr<Plan> made;
   try {
-    plan = findPlan(*graph, readSymbols(*graph, given, numbers, device.index()), device.index());
+    made = findPlan(*graph, readSymbols(*graph, given, numbers, device.index()), device.index());
   } catch (...) {
     if (!graph->refusal.empty()) {
       own.swap(lent);  // who runs the graph without the engine asks for them
     }
     throw;
   }
+  const dit_graph_plan *plan = made->plan.get();
   const dit_graph &ir = *graph->ir;
-  Run run{*graph, *plan, device, std::vector<at::Tensor>(static_cast<size_t>(ir.nstorages)), at::Tensor(), nullptr};
-  std::vector<void *> data(static_cast<size_t>(ir.nstorages));
-  takeInputs(run, given, data);
+  Run run(*graph, *made, device);
+  run.goes_direct = isQuiet();
+  takeInputs(run, given);
   own.clear();
   if (plan->arena > 0) {
-    run.arena = at::empty({plan->arena}, at::TensorOptions().dtype(at::kByte).device(device));
+    run.arena = at::detail::empty_generic({plan->arena}, deviceAllocator(), kDeviceKeys, at::kByte, std::nullopt);
     if (seen != nullptr) {
       run.arena.fill_(0xff);
     }
@@ -526,8 +560,8 @@ Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10:
   dit_error err;
   err.message[0] = '\0';
   const dit_status status =
-      dit_graph_plan_run(plan.get(), dit_stream_get_current_raw(device.index()),
-                         run.arena.defined() ? run.arena.data_ptr() : nullptr, data.data(), &host, &err);
+      dit_graph_plan_run(plan, dit_stream_get_current_raw(device.index()),
+                         run.arena.defined() ? run.arena.data_ptr() : nullptr, run.data.data(), &host, &err);
   if (run.error) {
     std::rethrow_exception(run.error);
   }
@@ -537,7 +571,7 @@ Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10:
     if (ir.outputs[i].tensor >= 0) {
       std::get<0>(results).push_back(getTensor(run, ir.outputs[i].tensor));
     } else if (ir.outputs[i].is_int) {
-      std::get<1>(results).push_back(dit_graph_plan_get_dim(plan.get(), ir.outputs[i].dim));
+      std::get<1>(results).push_back(dit_graph_plan_get_dim(plan, ir.outputs[i].dim));
     }
   }
   return results;
@@ -652,14 +686,16 @@ void describeSubgraph(std::ostringstream &out, const dit_graph_plan &plan, const
   out << "\"}";
 }
 
-void describeStep(std::ostringstream &out, const dit_graph_plan &plan, const dit_graph_step &step) {
+void describeStep(std::ostringstream &out, const Plan &made, const dit_graph_step &step) {
+  const dit_graph_plan &plan = *made.plan;
   const dit_graph_node &node = plan.graph->nodes[step.node];
   if (step.kind == DIT_NODE_OPAQUE) {
     return describeSubgraph(out, plan, step);
   }
   if (step.kind != DIT_NODE_REGION) {
     out << "{\"kind\": \"" << (step.kind == DIT_NODE_ROW ? "row" : "island") << "\", \"name\": \"" << node.name
-        << "\", \"reason\": \"" << escapeText(node.reason) << "\"}";
+        << "\", \"direct\": " << (made.rows[static_cast<size_t>(step.node)] ? "true" : "false") << ", \"reason\": \""
+        << escapeText(node.reason) << "\"}";
     return;
   }
   char engine[64] = "";
@@ -732,7 +768,8 @@ std::string describeGraph(int64_t number) {
   std::ostringstream out;
   out << "[";
   bool first = true;
-  for (const auto &[key, plan] : graph->plans) {
+  for (const auto &[key, made] : graph->plans) {
+    const dit_graph_plan *plan = made->plan.get();
     out << (first ? "" : ", ") << "{\"nodes\": " << plan->graph->nnodes << ", \"regions\": " << plan->nregions
         << ", \"subgraphs\": " << plan->nopaques << ", \"rows\": " << plan->nrows << ", \"islands\": " << plan->nislands
         << ", \"arena\": " << plan->arena << ", \"unplanned\": " << plan->unplanned << ", \"refusals\": [";
@@ -743,7 +780,7 @@ std::string describeGraph(int64_t number) {
     out << "], \"steps\": [";
     for (int32_t i = 0; i < plan->nsteps; i++) {
       out << (i ? ", " : "");
-      describeStep(out, *plan, plan->steps[i]);
+      describeStep(out, *made, plan->steps[i]);
     }
     out << "]}";
     first = false;

@@ -56,6 +56,9 @@ void runComposite(const Operator &op, const c10::OperatorHandle &handle, torch::
 // Run the operator's C implementation; false (and an untouched stack) when it does not take this call.
 bool runC(const Operator &op, torch::jit::Stack *stack);
 
+// What the door knows about an operator of the device; lives as long as the program.
+const Operator &findOperator(const c10::OperatorHandle &handle);
+
 // Does this operator of PyTorch come through the door? Those that are made of other operators, and a few that are
 // written by hand, do not.
 bool hasDoor(const std::string &name);

@@ -282,6 +282,7 @@ struct dit_graph_node {
   int32_t nargs, first_arg;
   int32_t nouts;
   const int32_t *outs;  ///< tensors; -1: a result that is none
+  bool is_given;        ///< its results are written to memory of the plan (dit_graph_give_memory)
 };
 
 struct dit_graph_output {
@@ -314,6 +315,9 @@ struct dit_graph {
 DIT_API DIT_NODISCARD enum dit_status dit_graph_load(const int64_t *words, size_t count, struct dit_graph **out,
                                                      struct dit_error *err);
 DIT_API void dit_graph_destroy(struct dit_graph *graph);  ///< NULL allowed
+/// The framework has this row write its results to memory that it is given: those that nobody outside of the graph sees
+/// lie in the arena of plans that are made from now on. Not while a plan is being made.
+DIT_API void dit_graph_give_memory(struct dit_graph *graph, int32_t node, bool is_given);
 
 // The plan
 
@@ -377,7 +381,7 @@ struct dit_graph_host {
   void *self;
   /// Memory for a storage that leaves the graph, or that the framework may see.
   enum dit_status (*allocate)(void *self, int32_t storage, void **data, struct dit_error *err);
-  /// Run node `node`; set `data` of the storages of its results.
+  /// Run node `node`; set `data` of the storages of its results, but for those that lie where it points already.
   enum dit_status (*call)(void *self, int32_t node, void **data, struct dit_error *err);
   /// The storage is not used any more.
   void (*release)(void *self, int32_t storage);

@@ -378,3 +378,8 @@ void dit_graph_destroy(struct dit_graph *graph) {
     graph_pool_free(graph->memory);  // the graph itself is in there
   }
 }
+
+void dit_graph_give_memory(struct dit_graph *graph, int32_t node, bool is_given) {
+  struct dit_graph_node *nodes = (struct dit_graph_node *)graph->nodes;  // the graph's own memory
+  nodes[node].is_given = is_given;
+}

@@ -86,7 +86,8 @@ static int64_t find_place(const struct piece *pieces, int32_t placed) {
   return at;
 }
 
-/// Which storages the framework may give back after each step: those of its own that nobody uses later.
+/// Which storages the framework may give back after each step: those that nobody uses later. One of the arena may be
+/// among its own too, where an operator did not write to the memory that it was given.
 static bool list_releases(struct dit_graph_plan *plan, struct graph_piece **list) {
   plan->releases = graph_pool_take(list, (size_t)plan->nsteps + 3, sizeof *plan->releases);
   plan->released = graph_pool_take(list, (size_t)plan->graph->nstorages, sizeof *plan->released);
@@ -96,7 +97,7 @@ static bool list_releases(struct dit_graph_plan *plan, struct graph_piece **list
   for (int pass = 0; pass < 2; pass++) {
     for (int32_t i = 0; i < plan->graph->nstorages; i++) {
       const struct dit_graph_storage *storage = &plan->storages[i];
-      if (storage->last < 0 || storage->last >= plan->nsteps || storage->place == DIT_PLACE_ARENA) {
+      if (storage->last < 0 || storage->last >= plan->nsteps) {
         continue;
       }
       if (pass == 0) {

@@ -159,9 +159,10 @@ static enum dit_status set_storages(struct dit_graph_plan *plan, struct dit_erro
   for (int32_t i = 0; i < graph->nnodes; i++) {
     const struct dit_graph_node *node = &graph->nodes[i];
     const bool fuses = node->kind == DIT_NODE_POINT || node->kind == DIT_NODE_REDUCE;
+    const int place = fuses || node->is_given ? DIT_PLACE_ARENA : DIT_PLACE_CALL;
     for (int k = 0; k < node->nouts; k++) {
       if (node->outs[k] >= 0) {
-        DIT_RETURN_IF_NOT_OK(define(plan, node->outs[k], fuses ? DIT_PLACE_ARENA : DIT_PLACE_CALL, err));
+        DIT_RETURN_IF_NOT_OK(define(plan, node->outs[k], place, err));
       }
     }
   }

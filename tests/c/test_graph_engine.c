@@ -186,7 +186,7 @@ static const struct dit_graph_engine engine = {
     .load = load,
 };
 
-// The framework: an island adds 1
+// The framework: an operator adds 1
 
 static struct {
   const struct dit_graph *graph;
@@ -206,7 +206,9 @@ static enum dit_status call(void *self, int32_t index, void **data, struct dit_e
   const int32_t out = host.graph->tensors[node->outs[0]].storage;
   (void)self;
   (void)err;
-  data[out] = host.memory[out];
+  if (!node->is_given || !data[out]) {
+    data[out] = host.memory[out];
+  }
   for (int i = 0; i < SIZE; i++) {
     ((float *)data[out])[i] = ((float *)data[in])[i] + 1;
   }
@@ -560,6 +562,43 @@ static void test_tensors_of_the_cpu_are_not_taken(void) {
   dit_graph_destroy(graph);
 }
 
+/// Five rows, one after the other; what the third makes leaves the graph too, what the fourth makes an island reads.
+static void test_rows_write_to_the_arena(void) {
+  start();
+  struct graph_words words = {0};
+  int made[6];
+  made[0] = words_input(&words, SIZE);
+  for (int i = 1; i < 6; i++) {
+    made[i] = words_node(&words, i == 5 ? DIT_NODE_ISLAND : DIT_NODE_ROW, 0, 0, "aten::near", made[i - 1], -1, SIZE);
+  }
+  words_output(&words, made[5]);
+  words_output(&words, made[3]);
+  struct dit_graph *graph = words_load(&words);
+  struct dit_graph_plan *plan = make_plan(graph);
+  CHECK(plan->nrows == 4 && plan->arena == 0 && plan->storages[made[1]].place == DIT_PLACE_CALL);
+  check_run(plan, 6);
+  dit_graph_plan_destroy(plan);
+  for (int i = 0; i < 4; i++) {
+    dit_graph_give_memory(graph, i, true);
+  }
+  plan = make_plan(graph);
+  const int places[] = {DIT_PLACE_INPUT, DIT_PLACE_ARENA, DIT_PLACE_ARENA,
+                        DIT_PLACE_OWN,   DIT_PLACE_OWN,   DIT_PLACE_CALL};
+  for (int i = 0; i < 6; i++) {
+    CHECK(plan->storages[made[i]].place == places[i]);
+  }
+  CHECK(plan->arena == plan->unplanned && plan->arena == 2 * ((SIZE * 4 + 63) / 64 * 64));
+  CHECK(plan->storages[made[1]].at != plan->storages[made[2]].at);  // a row does not write to what it reads
+  check_run(plan, 6);
+  dit_graph_plan_destroy(plan);
+  dit_graph_give_memory(graph, 0, false);
+  plan = make_plan(graph);
+  CHECK(plan->storages[made[1]].place == DIT_PLACE_CALL && plan->storages[made[2]].place == DIT_PLACE_ARENA);
+  check_run(plan, 6);
+  dit_graph_plan_destroy(plan);
+  dit_graph_destroy(graph);
+}
+
 static void test_memory_that_is_not_there(void) {
   start();
   struct dit_graph *graph = make_graph();
@@ -596,6 +635,7 @@ int main(void) {
   RUN(test_refusals_are_kept);
   RUN(test_directories_that_cannot_be_used);
   RUN(test_tensors_of_the_cpu_are_not_taken);
+  RUN(test_rows_write_to_the_arena);
   RUN(test_memory_that_is_not_there);
   return 0;
 }

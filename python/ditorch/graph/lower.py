@@ -488,6 +488,58 @@ class Lowering:
         scaled = self.point("MUL", [value, factor], work, value.shape)
         return [self._scale(scaled, args[2], None, outs[0], work), factor]
 
+    def layer_norm_backward(self, args: list[Any], outs: Any) -> list[Any]:
+        """gradient, input, shape, mean, 1 / deviation, weight, bias, mask -> gradients of input, weight and bias."""
+        gradient, value, shape, mean, factor, weight = args[:6]
+        return self._norm_backward(gradient, value, shape, mean, factor, weight, outs)
+
+    def rms_norm_backward(self, args: list[Any], outs: Any) -> list[Any]:
+        """gradient, input, shape, 1 / root of the mean square, weight, mask -> gradients of input and weight."""
+        gradient, value, shape, factor, weight = args[:5]
+        return self._norm_backward(gradient, value, shape, None, factor, weight, outs)
+
+    def _norm_backward(
+        self, gradient: Value, value: Value, shape: Any, mean: Value | None, factor: Value, weight: Any, outs: Any
+    ) -> list[Any]:
+        """With x the normalized input and g = gradient * weight: factor * (g - average(g) - x * average(g * x)) by rows
+        (without average(g) where no mean is taken away), and sums of gradient * x and of gradient by columns."""
+        dims, count = self._get_norm_dims(value, shape)
+        work = torch.float64 if value.dtype == torch.float64 else torch.float32
+        if not gradient.is_contiguous or gradient.shape != value.shape or factor.dtype != work:
+            raise Unfused("a gradient that is not contiguous, or statistics of another dtype")
+        gradient, rest = self.cast(gradient, work), self.cast(value, work)
+        if mean is not None:
+            rest = self.point("SUB", [rest, mean], work, value.shape)
+        normal = self.point("MUL", [rest, factor], work, value.shape)
+        made: list[Any] = [None] * len(outs)
+        if outs[0] is not None:
+            scaled = gradient
+            if weight is not None:
+                scaled = self.point("MUL", [gradient, self.cast(weight, work)], work, value.shape)
+            product = self.point("MUL", [scaled, normal], work, value.shape)
+            slope = self.fold("SUM", product, dims)
+            slope = self.point("DIV", [slope, count], work, slope.shape)
+            left = scaled
+            if mean is not None:
+                level = self.fold("SUM", scaled, dims)
+                level = self.point("DIV", [level, count], work, level.shape)
+                left = self.point("SUB", [scaled, level], work, value.shape)
+            along = self.point("MUL", [normal, slope], work, value.shape)
+            left = self.point("SUB", [left, along], work, value.shape)
+            made[0] = self._like("MUL", [left, factor], outs[0], work)
+        if outs[1] is not None:
+            made[1] = self._sum_columns(self.point("MUL", [gradient, normal], work, value.shape), dims, outs[1])
+        if len(outs) > 2 and outs[2] is not None:
+            made[2] = self._sum_columns(gradient, dims, outs[2])
+        return made
+
+    def _sum_columns(self, value: Value, dims: list[int], out: torch.Tensor) -> Value:
+        """The sum over all but the last dimensions `dims`."""
+        outer = list(range(dims[0]))
+        if outer:
+            value = self.drop_dims(self.fold("SUM", value, outer), outer)
+        return self.point("COPY" if value.dtype == out.dtype else "CAST", [value], out.dtype, out.shape, out.stride())
+
     def evaluate_batch_norm(self, args: list[Any], outs: Any) -> list[Any]:
         """input, weight, bias, mean, variance, momentum, epsilon -> result, mean, 1 / deviation. The statistics are
         there as the trace has them, which no kernel gives."""
@@ -522,6 +574,12 @@ class Lowering:
         is_norm = name in norms and not kwargs and len(args) == norms[name][1]
         if is_norm and is_on_device(out[0]) and not _is_empty(out[0]):
             return norms[name][0](args, out)
+        backward = {
+            "native_layer_norm_backward": (self.layer_norm_backward, 8),
+            "_fused_rms_norm_backward": (self.rms_norm_backward, 6),
+        }
+        if name in backward and not kwargs and len(args) == backward[name][1] and not _is_empty(args[1]):
+            return backward[name][0](args, out)
         if not isinstance(out, torch.Tensor):
             raise Unfused("")
         if not is_on_device(out):
