@@ -727,9 +727,10 @@ std::vector<int64_t> measureGraph(int64_t number) {
   const auto graph = findGraph(number);
   const std::lock_guard<std::mutex> lock(graph->mutex);
   std::vector<int64_t> out;
-  for (const auto &[key, plan] : graph->plans) {
+  for (const auto &[key, made] : graph->plans) {
+    const dit_graph_plan *plan = made->plan.get();
     for (int32_t i = 0; i < plan->nsteps; i++) {
-      out.insert(out.end(), {dit_graph_plan_get_step_bytes(plan.get(), i), plan->step_ns[i], plan->step_runs[i]});
+      out.insert(out.end(), {dit_graph_plan_get_step_bytes(plan, i), plan->step_ns[i], plan->step_runs[i]});
     }
   }
   return out;
@@ -748,7 +749,8 @@ std::vector<std::string> listSources(int64_t number) {
     return DIT_OK;
   };
   std::vector<std::string> out;
-  for (const auto &[key, plan] : graph->plans) {
+  for (const auto &[key, made] : graph->plans) {
+    const dit_graph_plan *plan = made->plan.get();
     for (int32_t i = 0; i < plan->nsteps; i++) {
       const dit_graph_step &step = plan->steps[i];
       std::string &source = out.emplace_back();
