@@ -1,5 +1,6 @@
 """The command line as a stranger meets it: help, wrong names, closed pipes, full disks, Ctrl-C."""
 
+import io
 import json
 import os
 import re
@@ -15,6 +16,7 @@ from ditorch.command import guard
 from ditorch.command.completion import list_flags
 from ditorch.command.parser import CLOSED_PIPE, INTERRUPTED, Parser, suggest
 from ditorch.command.tree import COMMANDS
+from report_runs import write_run
 
 
 def start(*words, **options):
@@ -126,6 +128,104 @@ def test_a_closed_pipe_is_silent(words):
     assert process.communicate()[1] == "" and process.returncode == CLOSED_PIPE
 
 
+TOLD = {
+    "merge": ["RUN"],
+    "export": ["RUN"],
+    "report": ["RUN", "--json"],
+    "compare": ["RUN", "RUN"],
+    "query": ["select * from records", "RUN"],
+    "conform": ["list", "--function", "Softmax"],
+    "doctor": ["--vendor", "host", "--only", "copy"],
+    "options": [],
+    "include": [],
+    "completion": ["bash"],
+    "man": [],
+    "version": [],
+}
+"""Commands that only show something, with words for them."""
+WORKS = (
+    "run",
+    "nan",
+    "bisect",
+    "compile",
+    "replay",
+    "compare-modules",
+    "test-device",
+    "bench",
+    "new-vendor",
+    "monitor",
+)
+"""The others: they start programs, workers or measure."""
+
+
+def test_every_command_is_in_the_matrix():
+    assert sorted([*TOLD, *WORKS]) == sorted(COMMANDS)
+
+
+def list_words(name, folder):
+    if name == "query":
+        pytest.importorskip("pyarrow")
+        pytest.importorskip("duckdb")
+    run = str(write_run(folder / "run"))
+    return [name, *(run if word == "RUN" else word for word in TOLD[name])]
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_reader_that_goes_away(name, tmp_path, monkeypatch, capsys):
+    words = list_words(name, tmp_path)
+    read, write = os.pipe()
+    os.close(read)
+    with open(write, "w") as closed:
+        monkeypatch.setattr(sys, "stdout", closed)
+        assert cli.main(words) == CLOSED_PIPE
+        monkeypatch.undo()
+    assert capsys.readouterr().err == ""
+
+
+class Interrupting(io.TextIOWrapper):
+    """A terminal on which somebody presses Ctrl-C when the first text comes."""
+
+    def write(self, text):
+        signal.raise_signal(signal.SIGINT)
+        return super().write(text)
+
+
+@pytest.mark.parametrize("name", [name for name in TOLD if not COMMANDS[name].at_once and name != "export"])
+def test_ctrl_c_while_something_is_shown(name, tmp_path, monkeypatch, capsys):
+    words = list_words(name, tmp_path)
+    with open(os.devnull, "wb") as file:
+        monkeypatch.setattr(sys, "stdout", Interrupting(file))
+        assert cli.main(words) == INTERRUPTED
+        monkeypatch.undo()
+    assert capsys.readouterr().err == "ditorch: interrupted\n"
+
+
+def _hear_ctrl_c():
+    """A shell's background job, which the tests may be, ignores it, and so do its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("verb", ["run", "nan", "bisect", "compile"])
+def test_ctrl_c_in_a_program_leaves_its_results(verb, tmp_path):
+    program = "import time, torch\nx = torch.ones(2).cuda() + 1\nopen('ready', 'w').close()\ntime.sleep(600)\n"
+    (tmp_path / "train.py").write_text(program)
+    more = {"run": ["--tool", "time", "--out", "o"], "nan": ["--out", "o"], "bisect": ["--out", "o"]}
+    options = {"cwd": tmp_path, "stdout": subprocess.DEVNULL, "preexec_fn": _hear_ctrl_c}
+    process = start(verb, *more.get(verb, ["--explain"]), "train.py", **options)
+    end = time.monotonic() + 240
+    while not (tmp_path / "ready").exists() and time.monotonic() < end:
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    error = process.communicate(timeout=240)[1]
+    assert process.returncode in (INTERRUPTED, -signal.SIGINT), error
+    if verb in ("run", "nan"):
+        (file,) = (tmp_path / "o").glob("run-r0-p*.json")
+        assert json.loads(file.read_text())["counts"], error
+    if verb == "bisect":
+        assert "Traceback" not in error and (tmp_path / "o" / "runs.jsonl").exists()
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
 def test_a_full_disk_is_one_sentence():
     with open("/dev/full", "w") as full:
@@ -232,6 +332,12 @@ def test_missing_and_foreign_files_and_wrong_names(words, status, text, capsys, 
     answer = capsys.readouterr()
     assert text in answer.err and "Traceback" not in answer.err and "Errno" not in answer.err
     assert not answer.out and sorted(os.listdir(tmp_path)) == ["foreign.txt"]
+
+
+def test_version_and_include_as_objects(capsys):
+    assert cli.main(["version", "--json"]) == 0 and cli.main(["include", "--json"]) == 0
+    version, include = map(json.loads, capsys.readouterr().out.splitlines())
+    assert set(version) == {"ditorch", "python"} and os.path.isdir(os.path.join(include["headers"], "dit"))
 
 
 def test_the_doctors_example_names_a_slot(capsys):
