@@ -27,8 +27,8 @@ def say_ignored(backend: str, mode: str | None, options: Mapping[str, Any] | Non
     words = [f"mode={mode!r}"] if mode and mode != "default" else []
     words += [f"options={dict(options)!r}"] if options else []
     text = (
-        f"ditorch: torch.compile({', '.join(words)}) changes nothing with the backend {backend!r}: it works in one way, "
-        "and what modes and Inductor's options mean there is in docs/compile.md"
+        f"ditorch: torch.compile({', '.join(words)}) changes nothing with the backend {backend!r}: it works in one "
+        "way, and what modes and Inductor's options mean there is in docs/compile.md"
     )
     if words and text not in _said_ignored:
         _said_ignored.add(text)
