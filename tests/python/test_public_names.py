@@ -15,6 +15,6 @@ def test_dir_shows_public_names_that_exist(name):
         getattr(package, word)
 
 
-@pytest.mark.parametrize("name", ["ditorch", "op_tools", "module_tools", "dlinfer", "torch_dipu"])
+@pytest.mark.parametrize("name", ["ditorch", "op_tools", "module_tools", "dlinfer", "torch_dipu", "dicp"])
 def test_packages_are_typed(name):
     assert (Path(__file__).resolve().parents[2] / "python" / name / "py.typed").exists()
