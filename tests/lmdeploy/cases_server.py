@@ -164,7 +164,7 @@ def openai_server(setup: Setup) -> tuple[bool, str]:
     return _serve(setup, {})[1:]
 
 
-@case("the same with one kernel for every batch: every answer as alone", fault="add_rms_norm", devices=("maca",))
+@case("OpenAI server, one kernel for every batch: every answer as alone", fault="add_rms_norm", devices=("maca",))
 def openai_server_invariant(setup: Setup) -> tuple[bool, str]:
     load, right, note = _serve(setup, INVARIANT)
     different = sorted(set(load.differing()))
