@@ -449,7 +449,8 @@ def _mutate(options: argparse.Namespace) -> int:
         with open(options.json, "w", encoding="utf-8") as stream:
             json.dump({**_describe_library(options), "summary": summary, "functions": answers}, stream, indent=1)
     if options.markdown:
-        mutation_page.write(options.markdown, summary, options.library, sum(answer["seconds"] for answer in answers))
+        seconds = sum(answer["seconds"] for answer in answers)
+        mutation_page.write(options.markdown, summary, options.library, seconds, len(tasks))
     if options.write_quick:
         quick.write(options.write_quick, quick.choose(answers))
     print(mutation.format_summary(summary))

@@ -42,11 +42,12 @@ def _wrap(text: str, width: int = 118) -> str:
     return "\n".join([*lines, line])
 
 
-def make(summary: dict[str, Any], library: str, seconds: float) -> str:
-    """The page."""
+def make(summary: dict[str, Any], library: str, seconds: float, functions: int) -> str:
+    """The page; `functions` is how many there are, measured or not."""
     damage, mistakes = summary["damage"], summary["mistakes"]
     text = (
-        f"Measured on the library `{library}` in {seconds:.0f} s of work, {summary['functions']} functions: of "
+        f"Measured on the library `{library}` in {seconds:.0f} s of work, {summary['functions']} of its {functions} "
+        f"functions: of "
         f"{damage['pairs']:,} faults by damage ({damage['kinds']} kinds) {damage['caught']:,} were caught, "
         f"**{damage['score']:.1%}**; of "
         f"{mistakes['pairs']:,} mistakes ({mistakes['kinds']} kinds) {mistakes['caught']:,}, "
@@ -73,5 +74,5 @@ def make(summary: dict[str, Any], library: str, seconds: float) -> str:
     return "\n".join(parts) + "\n"
 
 
-def write(path: str, summary: dict[str, Any], library: str, seconds: float) -> None:
-    write_whole(path, make(summary, library, seconds))
+def write(path: str, summary: dict[str, Any], library: str, seconds: float, functions: int) -> None:
+    write_whole(path, make(summary, library, seconds, functions))
