@@ -46,8 +46,7 @@ bool hasLayout(const at::Tensor &tensor, const dit_graph_tensor &wanted, const d
   }
   const auto sizes = impl->sizes(), strides = impl->strides();
   for (size_t d = 0; d < sizes.size(); d++) {
-    if (sizes[d] != layout.sizes[d] ||
-        (strides[d] != layout.strides[d] && layout.sizes[d] > 1 && layout.numel > 0)) {
+    if (sizes[d] != layout.sizes[d] || (strides[d] != layout.strides[d] && layout.sizes[d] > 1 && layout.numel > 0)) {
       return false;
     }
   }

@@ -57,3 +57,20 @@ def test_bits_of_results_and_composite_operators_in_complex(device, close):
             torch.linalg.lu_solve(lu.to(device), pivots.to(device), b.to(device), left=left, adjoint=adjoint, out=mine)
             assert mine.is_conj() == wanted.is_conj()
             close(mine, wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n, k", [(4, 128), (7, 131), (345, 200)])
+def test_one_row(n, k, dtype):
+    w, bias = torch.randn(n, k, dtype=dtype), torch.randn(n, dtype=dtype)
+    for x in (torch.randn(1, k, dtype=dtype), torch.randn(1, 2 * k, dtype=dtype)[:, ::2]):
+        exact = x.double() @ w.double().t()
+        allowed = 8 * torch.finfo(dtype).eps * (x.double().abs() @ w.double().abs().t() + bias.double().abs())
+        mine, nothing = x.cuda(), torch.full((n,), float("nan"), dtype=dtype).cuda()
+        weights = w.cuda()
+        for got, wanted in (
+            (torch.nn.functional.linear(mine, weights, bias.cuda()), exact + bias.double()),
+            ((weights @ mine.t()).t(), exact),
+            (torch.addmm(nothing, mine, weights.t(), beta=0, alpha=0.5), exact / 2),
+        ):
+            assert ((got.cpu().double() - wanted).abs() <= allowed).all()
