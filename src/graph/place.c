@@ -167,5 +167,8 @@ enum dit_status graph_place(struct dit_graph_plan *plan, struct graph_piece **li
     const int64_t end = pieces[i].at + pieces[i].bytes;
     plan->arena = end > plan->arena ? end : plan->arena;
   }
+  if (count && plan->arena == 0) {
+    plan->arena = 1;  // what has no elements has an address: NULL means that it is not there
+  }
   return DIT_OK;
 }
