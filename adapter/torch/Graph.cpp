@@ -611,6 +611,22 @@ std::string getEngine() {
   return engine != nullptr ? engine->name : "";
 }
 
+// What the engine says that its programs, and what it refuses, depend on; empty: nothing.
+std::string getFingerprint() {
+  const dit_graph_engine *engine = dit_runtime_get_graph_engine();
+  uint8_t bytes[32];
+  if (engine == nullptr || engine->fingerprint == nullptr ||
+      engine->fingerprint(dit_device_get_current(), bytes, nullptr) != DIT_OK) {
+    return "";
+  }
+  std::string text;
+  for (const uint8_t byte : bytes) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  return text;
+}
+
 void settleEngine() {
   const dit_graph_engine *engine = dit_runtime_get_graph_engine();
   if (engine != nullptr && engine->settle != nullptr) {
@@ -793,6 +809,7 @@ std::string describeGraph(int64_t number) {
 
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("graph_engine() -> str", &getEngine);
+  m.def("graph_fingerprint() -> str", &getFingerprint);
   m.def("graph_settle() -> ()", &settleEngine);
   m.def("graph_operations() -> str[]", &listOperations);
   m.def("graph_supports(int op, int folded, int ndim, int[] dtypes) -> bool", &supportsOperation);

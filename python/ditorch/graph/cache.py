@@ -78,7 +78,7 @@ def _sum(data: Any) -> str:
 
 @functools.cache
 def get_fingerprint() -> str:
-    """Changes with the libraries and the code that writes words."""
+    """Changes with the libraries and the code that writes words. The engine has one of its own."""
     here = os.path.dirname(os.path.abspath(__file__))
     folders = [here, os.path.join(os.path.dirname(here), "lib")]
     files = sorted(os.path.join(folder, name) for folder in folders for name in os.listdir(folder))
@@ -102,5 +102,5 @@ def make_compiler(compile_graph: Callable[..., Any]) -> Any:
 
 def keeping(module: torch.fx.GraphModule) -> contextlib.AbstractContextManager[Any]:
     """While AOTAutograd works on `module`, whose attribute becomes a part of the key."""
-    module._ditorch_fingerprint = get_fingerprint()
+    module._ditorch_fingerprint = get_fingerprint() + torch.ops.ditorch.graph_fingerprint()
     return functorch_config.patch(OPTIONS)
