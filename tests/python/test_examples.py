@@ -24,6 +24,7 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
 ENDS = {"&&", "||", ";", "|", "&", "(", ")"}
 FOREIGN = {
+    "--cache-max-entry-count": "LMDeploy",
     "--captured": "the script of a repro",
     "--fmad": "nvcc",
     "--tools": "bench/faultlab/run.py",

@@ -546,6 +546,8 @@ CALLS = {
         [lambda: _C.fault_configure("bogus")]),
     "fault_count": (_C.fault_count, []),
     "fault_idle": (_C.fault_idle, []),
+    "conversions": (_C.conversions, []),
+    "infer_functions": (_C.infer_functions, []),
     "log_set_level": (lambda: _C.log_set_level("off"), [lambda: _C.log_set_level("loud")]),
     "version": (_C.version, []),
     "num_threads": (_C.num_threads, []),
