@@ -191,7 +191,7 @@ FUNCTIONS = {
     ),
     "custom": Case(lambda: (lambda x: squared(x) + 1, draw(8, 8)), islands=("ditorch_tests::squared",)),
     "custom that writes": Case(
-        lambda: (change_argument, draw(8, 8)), splits=("auto_functionalized_v2 is no operator",)
+        lambda: (change_argument, draw(8, 8)), splits=("a higher-order operator",)
     ),
     "item": Case(lambda: (lambda x: x * x.sum().item(), draw(4, 4))),
     "factories": Case(
@@ -215,7 +215,7 @@ FUNCTIONS = {
         )
     ),
     "reorder": Case(lambda: (reorder, draw(6, 6))),
-    "stream": Case(lambda: (use_stream, draw(4, 4))),
+    "stream": Case(lambda: (use_stream, draw(4, 4)), islands=("streams::wait_stream",)),
     "dropout": Case(lambda: (lambda x: F.dropout(x * 2, 0.4) + 1, draw(16, 16))),
     "batch_norm of parts": Case(
         lambda: (

@@ -121,8 +121,8 @@ for _ in range(3):
 while not os.path.exists(sys.argv[1]):  # until the compiler is at work
     compiled(x)
     time.sleep(0.01)
-print("ready", flush=True)
 try:
+    print("ready", flush=True)
     while True:
         compiled(x)
 except KeyboardInterrupt:
