@@ -190,9 +190,7 @@ FUNCTIONS = {
         lambda: (lambda q, m: F.scaled_dot_product_attention(q, q, q, attn_mask=m), draw(2, 2, 8, 8), draw(8, 8))
     ),
     "custom": Case(lambda: (lambda x: squared(x) + 1, draw(8, 8)), islands=("ditorch_tests::squared",)),
-    "custom that writes": Case(
-        lambda: (change_argument, draw(8, 8)), splits=("a higher-order operator",)
-    ),
+    "custom that writes": Case(lambda: (change_argument, draw(8, 8)), splits=("a higher-order operator",)),
     "item": Case(lambda: (lambda x: x * x.sum().item(), draw(4, 4))),
     "factories": Case(
         lambda: (lambda x: x + torch.ones(8, device=DEVICE) + torch.arange(8, device=DEVICE), draw(4, 8))
