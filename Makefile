@@ -15,7 +15,7 @@ C_ONLY := -DDIT_TESTS=ON -DDIT_WERROR=ON -DDIT_PYTHON=OFF -DDIT_ADAPTER=OFF -DDI
 CPU := env $$(cat $(CURDIR)/$(VENV)/cpu-environment)
 RUN := $(CPU) PYTHONPATH=$(CURDIR)/python$${PYTHONPATH:+:$$PYTHONPATH} $(PY)
 # A worker that crashes ends the run: xdist may wait for ever for one that took its place.
-PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+PYTEST := $(PY) -m pytest -q --durations 20 -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 # What can be said of a device whose memory the host cannot read; test-opaque runs them there, with CORE_TESTS and TOOL_TESTS.
 CLOSED_TESTS := $(patsubst %,tests/python/test_%.py,scripts profiler profiler_process distributed collectives collective_streams \
 	collectives_vendor vendor_collectives distributed_tools tools_ranks sharing memory_check metrics overflow_unwritten acting_errors \
@@ -87,7 +87,7 @@ demo: setup ## a sound device, one broken kernel: found, gone around, exported, 
 	$(call say,now your own script:)
 	@echo '$(VENV)/bin/ditorch run --tool autocompare,nan,time --steps 0-2 --report your_script.py'
 
-test: build test-c test-sanitize test-python test-conform test-opinfo test-opaque-sample ## everything that must pass before a change lands (a few minutes)
+test: build test-c test-sanitize test-python test-conform test-opinfo test-opaque-sample ## everything that must pass before a change lands (twenty minutes on two cores)
 	$(call say,all tests passed)
 
 test-c: build
