@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 from typing import Any
 
 import torch
@@ -39,11 +41,17 @@ class OpOverflowCheck(Tool):
         self._saved: list[str] = []
         self._exact: set[str] = set()
         """Those in which all is as it was before the call."""
-        self._callbacks = {"report": call_weakly(self._report), "allow": call_weakly(self._allow)}
+        self._held: dict[str, str] = {}
+        """Folders of findings that a gradient scaler may excuse, and what to say of them if none does."""
+        self._callbacks = {
+            "report": call_weakly(self._report),
+            "excuse": call_weakly(self._forget_held),
+            "allow": call_weakly(self._allow),
+        }
 
     def engine_options(self, options: Any) -> dict[str, Any]:
         at_once = options.get_value("stop") or options.get_value("save")
-        extra: dict[str, Any] = {"eager": at_once, "torch_flags": get_flags, "torch_stats": get_stats}
+        extra: dict[str, Any] = {"at_once": at_once, "torch_flags": get_flags, "torch_stats": get_stats}
         if at_once:
             extra["read_every"] = 1
         if options.get_value("save"):
@@ -60,6 +68,7 @@ class OpOverflowCheck(Tool):
         self._told = 0
         self._saved = []
         self._exact = set()
+        self._held = {}
 
     # Results
 
@@ -125,12 +134,17 @@ class OpOverflowCheck(Tool):
         return INF if "masks" in get_traits(name) else 0  # infinities are put where it is told to; a NaN is never meant
 
     def _report(self, finding: dict[str, Any]) -> None:
-        """A new finding. An exception from here reaches the program: only `stop` wants that."""
+        """A new finding. An exception from here reaches the program: only `stop` wants that. A held one is told later,
+        or excused: what it was given is saved while it is at hand."""
         objects = finding.pop("objects", None)
+        if finding.get("held"):
+            if self._options.get_value("save"):
+                self._held[self._get_folder(finding)] = self._save(finding, objects)
+            return
         text = format_finding(finding)
         facts = list_facts(finding)
         if self._options.get_value("save"):
-            saved = self._save(finding, objects)
+            saved = self._held.pop(self._get_folder(finding), "") or self._save(finding, objects)
             text += f"; {saved}"
             facts.append(("saved", saved.removeprefix("saved in ")))
         self._told += 1
@@ -138,6 +152,19 @@ class OpOverflowCheck(Tool):
         self.tell_finding(format_headline(finding), facts, self._told, advice)
         if self._options.get_value("stop") and finding["verdict"] == "producer":
             raise FloatingPointError(text)
+
+    def _forget_held(self) -> None:
+        for folder in self._held:
+            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # not empty
+                os.removedirs(os.path.dirname(folder))
+            self._exact.discard(folder)
+        self._saved = [folder for folder in self._saved if folder not in self._held]
+        self._held = {}
+
+    def _get_folder(self, finding: dict[str, Any]) -> str:
+        root = os.path.join(results.get_rank_directory(self._options), FOLDER)
+        return os.path.join(root, finding["name"], str(os.getpid()), f"{finding['id']}_{finding['kind']}")
 
     def _save(self, finding: dict[str, Any], objects: tuple | None) -> str:
         if objects is None:
@@ -148,8 +175,7 @@ class OpOverflowCheck(Tool):
         cap = self._options.get_value("cap_calls")
         if cap and len(self._saved) >= cap:
             return f"not saved: {cap} calls are saved (cap_calls)"
-        root = os.path.join(results.get_rank_directory(self._options), FOLDER)
-        folder = os.path.join(root, finding["name"], str(os.getpid()), f"{finding['id']}_{finding['kind']}")
+        folder = self._get_folder(finding)
         forward = finding["kind"] == "forward"
         names = ("input", "output") if forward else ("grad_outputs", "grad_inputs")
         identifier = f"{finding['id']}"

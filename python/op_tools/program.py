@@ -1,7 +1,7 @@
 """The tools of `ditorch run` in one process of the program: start, steps, end, summary, and the file about the run.
 
-Steps are found without a word from the program: one ends when the first optimizer that ever stepped has stepped again,
-or when the function that --step-marker names returns. Results go to one folder per run; every process writes
+Steps are found without a word from the program: one ends when the first optimizer that ever stepped has stepped again
+(or a gradient scaler left its step out), or when the function that --step-marker names returns. Results go to one folder per run; every process writes
 `run-r<rank>-p<pid>.json` beside its log.
 """
 
@@ -87,6 +87,7 @@ class Program:
         self.steps, self.pid = 0, os.getpid()
         self.begin = time.time()
         self._leader: Any = None
+        self._optimizer_steps = 0
         self._step_begin = time.perf_counter()
         self._times: list[float] = []
         self._memory: list[tuple[int, int, int]] = []
@@ -119,8 +120,26 @@ class Program:
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         register_optimizer_step_post_hook(self._after_optimizer)
+        self._watch_scaler()
+
+    def _watch_scaler(self) -> None:
+        """A step that the scaler skips for its overflow is one of the program's steps all the same."""
+        from torch.amp.grad_scaler import GradScaler
+
+        step = GradScaler.step
+
+        @functools.wraps(step)
+        def watched(scaler: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            before = self._optimizer_steps
+            result = step(scaler, optimizer, *args, **kwargs)
+            if self._optimizer_steps == before:
+                self._after_optimizer(optimizer)
+            return result
+
+        GradScaler.step = watched
 
     def _after_optimizer(self, optimizer: Any, *_: Any) -> None:
+        self._optimizer_steps += 1
         leader = self._leader() if self._leader is not None else None
         if leader is None:
             self._leader = weakref.ref(optimizer)
@@ -366,7 +385,10 @@ def _tell_tool(name: str, facts: dict[str, Any]) -> str:
         text = f"{console.count(done, 'comparison')} of {console.count(seen, 'call')}: {verdict}"
     elif name == "nan" and own:
         number = sum(finding["tool"] == name for finding in facts["findings"])
-        text = f"{text}: {console.count(number, 'finding') if number else 'no NaN or Inf was made'}"
+        scaled = own.get("scaled", 0)
+        clean = "none but what the gradient scaler is for" if scaled else "no NaN or Inf was made"
+        text = f"{text}: {console.count(number, 'finding') if number else clean}"
+        text += f" ({console.count(scaled, 'gradient overflow')}; it skips such a step)" if scaled else ""
     elif name == "time" and facts["times"]:
         whole = facts["operators_ns"] or 1
         best = ", ".join(

@@ -578,6 +578,54 @@ def test_gradient_scaler_makes_overflow_expected(check, capsys):
     assert "seen by the gradient scaler" in capsys.readouterr().err
 
 
+def train_with_scaler(tool, factor, steps, scale):
+    """Gradients of `scale` times `factor` squared go through float16."""
+    model = torch.nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cuda", init_scale=scale)
+    for _ in range(steps):
+        out = (model(torch.ones(4, 8, device="cuda")) * 1e-4).half()
+        loss = (out * factor * factor).float().sum()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        tool.step()
+    return scaler.get_scale()
+
+
+@pytest.mark.parametrize("options", [{"save": True}, {"stop": True}, {"stop": True, "save": True}])
+def test_what_saves_or_stops_waits_for_the_scaler_too(check, options, tmp_path):
+    with check(**options) as tool:
+        assert train_with_scaler(tool, 16, 4, 2.0**10) < 2.0**10  # it did overflow
+        facts = tool.describe()
+    assert tool.findings() == [] and facts["scaled"] > 0 and facts["backward"]["producer"] == 0
+    assert tool.saved() == []
+    assert not list(tmp_path.rglob("*_backward"))  # what was saved in case is gone
+
+
+def test_a_scale_of_one_excuses_nothing(check):
+    with check(save=True) as tool:
+        assert train_with_scaler(tool, 300, 6, 4.0) < 1
+    (finding,) = [finding for finding in tool.findings() if finding["kind"] == "backward"]
+    assert tool.describe()["scaled"] == 2  # at 4 and at 2
+    (folder,) = tool.saved()
+    assert os.path.exists(os.path.join(folder, "grad_outputs.pth"))
+
+
+def test_half_precision_without_a_scaler_is_saved_as_it_was(check):
+    from op_tools.reader import load_item
+
+    weight = torch.full((3,), 1e-3, device="cuda", dtype=torch.float16, requires_grad=True)
+    with check(save=True) as tool:
+        (weight * 300 * 300).sum().backward()
+        weight.grad.zero_()
+        tool.step()
+    (folder,) = tool.saved()
+    assert load_item(os.path.join(folder, "grad_outputs.pth"))["args"][0].tolist() == [300.0] * 3
+    assert load_item(os.path.join(folder, "grad_inputs.pth"))["args"][0].tolist() == [INF] * 3
+
+
 def test_without_a_scaler_the_same_overflow_is_told(check):
     model = torch.nn.Linear(8, 8).cuda()
     with check() as tool:

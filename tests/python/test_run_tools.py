@@ -137,6 +137,34 @@ def test_a_clean_program_is_clean_and_the_environment_is_enough(place):
     assert read_run(place, "ditorch_runs/run-001")["steps"] == 9
 
 
+SCALED = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Linear(8, 8).to("cuda")
+optimizer, scaler = torch.optim.SGD(model.parameters(), lr=1e-3), torch.amp.GradScaler("cuda", init_scale=2.0**18)
+for step in range(8):
+    with torch.autocast("cuda", dtype=torch.float16):
+        out = model(torch.ones(4, 8, device="cuda"))
+        if step == 6:
+            out = (out - out.max()).log()
+    scaler.scale(out.float().sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+print("skipped", sum(scaler.get_scale() < 2.0**power for power in range(19)))
+"""
+
+
+def test_a_gradient_scaler_at_work_is_no_finding_and_its_skipped_steps_are_steps(place):
+    (place / "scaled.py").write_text(SCALED)
+    answer = ditorch(place, "nan", "--out", "o", "scaled.py")
+    (finding,) = read_run(place, "o")["findings"]
+    assert (finding["name"], finding["kind"], finding["step"]) == ("torch.Tensor.log", "forward", 6), answer.stderr
+    answer = ditorch(place, "run", "--tool", "nan", "--steps", "0-5", "--out", "all", "scaled.py")
+    assert read_run(place, "all")["steps"] == 8 and not read_run(place, "all")["findings"], answer.stderr
+    assert "none but what the gradient scaler is for (" in answer.stderr, answer.stderr
+
+
 def test_every_fourth_step(place):
     answer = ditorch(place, "run", "--tool", "observe", "--every", "4", "--out", "o", "train.py")
     run = read_run(place, "o")

@@ -2,7 +2,7 @@
 //
 // Findings are kept per (operator, location, direction, verdict): the first is told with its numbers, later ones are
 // counted. A backward finding waits until a gradient scaler had its chance to look at the gradients: what it looked at
-// is expected. Invariant: a finding is in the list of its state for good, and at most once among the held ones.
+// is expected, unless the scale is down to 1 already. Invariant: a finding is in the list of its state for good, and at most once among the held ones.
 #include <stdio.h>
 #include <string.h>
 
@@ -62,6 +62,7 @@ struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine
     info->op = op;
     info->inplace = op->flags & ENGINE_OP_INPLACE || name_is_inplace(op->name);
     info->scaler = dit_operator_has(op->name, DIT_OPERATOR_SCALER);
+    info->rescales = dit_operator_has(op->name, DIT_OPERATOR_RESCALES);
     info->effect = overflow_effect_find(op);
     info->passes_all = overflow_op_passes_all(op);
     info->next = *bucket;
@@ -390,6 +391,16 @@ static void finding_count_elements(struct overflow_finding *finding) {
 }
 
 // Takes the event's tensors.
+static void finding_take_event(struct overflow_finding *finding, struct overflow_event *event) {
+  PyMem_Free(finding->event.tensor);
+  finding->event = *event;
+  finding->event.func = finding->event.args = finding->event.kwargs = finding->event.result = NULL;
+  finding->event.source = NULL;
+  event->tensor = NULL;
+  finding_count_elements(finding);
+}
+
+// Takes the event's tensors.
 static struct overflow_finding *finding_create(struct overflow_state *state, struct overflow_event *event,
                                                enum overflow_reason reason) {
   struct overflow_finding *finding = state->finding_count < OVERFLOW_FINDINGS ? PyMem_Calloc(1, sizeof *finding) : NULL;
@@ -397,13 +408,9 @@ static struct overflow_finding *finding_create(struct overflow_state *state, str
     state->dropped++;
     return NULL;
   }
-  finding->event = *event;
-  finding->event.func = finding->event.args = finding->event.kwargs = finding->event.result = NULL;
-  finding->event.source = NULL;
-  event->tensor = NULL;
+  finding_take_event(finding, event);
   finding->reason = (uint8_t)reason;
   finding->verdict = finding->key_verdict = (uint8_t)reason_get_verdict(reason);
-  finding_count_elements(finding);
   if (state->last) {
     state->last->next = finding;
   } else {
@@ -443,14 +450,49 @@ static int finding_tell(const struct engine_tool *tool, struct overflow_finding 
   return py_answer ? 0 : -1;
 }
 
-static void finding_hold(struct overflow_state *state, struct overflow_finding *finding) {
+// What is told of a finding that was excused before is what happened now.
+static void finding_renew(struct overflow_finding *finding, struct overflow_event *event, enum overflow_reason reason) {
+  event_fill(event);
+  finding_take_event(finding, event);
+  finding->verdict = finding->key_verdict;
+  finding->reason = (uint8_t)reason;
+}
+
+// A gradient scaler provokes overflows, in float16 above all: nobody else needs one. Whoever saves or stops wants the
+// others while the call is at hand.
+static bool scaler_may_come(const struct overflow_state *state, const struct overflow_event *event) {
+  if (state->scale_spent) {
+    return false;
+  }
+  bool may = state->scaler_seen || !state->at_once;
+  for (int i = event->in_count; !may && event->tensor && i < event->in_count + event->out_count; i++) {
+    may = event->tensor[i].meta.dtype == DIT_DTYPE_F16;
+  }
+  return may;
+}
+
+// `objects` are gone by the time that it is told: whoever saves does so now.
+static int finding_hold(struct overflow_state *state, struct overflow_finding *finding,
+                        const struct overflow_event *event) {
+  bool begins = !finding->held;
   finding->held_count++;
   state->held_left = state->scaler_seen ? INT64_MAX : HELD_CALLS;
-  if (!finding->held) {
+  if (begins) {
     finding->held = true;
     finding->next_held = state->held;
     state->held = finding;
   }
+  if (!begins || finding->told || !state->at_once || !state->py_report) {
+    return 0;
+  }
+  PyObject *py_finding = finding_describe(state, finding);
+  PyObject *py_answer = NULL;
+  if (py_finding && objects_add(py_finding, event) == 0 && PyDict_SetItemString(py_finding, "held", Py_True) == 0) {
+    py_answer = PyObject_CallOneArg(state->py_report, py_finding);
+  }
+  Py_XDECREF(py_finding);
+  Py_XDECREF(py_answer);
+  return py_answer ? 0 : -1;
 }
 
 int overflow_judge(struct engine_tool *tool, struct overflow_event *event) {
@@ -476,16 +518,26 @@ int overflow_judge(struct engine_tool *tool, struct overflow_event *event) {
   }
   finding->count++;
   finding->last_step = event->step;
-  if (event->kind == OVERFLOW_BACKWARD && verdict == OVERFLOW_PRODUCER && reason != OVERFLOW_JUNK &&
-      !state->eager_backward) {
-    finding_hold(state, finding);
-    return 0;
+  if (known && !finding->told && !finding->held) {
+    finding_renew(finding, event, reason);
   }
-  return known ? 0 : finding_tell(tool, finding, event);
+  bool provoked = event->kind == OVERFLOW_BACKWARD && verdict == OVERFLOW_PRODUCER && reason != OVERFLOW_JUNK;
+  if (provoked && scaler_may_come(state, &finding->event)) {
+    return finding_hold(state, finding, event);
+  }
+  return finding->told ? 0 : finding_tell(tool, finding, event);
 }
 
 void overflow_excuse(struct overflow_state *state) {
   state->scaler_seen = true;
+  state->excused |= state->held != NULL;
+  if (state->held && state->py_excuse) {
+    PyObject *py_answer = PyObject_CallNoArgs(state->py_excuse);
+    if (!py_answer) {
+      PyErr_WriteUnraisable(state->py_excuse);
+    }
+    Py_XDECREF(py_answer);
+  }
   while (state->held) {
     struct overflow_finding *finding = state->held;
     state->held = finding->next_held;
@@ -529,6 +581,20 @@ int overflow_release_held(struct engine_tool *tool) {
     }
   }
   return status;
+}
+
+int overflow_rescale(struct overflow_state *state, const struct engine_call *call) {
+  if ((!state->excused && !state->scale_spent) || call->in.leaf_count == 0 || call->in.leaf[0].tensor < 0) {
+    return 0;
+  }
+  state->excused = false;
+  PyObject *py_scale = PyNumber_Float(call->in.tensor[call->in.leaf[0].tensor].py_tensor);
+  if (!py_scale) {
+    return -1;
+  }
+  state->scale_spent = PyFloat_AS_DOUBLE(py_scale) <= 1.0;
+  Py_DECREF(py_scale);
+  return 0;
 }
 
 int overflow_tick(struct engine_tool *tool) {

@@ -109,6 +109,9 @@ static int overflow_after(struct engine_tool *tool, struct engine_call *call) {
   if (info->scaler) {
     return scaler_note(tool, call);
   }
+  if (info->rescales) {
+    return overflow_rescale(state, call);
+  }
   state->checked++;
   engine_modules_note(&state->modules, call->module);
   if (call->changed || info->inplace) {
@@ -136,7 +139,7 @@ static int overflow_start(struct engine_tool *tool) {
   state->unwritten.unversioned = tool->aten;
   memset(state->counts, 0, sizeof state->counts);
   state->checked = state->unchecked = state->reads = state->dropped = state->scaled = 0;
-  state->scaler_seen = state->producer_seen = state->orphan_seen = false;
+  state->scaler_seen = state->producer_seen = state->orphan_seen = state->excused = state->scale_spent = false;
   state->inf_step = -1;
   return 0;
 }
@@ -169,12 +172,13 @@ static int overflow_configure(struct engine_tool *tool, PyObject *options) {
   state->backward = state->stats = state->log = true;
   state->py_allow = Py_XNewRef(option_get(options, "allow"));
   state->py_report = Py_XNewRef(option_get(options, "report"));
+  state->py_excuse = Py_XNewRef(option_get(options, "excuse"));
   state->py_flags = Py_XNewRef(option_get(options, "torch_flags"));
   state->py_stats = Py_XNewRef(option_get(options, "torch_stats"));
   state->py_hold = Py_XNewRef(option_get(options, "hold"));
   if (option_read_flag(options, "stats", &state->stats) < 0 ||
       option_read_flag(options, "deferred", &state->deferred) < 0 ||
-      option_read_flag(options, "eager", &state->eager_backward) < 0 ||
+      option_read_flag(options, "at_once", &state->at_once) < 0 ||
       option_read_flag(options, "backward", &state->backward) < 0 ||
       option_read_flag(options, "log", &state->log) < 0) {
     return -1;
@@ -200,6 +204,7 @@ static void overflow_destroy(struct engine_tool *tool) {
   engine_modules_reset(&state->modules);
   Py_XDECREF(state->py_allow);
   Py_XDECREF(state->py_report);
+  Py_XDECREF(state->py_excuse);
   Py_XDECREF(state->py_flags);
   Py_XDECREF(state->py_stats);
   Py_XDECREF(state->py_hold);

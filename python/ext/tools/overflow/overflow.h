@@ -126,6 +126,7 @@ struct overflow_op {
   bool inplace;     ///< its name says that it overwrites its first argument
   bool mutates;     ///< was seen to change an input although its name does not say so
   bool scaler;      ///< the check of a gradient scaler
+  bool rescales;    ///< sets the scale of one
   bool passes_all;  ///< overflow_op_passes_all
   uint8_t effect;   ///< enum overflow_effect
 };
@@ -164,7 +165,8 @@ struct overflow_state {
   struct overflow_unwritten unwritten;
   struct engine_modules modules;
   PyObject *py_allow;   ///< name -> flags that pass, or NULL
-  PyObject *py_report;  ///< called with each new finding, or NULL
+  PyObject *py_report;  ///< called with each new finding; with `at_once` also when one is held back. Or NULL
+  PyObject *py_excuse;  ///< called when those that are held back turn out to be expected, or NULL
   PyObject *py_flags;   ///< list of tensors -> flags, for devices without a helper, or NULL
   PyObject *py_stats;   ///< tensor -> dict, likewise
   PyObject *py_hold;    ///< (args, kwargs) of a forward -> what its backward hands to `report`, or NULL
@@ -173,8 +175,10 @@ struct overflow_state {
   bool backward;        ///< check the gradients too
   bool log;             ///< write findings to the log
   bool deferred;        ///< slots for host memory too, as on a device
-  bool eager_backward;  ///< tell backward findings at once
+  bool at_once;         ///< findings are saved, or end the program
   bool scaler_seen, producer_seen, orphan_seen;
+  bool excused;      ///< findings were, since the scale was looked at
+  bool scale_spent;  ///< it is 1 or below: overflows are not the scaler's any more
   int64_t inf_step;  ///< step of the last operator that made infinities; -1 for none
   int64_t held_left;
   int64_t counts[2][OVERFLOW_VERDICTS];
@@ -188,6 +192,8 @@ struct overflow_op *overflow_op_find(struct overflow_state *state, struct engine
 DIT_NODISCARD int overflow_judge(struct engine_tool *tool, struct overflow_event *event);
 /// A gradient scaler looked at the gradients: what was held back is expected.
 void overflow_excuse(struct overflow_state *state);
+/// A gradient scaler has set its scale, the first argument of `call`. 0 or -1.
+DIT_NODISCARD int overflow_rescale(struct overflow_state *state, const struct engine_call *call);
 /// Tell what was held back. 0 or -1.
 DIT_NODISCARD int overflow_release_held(struct engine_tool *tool);
 /// One more call went by.
