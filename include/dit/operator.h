@@ -69,7 +69,7 @@ DIT_EXTERN_C_BEGIN
 #define DIT_OPERATOR_CARRIES (UINT64_C(1) << 40)   ///< values of arguments elsewhere; in place: writes to a part alone
 #define DIT_OPERATOR_FREQUENT (UINT64_C(1) << 41)  ///< of TIES: any value that is as frequent will do
 #define DIT_OPERATOR_COPIES (UINT64_C(1) << 42)  ///< a view, a move or a copy, perhaps in another dtype: as it is asked
-#define DIT_OPERATOR_CHAINED (UINT64_C(1) << 43)  ///< of CONTRACTION: a product of products (attention)
+#define DIT_OPERATOR_CHAINED (UINT64_C(1) << 43)   ///< of CONTRACTION: a product of products (attention)
 #define DIT_OPERATOR_RESCALES (UINT64_C(1) << 44)  ///< sets a gradient scaler's scale, its first argument
 
 /// Traits that in-place forms, operators written as symbols and _foreach_ forms share with the word that they stand

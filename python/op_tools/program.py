@@ -1,8 +1,8 @@
 """The tools of `ditorch run` in one process of the program: start, steps, end, summary, and the file about the run.
 
 Steps are found without a word from the program: one ends when the first optimizer that ever stepped has stepped again
-(or a gradient scaler left its step out), or when the function that --step-marker names returns. Results go to one folder per run; every process writes
-`run-r<rank>-p<pid>.json` beside its log.
+(or a gradient scaler left its step out), or when the function that --step-marker names returns. Results go to one
+folder per run; every process writes `run-r<rank>-p<pid>.json` beside its log.
 """
 
 from __future__ import annotations

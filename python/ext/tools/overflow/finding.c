@@ -2,7 +2,8 @@
 //
 // Findings are kept per (operator, location, direction, verdict): the first is told with its numbers, later ones are
 // counted. A backward finding waits until a gradient scaler had its chance to look at the gradients: what it looked at
-// is expected, unless the scale is down to 1 already. Invariant: a finding is in the list of its state for good, and at most once among the held ones.
+// is expected, unless the scale is down to 1 already. Invariant: a finding is in the list of its state for good, and at
+// most once among the held ones.
 #include <stdio.h>
 #include <string.h>
 
