@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import shutil
 from typing import Any
@@ -46,6 +47,7 @@ class OpOverflowCheck(Tool):
         self._callbacks = {
             "report": call_weakly(self._report),
             "excuse": call_weakly(self._forget_held),
+            "scaler": is_scaler_at_work,
             "allow": call_weakly(self._allow),
         }
 
@@ -202,6 +204,13 @@ class OpOverflowCheck(Tool):
         if changed:
             self._exact.discard(folder)
         return f"saved in {results.shorten(folder)}" + (" (inputs as the call left them)" if changed else "")
+
+
+def is_scaler_at_work() -> bool:
+    """Has the program a gradient scaler that has scaled a loss? It may be anywhere, so all objects are looked at."""
+    kind = torch.amp.GradScaler
+    scalers = (thing for thing in gc.get_objects() if issubclass(type(thing), kind))
+    return any(scaler.is_enabled() and scaler._scale is not None for scaler in scalers)
 
 
 class Held:

@@ -604,6 +604,27 @@ def test_what_saves_or_stops_waits_for_the_scaler_too(check, options, tmp_path):
     assert not list(tmp_path.rglob("*_backward"))  # what was saved in case is gone
 
 
+def test_a_scaler_may_come_late_and_gradients_be_clipped_before_its_step(check):
+    model = torch.nn.Linear(8, 8).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler("cuda", init_scale=2.0**30)
+    with check() as tool:
+        for _ in range(3):
+            with torch.autocast("cuda", dtype=torch.float16):
+                loss = model(torch.randn(4, 8, device="cuda")).square().mean()
+            scaler.scale(loss).backward()
+            for _ in range(100):  # the recomputation of a checkpoint, another micro batch
+                model(torch.randn(4, 8, device="cuda"))
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            tool.step()
+    assert scaler.get_scale() == 2.0**27 and tool.describe()["scaled"] > 0
+    assert tool.findings() == []
+
+
 def test_a_scale_of_one_excuses_nothing(check):
     with check(save=True) as tool:
         assert train_with_scaler(tool, 300, 6, 4.0) < 1

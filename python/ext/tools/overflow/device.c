@@ -521,7 +521,7 @@ static int pending_resolve(struct engine_tool *tool, struct overflow_pending *pe
     PyMem_Free(event->tensor);
     event->tensor = NULL;
   }
-  return status < 0 ? status : overflow_tick(tool);
+  return status;
 }
 
 // Wait for every stream that was used; the last one by slots_read itself.

@@ -1,7 +1,7 @@
 // Judging and telling: from flags to findings.
 //
 // Findings are kept per (operator, location, direction, verdict): the first is told with its numbers, later ones are
-// counted. A backward finding waits until a gradient scaler had its chance to look at the gradients: what it looked at
+// counted. Where a gradient scaler is at work a backward finding waits until that looked at the gradients: what it saw
 // is expected, unless the scale is down to 1 already. Invariant: a finding is in the list of its state for good, and at
 // most once among the held ones.
 #include <stdio.h>
@@ -11,8 +11,6 @@
 #include "engine/internal.h"
 #include "engine/log.h"
 #include "tools/overflow/overflow.h"
-
-#define HELD_CALLS 64  // calls after a backward within which a scaler that was never seen before must show up
 
 struct overflow_finding {
   struct overflow_finding *next, *next_held;
@@ -165,7 +163,8 @@ static enum overflow_reason forward_decide(const struct overflow_state *state, s
     return in ? OVERFLOW_PASSED : OVERFLOW_CONSTANT;
   }
   // NaN out of infinities: new when they are a mask's, or when nobody in this step was told to have made them.
-  return in && state->inf_step == event->step && !event_is_mask(event, false) ? OVERFLOW_PASSED : OVERFLOW_FROM_INF;
+  bool known = state->excused_step == event->step || (state->inf_step == event->step && !event_is_mask(event, false));
+  return in && known ? OVERFLOW_PASSED : OVERFLOW_FROM_INF;
 }
 
 static enum overflow_verdict reason_get_verdict(enum overflow_reason reason) {
@@ -459,17 +458,21 @@ static void finding_renew(struct overflow_finding *finding, struct overflow_even
   finding->reason = (uint8_t)reason;
 }
 
-// A gradient scaler provokes overflows, in float16 above all: nobody else needs one. Whoever saves or stops wants the
-// others while the call is at hand.
-static bool scaler_may_come(const struct overflow_state *state, const struct overflow_event *event) {
-  if (state->scale_spent) {
-    return false;
+// A gradient scaler provokes overflows. Before one was seen at work the program is searched for one, which takes long:
+// once a step.
+static bool scaler_may_come(struct overflow_state *state, int64_t step) {
+  if (state->scaler_seen || state->scale_spent || !state->py_scaler || state->searched_step == step) {
+    return state->scaler_seen && !state->scale_spent;
   }
-  bool may = state->scaler_seen || !state->at_once;
-  for (int i = event->in_count; !may && event->tensor && i < event->in_count + event->out_count; i++) {
-    may = event->tensor[i].meta.dtype == DIT_DTYPE_F16;
+  state->searched_step = step;
+  PyObject *py_found = PyObject_CallNoArgs(state->py_scaler);
+  int found = py_found ? PyObject_IsTrue(py_found) : -1;
+  Py_XDECREF(py_found);
+  if (found < 0) {
+    PyErr_WriteUnraisable(state->py_scaler);
   }
-  return may;
+  state->scaler_seen = found > 0;
+  return state->scaler_seen;
 }
 
 // `objects` are gone by the time that it is told: whoever saves does so now.
@@ -477,7 +480,6 @@ static int finding_hold(struct overflow_state *state, struct overflow_finding *f
                         const struct overflow_event *event) {
   bool begins = !finding->held;
   finding->held_count++;
-  state->held_left = state->scaler_seen ? INT64_MAX : HELD_CALLS;
   if (begins) {
     finding->held = true;
     finding->next_held = state->held;
@@ -523,7 +525,7 @@ int overflow_judge(struct engine_tool *tool, struct overflow_event *event) {
     finding_renew(finding, event, reason);
   }
   bool provoked = event->kind == OVERFLOW_BACKWARD && verdict == OVERFLOW_PRODUCER && reason != OVERFLOW_JUNK;
-  if (provoked && scaler_may_come(state, &finding->event)) {
+  if (provoked && scaler_may_come(state, event->step)) {
     return finding_hold(state, finding, event);
   }
   return finding->told ? 0 : finding_tell(tool, finding, event);
@@ -532,6 +534,7 @@ int overflow_judge(struct engine_tool *tool, struct overflow_event *event) {
 void overflow_excuse(struct overflow_state *state) {
   state->scaler_seen = true;
   state->excused |= state->held != NULL;
+  state->excused_step = state->held ? state->inf_step : state->excused_step;
   if (state->held && state->py_excuse) {
     PyObject *py_answer = PyObject_CallNoArgs(state->py_excuse);
     if (!py_answer) {
@@ -596,11 +599,6 @@ int overflow_rescale(struct overflow_state *state, const struct engine_call *cal
   state->scale_spent = PyFloat_AS_DOUBLE(py_scale) <= 1.0;
   Py_DECREF(py_scale);
   return 0;
-}
-
-int overflow_tick(struct engine_tool *tool) {
-  struct overflow_state *state = tool->state;
-  return state->held && --state->held_left <= 0 ? overflow_release_held(tool) : 0;
 }
 
 void overflow_findings_clear(struct overflow_state *state) {

@@ -119,7 +119,7 @@ static int overflow_after(struct engine_tool *tool, struct engine_call *call) {
   }
   if (overflow_effect_is_followed(info->effect)) {
     overflow_follow_end(tool, call, info);
-    return overflow_tick(tool);
+    return 0;
   }
   struct overflow_look look;
   overflow_look_set(&look, state, call, info);
@@ -140,7 +140,7 @@ static int overflow_start(struct engine_tool *tool) {
   memset(state->counts, 0, sizeof state->counts);
   state->checked = state->unchecked = state->reads = state->dropped = state->scaled = 0;
   state->scaler_seen = state->producer_seen = state->orphan_seen = state->excused = state->scale_spent = false;
-  state->inf_step = -1;
+  state->inf_step = state->excused_step = state->searched_step = -1;
   return 0;
 }
 
@@ -167,12 +167,13 @@ static int overflow_configure(struct engine_tool *tool, PyObject *options) {
     return -1;
   }
   tool->state = state;
-  state->inf_step = -1;
+  state->inf_step = state->excused_step = state->searched_step = -1;
   state->every = DEFAULT_EVERY;
   state->backward = state->stats = state->log = true;
   state->py_allow = Py_XNewRef(option_get(options, "allow"));
   state->py_report = Py_XNewRef(option_get(options, "report"));
   state->py_excuse = Py_XNewRef(option_get(options, "excuse"));
+  state->py_scaler = Py_XNewRef(option_get(options, "scaler"));
   state->py_flags = Py_XNewRef(option_get(options, "torch_flags"));
   state->py_stats = Py_XNewRef(option_get(options, "torch_stats"));
   state->py_hold = Py_XNewRef(option_get(options, "hold"));
@@ -205,6 +206,7 @@ static void overflow_destroy(struct engine_tool *tool) {
   Py_XDECREF(state->py_allow);
   Py_XDECREF(state->py_report);
   Py_XDECREF(state->py_excuse);
+  Py_XDECREF(state->py_scaler);
   Py_XDECREF(state->py_flags);
   Py_XDECREF(state->py_stats);
   Py_XDECREF(state->py_hold);

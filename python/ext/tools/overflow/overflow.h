@@ -166,6 +166,7 @@ struct overflow_state {
   struct engine_modules modules;
   PyObject *py_allow;   ///< name -> flags that pass, or NULL
   PyObject *py_report;  ///< called with each new finding; with `at_once` also when one is held back. Or NULL
+  PyObject *py_scaler;  ///< has the program a gradient scaler at work? Or NULL
   PyObject *py_excuse;  ///< called when those that are held back turn out to be expected, or NULL
   PyObject *py_flags;   ///< list of tensors -> flags, for devices without a helper, or NULL
   PyObject *py_stats;   ///< tensor -> dict, likewise
@@ -177,10 +178,11 @@ struct overflow_state {
   bool deferred;        ///< slots for host memory too, as on a device
   bool at_once;         ///< findings are saved, or end the program
   bool scaler_seen, producer_seen, orphan_seen;
-  bool excused;      ///< findings were, since the scale was looked at
-  bool scale_spent;  ///< it is 1 or below: overflows are not the scaler's any more
-  int64_t inf_step;  ///< step of the last operator that made infinities; -1 for none
-  int64_t held_left;
+  bool excused;           ///< findings were, since the scale was looked at
+  bool scale_spent;       ///< it is 1 or below: overflows are not the scaler's any more
+  int64_t inf_step;       ///< step of the last operator that made infinities; -1 for none
+  int64_t excused_step;   ///< the last in which a gradient scaler met some; -1 for none
+  int64_t searched_step;  ///< the last in which the program was searched for one; -1 for none
   int64_t counts[2][OVERFLOW_VERDICTS];
   int64_t checked, unchecked, reads, dropped, scaled;
 };
@@ -196,8 +198,6 @@ void overflow_excuse(struct overflow_state *state);
 DIT_NODISCARD int overflow_rescale(struct overflow_state *state, const struct engine_call *call);
 /// Tell what was held back. 0 or -1.
 DIT_NODISCARD int overflow_release_held(struct engine_tool *tool);
-/// One more call went by.
-DIT_NODISCARD int overflow_tick(struct engine_tool *tool);
 void overflow_findings_clear(struct overflow_state *state);
 PyObject *overflow_findings_describe(struct overflow_state *state);
 /// Shape and type; no flags, no statistics.
