@@ -7,9 +7,12 @@ import io
 import os
 import pkgutil
 import runpy
+import shutil
 import sys
 import types
 from typing import Any
+
+from .command.parser import suggest
 
 
 def run(words: list[str]) -> int:
@@ -24,8 +27,16 @@ def run(words: list[str]) -> int:
     return _run_script(words[0], words[1:])
 
 
+def find_command(word: str) -> str | None:
+    """The word, when the shell would find it; else its path beside this Python (torchrun in an environment that is not
+    active)."""
+    if shutil.which(word):
+        return word
+    return shutil.which(word, path=os.path.dirname(sys.executable)) if os.path.basename(word) == word else None
+
+
 def check(words: list[str]) -> str | None:
-    """What is wrong with a script before anything is installed; the text is python's."""
+    """What is wrong with a script before anything is installed; the first line is python's."""
     if words[0].startswith("-"):
         return None
     path = words[0]
@@ -37,7 +48,20 @@ def check(words: list[str]) -> str | None:
             return None
         return f"{_program()}: can't find '__main__' module in {os.path.abspath(path)!r}"
     except OSError as error:
-        return f"{_program()}: can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] {error.strerror}"
+        text = f"{_program()}: can't open file {os.path.abspath(path)!r}: [Errno {error.errno}] {error.strerror}"
+        hint = _explain_missing(path) if isinstance(error, FileNotFoundError) else ""
+        return f"{text}\n{hint}" if hint else text
+
+
+def _explain_missing(path: str) -> str:
+    folder, name = os.path.split(path)
+    if not folder and find_command(name):
+        return f"{name} is a command: write it behind two dashes, -- {name} ..."
+    try:
+        there = [entry for entry in os.listdir(folder or ".") if entry.endswith(".py")]
+    except OSError:
+        return ""
+    return suggest(name, there).removeprefix("; ")
 
 
 def _program() -> str:

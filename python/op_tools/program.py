@@ -391,11 +391,12 @@ def _tell_tool(name: str, facts: dict[str, Any]) -> str:
         text += f" ({console.count(scaled, 'gradient overflow')}; it skips such a step)" if scaled else ""
     elif name == "time" and facts["times"]:
         whole = facts["operators_ns"] or 1
-        best = ", ".join(
-            f"{row['name'].rpartition('.')[2]}{' (backward)' if row['kind'] == 'backward' else ''} "
-            f"{row['total_ns'] / whole:.0%}"
-            for row in facts["times"][:3]
-        )
+        totals: dict[str, int] = {}
+        for row in facts["times"]:  # a row per signature
+            label = row["name"].rpartition(".")[2] + (" (backward)" if row["kind"] == "backward" else "")
+            totals[label] = totals.get(label, 0) + row["total_ns"]
+        most = sorted(totals, key=totals.__getitem__, reverse=True)[:3]
+        best = ", ".join(f"{label} {totals[label] / whole:.0%}" for label in most)
         text = f"{text}, {whole / 1e6:.3g} ms in operators; most time: {best}"
     return f"  {name:<9}{text}" if len(name) < 9 else f"  {name} {text}"
 

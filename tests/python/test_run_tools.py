@@ -12,6 +12,7 @@ import pytest
 import torch
 from conftest import child_environment
 from ditorch import cli, export
+from ditorch import launch as launcher
 from ditorch.command.run import read_runs, wait_for_ranks
 from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, parse_option, parse_tools, read_wish
 from ditorch.effect import describe
@@ -163,6 +164,32 @@ def test_a_gradient_scaler_at_work_is_no_finding_and_its_skipped_steps_are_steps
     answer = ditorch(place, "run", "--tool", "nan", "--steps", "0-5", "--out", "all", "scaled.py")
     assert read_run(place, "all")["steps"] == 8 and not read_run(place, "all")["findings"], answer.stderr
     assert "none but what the gradient scaler is for (" in answer.stderr, answer.stderr
+
+
+def test_a_program_that_is_not_there(place, monkeypatch):
+    monkeypatch.chdir(place)
+    assert launcher.check(["train.py"]) is None
+    assert launcher.check(["trian.py"]).splitlines()[1] == "did you mean 'train.py'?"
+    assert "\n" not in launcher.check(["nothing_like_it"]) and "\n" not in launcher.check(["none/train.py"])
+    bin = place / "bin"
+    bin.mkdir()
+    (bin / "launcher").write_text("#!/bin/sh\n")
+    (bin / "launcher").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(bin / "python"))  # an environment that is not active
+    assert launcher.find_command("launcher") == str(bin / "launcher")
+    assert launcher.find_command("bin/python") is None and launcher.find_command("no such command") is None
+    assert (
+        launcher.check(["launcher"]).splitlines()[1]
+        == "launcher is a command: write it behind two dashes, -- launcher ..."
+    )
+
+
+def test_operators_of_one_name_are_one_in_the_summary():
+    rows = [
+        {"name": f"torch.{name}", "kind": "forward", "total_ns": ns} for name, ns in (("a", 40), ("b", 35), ("b", 25))
+    ]
+    facts = {"counts": {"time": {}}, "facts": {"time": {}}, "times": rows, "operators_ns": 100}
+    assert program._tell_tool("time", facts).endswith("most time: b 60%, a 40%")
 
 
 def test_every_fourth_step(place):

@@ -11,13 +11,12 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import time
 from typing import Any, NamedTuple
 
-from .. import effect, findings
+from .. import effect, findings, launch
 from .guard import say
 from .parser import INTERRUPTED, Parser
 from .spec import TOOLS, Spec, SpecError, check_count, check_ranges, parse_budget, parse_option, parse_tools
@@ -134,8 +133,8 @@ def find_program(parser: Parser, words: list[str]) -> tuple[list[str], bool]:
         parser.error(f"argument expected for the {words[0]} option")
     first = words[0]
     is_python = first.startswith("-") or first.endswith(".py") or os.path.isdir(first)
-    is_command = explicit and not is_python and shutil.which(first) is not None
-    return words, is_command
+    command = launch.find_command(first) if explicit and not is_python else None
+    return [command or first, *words[1:]], command is not None
 
 
 def parse(before: list[str], program: list[str]) -> Plan:
