@@ -318,9 +318,11 @@ def test_devices_of_a_vendor_that_counts_them_itself(monkeypatch):
     before = list(visible.ordinals)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
     assert visible.is_outdated()
-    monkeypatch.setattr(visible, "_C", types.SimpleNamespace(
-        is_active=lambda: True, counts_by_option=lambda: False, device_count=lambda: 4
-    ))
+    monkeypatch.setattr(
+        visible,
+        "_C",
+        types.SimpleNamespace(is_active=lambda: True, counts_by_option=lambda: False, device_count=lambda: 4),
+    )
     try:
         visible.take()
         assert visible.ordinals == [0, 1, 2, 3] and not visible.is_outdated()
