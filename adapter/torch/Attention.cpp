@@ -105,8 +105,8 @@ int64_t chooseAttention(const at::Tensor &query, const at::Tensor &key, const at
   const SDPBackend fused = chooseFused();
   // Fake tensors (torch.compile) are asked for their sizes alone; other tensors without memory (vmap's) are composed.
   const bool is_traced = query.key_set().has(c10::DispatchKey::Python);
-  if (math && ((!is_traced && !query.has_storage()) || fused == SDPBackend::error ||
-               needsDerivatives(query, key, value))) {
+  if (math &&
+      ((!is_traced && !query.has_storage()) || fused == SDPBackend::error || needsDerivatives(query, key, value))) {
     return static_cast<int64_t>(SDPBackend::math);
   }
   TORCH_CHECK(math || fused != SDPBackend::error,

@@ -161,8 +161,8 @@ struct dit_diopi_library {
 };
 
 /// Open an operator library: a name ("host": libdiopi_host.so beside libdit, then on the loader's path) or a path (has
-/// a '/'). The runtime functions are made visible to it first; its own symbols stay local. A library without one function
-/// of the standard is DIT_ERR_INVALID. Errors name what was tried.
+/// a '/'). The runtime functions are made visible to it first; its own symbols stay local. A library without one
+/// function of the standard is DIT_ERR_INVALID. Errors name what was tried.
 DIT_API DIT_NODISCARD enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_library **out,
                                                              struct dit_error *err);
 DIT_API void dit_diopi_library_close(struct dit_diopi_library *library);  ///< NULL allowed

@@ -69,9 +69,10 @@ static PyObject *py_runtime_is_active(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(dit_runtime_is_active());
 }
 
-PyDoc_STRVAR(counts_by_option_doc,
-             "counts_by_option() -> bool\n\nDoes the loaded vendor have as many devices as the option host_devices says? "
-             "Else they are its own.");
+PyDoc_STRVAR(
+    counts_by_option_doc,
+    "counts_by_option() -> bool\n\nDoes the loaded vendor have as many devices as the option host_devices says? "
+    "Else they are its own.");
 static PyObject *py_counts_by_option(PyObject *module, PyObject *unused) {
   (void)module;
   (void)unused;

@@ -143,7 +143,7 @@ class OpAutoCompare(Tool):
 
     def _note_no_helper(self) -> None:
         console.say(
-            'OpAutoCompare: reference="device" needs helpers in C, which this device has not: every call runs on the CPU'
+            'OpAutoCompare: reference="device" needs helpers in C, which this device lacks: every call runs on the CPU'
         )
 
     def _note_written(self, rows: list[dict[str, Any]], path: str | None) -> None:

@@ -1,8 +1,8 @@
 /// Conversions of the adaptor by operator: a list of names behind a mutex, which only calls that converted something
 /// enter.
 ///
-/// The adaptor notes what a thread's calls did and hands it out once (take_conversions of its library). What calls outside
-/// of operators left behind is thrown away before an operator runs.
+/// The adaptor notes what a thread's calls did and hands it out once (take_conversions of its library). What calls
+/// outside of operators left behind is thrown away before an operator runs.
 #include "dit/conversion.h"
 
 #include <pthread.h>

@@ -291,12 +291,13 @@ enum dit_status op_where(struct dit_call *call) {
 }
 
 static bool is_zero(const struct dit_value *value) {
-  return (value->tag == DIT_VALUE_INT || value->tag == DIT_VALUE_BOOL) ? value->v.i == 0
-                                                                       : value->tag == DIT_VALUE_DOUBLE && value->v.d == 0;
+  return (value->tag == DIT_VALUE_INT || value->tag == DIT_VALUE_BOOL)
+             ? value->v.i == 0
+             : value->tag == DIT_VALUE_DOUBLE && value->v.d == 0;
 }
 
-/// pow: a negative integer exponent for integers is PyTorch's error, and a complex number to the power of zero is 1 even
-/// if it is no number.
+/// pow: a negative integer exponent for integers is PyTorch's error, and a complex number to the power of zero is 1
+/// even if it is no number.
 enum dit_status op_pow(struct dit_call *call) {
   static const struct spec spec = {.rule = RULE_PROMOTE, .numbers = 3, .weak_layout = true};
   const struct dit_tensor_view *base = op_get_tensor(call, 0);

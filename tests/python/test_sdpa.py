@@ -94,7 +94,7 @@ def test_derivatives_of_float64(backends):
 def test_second_derivative_of_a_fused_kernel_is_refused_by_name():
     q, k, v = (t.cuda().requires_grad_() for t in qkv())
     (first,) = torch.autograd.grad(F.scaled_dot_product_attention(q, k, v).sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="derivative for aten::_scaled_dot_product_.*_backward is not implemented"):
+    with pytest.raises(RuntimeError, match=r"derivative for aten::_scaled_dot_product_.*_backward is not implemented"):
         torch.autograd.grad(first.pow(2).sum(), q)
 
 

@@ -95,8 +95,8 @@ struct compare_state {
   int cast_count;
   struct compare_tolerance *tolerances;
   int tolerance_count;
-  PyObject *py_report;  ///< called with each new finding, or NULL
-  PyObject *py_unable;  ///< called once per operator that cannot be compared: (name, reason), or NULL
+  PyObject *py_report;     ///< called with each new finding, or NULL
+  PyObject *py_unable;     ///< called once per operator that cannot be compared: (name, reason), or NULL
   PyObject *py_no_helper;  ///< called once where reference=device cannot be had: (), or NULL
   PyObject
       *py_under_autocast;  ///< (func, args, kwargs, device, dtype): on the CPU under the device's autocast, or NULL
