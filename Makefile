@@ -29,7 +29,7 @@ TOOL_TESTS := $(patsubst %,tests/python/test_%.py,engine engine_backward engine_
 	op_time_measure op_overflow_check op_options op_selection op_tool_base helper store export tool_twin op_fallback op_dtype_cast \
 	op_autocompare op_autocompare_report compare_judge compare_backward compare_random apply_feature acting_training)
 TSAN_STEMS := stream event allocator thread_pool log host_memory record_writer record_reader record_exit record_views store_queue \
-	store_pack helper_host memory_check metrics scratch graph
+	store_pack helper_host memory_check metrics scratch graph ledger
 # test_allocator_random has one thread.
 TSAN_TESTS := $(filter-out test_allocator_random,$(sort $(foreach stem,$(TSAN_STEMS),$(patsubst tests/c/%.c,%,$(wildcard tests/c/test_*$(stem)*.c tests/c/stress_*$(stem)*.c)))))
 say = @printf '\n== %s\n' "$(1)"

@@ -58,7 +58,7 @@ bool bench_is_error(struct bench *b, const char *slot, enum dit_status status, c
     return bench_blame(b, slot, "an error status", "the arguments that this function takes without looking",
                        "%s returned DIT_OK for %s", slot, what);
   }
-  if ((int)status < 0 || status > DIT_ERR_RANGE) {
+  if ((int)status < 0 || status >= DIT_STATUS_COUNT) {
     return bench_blame(b, slot, "a status of dit/status.h", "how the vendor's own codes become a dit_status",
                        "%s returned %d for %s", slot, (int)status, what);
   }

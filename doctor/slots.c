@@ -51,10 +51,11 @@ const struct slot_info slot_infos[] = {
 };
 const size_t slot_count = sizeof slot_infos / sizeof slot_infos[0];
 
-// Four words in front of the slots: versions, name, text. A slot that the header gained and this list did not is an
-// error here.
+// Four words stand in front of the slots (versions, name, text), one behind them that is no function. A slot that the
+// header gained and this list did not is an error here.
 _Static_assert(sizeof slot_infos / sizeof slot_infos[0] ==
-                   (sizeof(struct dit_device_vtable) - offsetof(struct dit_device_vtable, init)) / sizeof(void *),
+                   (offsetof(struct dit_device_vtable, counts_by_option) - offsetof(struct dit_device_vtable, init)) /
+                       sizeof(void *),
                "every slot of the device table is listed");
 
 bool slot_is_empty(const struct dit_device_vtable *table, size_t offset) {

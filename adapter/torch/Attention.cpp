@@ -79,6 +79,16 @@ bool isFast(const at::Tensor &query, const at::Tensor &value, const OptionalTens
          TORCH_GUARD_OR_FALSE(value.sym_numel().sym_gt(0));
 }
 
+// CUDA's fused kernels have no float64, so programs differentiate it twice, and forward: they check gradients in it.
+bool isDifferentiated(const at::Tensor &tensor) {
+  return (at::GradMode::is_enabled() && tensor.requires_grad()) || tensor._fw_grad(0).defined();
+}
+
+bool needsDerivatives(const at::Tensor &query, const at::Tensor &key, const at::Tensor &value) {
+  return query.scalar_type() == at::kDouble &&
+         (isDifferentiated(query) || isDifferentiated(key) || isDifferentiated(value));
+}
+
 SDPBackend chooseFused() {
   const auto &context = at::globalContext();
   // The entry for out-of-tree devices stands for flash attention too: the operator of that name is CUDA's.
@@ -95,7 +105,8 @@ int64_t chooseAttention(const at::Tensor &query, const at::Tensor &key, const at
   const SDPBackend fused = chooseFused();
   // Fake tensors (torch.compile) are asked for their sizes alone; other tensors without memory (vmap's) are composed.
   const bool is_traced = query.key_set().has(c10::DispatchKey::Python);
-  if (math && ((!is_traced && !query.has_storage()) || fused == SDPBackend::error)) {
+  if (math &&
+      ((!is_traced && !query.has_storage()) || fused == SDPBackend::error || needsDerivatives(query, key, value))) {
     return static_cast<int64_t>(SDPBackend::math);
   }
   TORCH_CHECK(math || fused != SDPBackend::error,

@@ -70,12 +70,13 @@ dit_status copyElements(const dit_tensor_view &out, const dit_tensor_view &in, c
   const auto *kernels =
       profiler::isTracing() ? profiler::traceKernels("aten::copy_", device) : dit_runtime_get_kernels();
   void *stream = dit_stream_get_current_raw(device);
+  dit_status status = DIT_ERR_UNSUPPORTED;
   if (kernels != nullptr && kernels->copy != nullptr) {
-    return kernels->copy(stream, &out, &in, &err);
+    status = kernels->copy(stream, &out, &in, &err);
   }
-  const CopyFunction copy = findCopyFunction();
+  const CopyFunction copy = status == DIT_ERR_UNSUPPORTED ? findCopyFunction() : nullptr;
   if (copy == nullptr) {
-    return DIT_ERR_UNSUPPORTED;
+    return status;
   }
   diopiContext context;
   diopiTensor from, to;

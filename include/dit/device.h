@@ -204,6 +204,10 @@ struct dit_device_vtable {
                                    struct dit_error *err);
   enum dit_status (*memory_close)(int device, void *base, size_t size,
                                   struct dit_error *err);  ///< unmap; no work pending
+
+  /// (optional) There are as many devices as the option host_devices says, which ditorch sets from CUDA_VISIBLE_DEVICES
+  /// before it starts the vendor. false: the devices are the vendor's own, and it, or its driver, obeys that variable.
+  bool counts_by_option;
 };
 
 DIT_EXTERN_C_END

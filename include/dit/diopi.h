@@ -138,6 +138,8 @@ DIT_API diopiError_t dit_diopi_invoke(const struct dit_diopi_vtable *table, int 
 
 #define DIT_DIOPI_PATH 4096
 
+struct dit_conversions;
+
 struct dit_infer_table;
 
 struct dit_diopi_library {
@@ -154,12 +156,13 @@ struct dit_diopi_library {
   char refused[256];                    ///< why extension functions were left out; "" when they were not
   struct dit_diopi_library *next;       ///< of those that were active once
   const struct dit_infer_table *infer;  ///< of LLM inference (dit/infer.h); NULL: none
+  /// dit_adapt_take of an adaptor (dit/adapt.h); NULL: the library is none.
+  bool (*take_conversions)(struct dit_conversions *out);
 };
 
 /// Open an operator library: a name ("host": libdiopi_host.so beside libdit, then on the loader's path) or a path (has
-/// a
-/// '/'). The runtime functions are made visible to it first; its own symbols stay local. A library without one function
-/// of the standard is DIT_ERR_INVALID. Errors name what was tried.
+/// a '/'). The runtime functions are made visible to it first; its own symbols stay local. A library without one
+/// function of the standard is DIT_ERR_INVALID. Errors name what was tried.
 DIT_API DIT_NODISCARD enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_library **out,
                                                              struct dit_error *err);
 DIT_API void dit_diopi_library_close(struct dit_diopi_library *library);  ///< NULL allowed

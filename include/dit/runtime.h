@@ -34,7 +34,7 @@ DIT_API bool dit_runtime_is_bad_fork(void);
 
 DIT_API int dit_device_get_count(void);  ///< 0 before init
 DIT_API int dit_device_get_current(void);
-/// DIT_ERR_INVALID with "CUDA error: invalid device ordinal" and the valid range when out of range.
+/// DIT_ERR_ORDINAL with "CUDA error: invalid device ordinal" and the valid range when out of range.
 DIT_API DIT_NODISCARD enum dit_status dit_device_set_current(int device, struct dit_error *err);
 DIT_API DIT_NODISCARD enum dit_status dit_device_check(int device, struct dit_error *err);
 DIT_API DIT_NODISCARD enum dit_status dit_device_get_properties(int device, struct dit_device_properties *out,

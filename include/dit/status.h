@@ -19,6 +19,8 @@ enum dit_status {
   DIT_ERR_CORRUPT = 6,      ///< data read from outside does not have the promised form
   DIT_ERR_INTERNAL = 7,     ///< a bug in ditorch
   DIT_ERR_RANGE = 8,        ///< an index, or another value that counts elements, is beyond its dimension
+  DIT_ERR_ORDINAL = 9,      ///< there is no device of this number
+  DIT_STATUS_COUNT
 };
 
 /// The name of a status ("DIT_ERR_NOMEM"); "DIT_ERR_?" for a value outside the enum. Never NULL.

@@ -204,6 +204,9 @@ def conversions() -> dict[str, dict[str, Any]]:
     """What the adaptor did, by operator: converted, composed (calls), layouts, written (tensors), dtypes
     ('float16->float32' to the number of tensors)."""
 
+def counts_by_option() -> bool:
+    """Does the loaded vendor have as many devices as the option host_devices says? Else they are its own."""
+
 def current_device() -> int:
     """Of the calling thread."""
 

@@ -219,10 +219,8 @@ def is_untouched() -> bool:
 
 
 def _start_runtime() -> None:
-    # the driver itself obeys CUDA_VISIBLE_DEVICES
-    is_own = settings.get("vendor") != "cuda"
-    wanted = max(len(visible.select()), 1) if is_own else 0
-    if is_own and _C.is_active() and _C.device_count() != wanted:
+    wanted = max(len(visible.select()), 1)
+    if _C.is_active() and visible.is_ours() and _C.device_count() != wanted:
         if not is_untouched():
             raise RuntimeError(
                 f"host_devices cannot change from {_C.device_count()} to {wanted}: this process has used the device "
@@ -231,6 +229,7 @@ def _start_runtime() -> None:
         _C.shutdown()
     if not _C.is_active():
         start_vendor()
+    visible.take()
     _C.memory_apply_options()
     text = settings.get("alloc_conf") or os.environ.get("PYTORCH_ALLOC_CONF", "")
     if text:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from . import settings
+from . import _C, settings
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 PROCESSES = "LOCAL_WORLD_SIZE"
@@ -75,6 +75,17 @@ def select() -> list[int]:
     return ordinals
 
 
+def is_ours() -> bool:
+    """The devices are selected here: no vendor is loaded yet, or it offers what the option host_devices says."""
+    return not _C.is_active() or _C.counts_by_option()
+
+
+def take() -> None:
+    """After the vendor's start: where its devices are its own, `ordinals` are all of them."""
+    if not is_ours():
+        ordinals[:] = range(_C.device_count())
+
+
 def is_outdated() -> bool:
     """The environment says something else than it did when the devices were selected."""
-    return _read() != _selected
+    return is_ours() and _read() != _selected

@@ -1,8 +1,8 @@
 // The one border from enum dit_status to Python exceptions, and small helpers for building results.
 //
 //   NOMEM -> torch.OutOfMemoryError (MemoryError without torch)     INVALID, CORRUPT -> ValueError
-//   INVALID about a device ordinal, DEVICE, INTERNAL -> RuntimeError     UNSUPPORTED -> NotImplementedError     IO ->
-//   OSError
+//   RANGE -> IndexError     ORDINAL, DEVICE, INTERNAL -> RuntimeError     UNSUPPORTED -> NotImplementedError
+//   IO -> OSError
 #include <string.h>
 
 #include "dit/runtime.h"
@@ -25,12 +25,14 @@ static PyObject *out_of_memory_get(PyObject *module) {
   return py_class;
 }
 
-static PyObject *exception_get(PyObject *module, enum dit_status status, const char *message) {
+static PyObject *exception_get(PyObject *module, enum dit_status status) {
   switch (status) {
     case DIT_ERR_NOMEM:
       return out_of_memory_get(module);
     case DIT_ERR_INVALID:
-      return strstr(message, "invalid device ordinal") ? PyExc_RuntimeError : PyExc_ValueError;
+      return PyExc_ValueError;
+    case DIT_ERR_RANGE:
+      return PyExc_IndexError;
     case DIT_ERR_UNSUPPORTED:
       return PyExc_NotImplementedError;
     case DIT_ERR_IO:
@@ -48,7 +50,7 @@ PyObject *py_status_raise(PyObject *module, enum dit_status status, const struct
   PyObject *py_text =
       PyUnicode_DecodeUTF8(message, (Py_ssize_t)strnlen(message, sizeof err->message), "backslashreplace");
   if (py_text) {
-    PyErr_SetObject(exception_get(module, status, message), py_text);
+    PyErr_SetObject(exception_get(module, status), py_text);
     Py_DECREF(py_text);
   }
   return NULL;

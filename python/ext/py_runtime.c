@@ -69,6 +69,17 @@ static PyObject *py_runtime_is_active(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(dit_runtime_is_active());
 }
 
+PyDoc_STRVAR(
+    counts_by_option_doc,
+    "counts_by_option() -> bool\n\nDoes the loaded vendor have as many devices as the option host_devices says? "
+    "Else they are its own.");
+static PyObject *py_counts_by_option(PyObject *module, PyObject *unused) {
+  (void)module;
+  (void)unused;
+  const struct dit_device_vtable *vendor = dit_runtime_get_vtable();
+  return PyBool_FromLong(vendor && vendor->counts_by_option);
+}
+
 PyDoc_STRVAR(shutdown_doc, "shutdown() -> None\n\nDrain all devices, stop worker threads, give all memory back.");
 static PyObject *py_runtime_shutdown(PyObject *module, PyObject *unused) {
   (void)module;
@@ -269,6 +280,7 @@ PyMethodDef py_runtime_methods[] = {
     {"is_bad_fork", py_runtime_is_bad_fork, METH_NOARGS,
      "is_bad_fork() -> bool\n\nTrue in a child forked after the parent had used the device."},
     {"vendor_info", py_vendor_info, METH_NOARGS, vendor_info_doc},
+    {"counts_by_option", py_counts_by_option, METH_NOARGS, counts_by_option_doc},
     {"device_count", py_device_count, METH_NOARGS, "device_count() -> int\n\n0 before init."},
     {"current_device", py_device_current, METH_NOARGS, "current_device() -> int\n\nOf the calling thread."},
     {"set_device", py_device_set, METH_VARARGS, set_device_doc},

@@ -47,6 +47,7 @@ class OpAutoCompare(Tool):
         self._callbacks = {
             "report": call_weakly(self._report),
             "unable": call_weakly(self._note_unable),
+            "no_helper": call_weakly(self._note_no_helper),
             "written": call_weakly(self._note_written),
         }
 
@@ -139,6 +140,11 @@ class OpAutoCompare(Tool):
     def _note_unable(self, name: str, reason: str) -> None:
         if self._options.get_value("console") == "short":
             console.say(f"OpAutoCompare: {name} cannot be compared: {reason}")
+
+    def _note_no_helper(self) -> None:
+        console.say(
+            'OpAutoCompare: reference="device" needs helpers in C, which this device lacks: every call runs on the CPU'
+        )
 
     def _note_written(self, rows: list[dict[str, Any]], path: str | None) -> None:
         """Rows went to the table: the full console shows them."""

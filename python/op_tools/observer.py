@@ -8,6 +8,7 @@ ditorch/effect.py has the words.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import os
 import resource
@@ -60,13 +61,24 @@ class Losses:
         if self._native is not None:
             torch.Tensor.backward = self._native
             self._native = None
-        bits = []
-        for value in self.values:
+        bits: list[str] = []
+        for _, losses in itertools.groupby(self.values, key=lambda loss: (loss.device, loss.dtype)):
+            group = [loss.reshape(()) for loss in losses]
             try:
-                bits.append(to_bits(value.double().item()))
+                bits += map(to_bits, torch.stack(group).double().tolist())  # one wait for all of them
             except RuntimeError:
-                break
+                return bits + _read_singly(group)
         return bits
+
+
+def _read_singly(losses: list[Any]) -> list[str]:
+    bits = []
+    for loss in losses:
+        try:
+            bits.append(to_bits(loss.double().item()))
+        except RuntimeError:
+            break
+    return bits
 
 
 def get_memory() -> dict[str, int]:

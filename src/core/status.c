@@ -21,6 +21,10 @@ const char *dit_status_get_name(enum dit_status status) {
       return "DIT_ERR_INTERNAL";
     case DIT_ERR_RANGE:
       return "DIT_ERR_RANGE";
+    case DIT_ERR_ORDINAL:
+      return "DIT_ERR_ORDINAL";
+    case DIT_STATUS_COUNT:
+      break;
   }
   return "DIT_ERR_?";
 }

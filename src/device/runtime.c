@@ -216,10 +216,10 @@ enum dit_status dit_device_check(int device, struct dit_error *err) {
     return DIT_OK;
   }
   if (count == 0) {
-    return dit_error_set(err, DIT_ERR_INVALID, "CUDA error: invalid device ordinal: %d; vendor '%s' has no devices",
+    return dit_error_set(err, DIT_ERR_ORDINAL, "CUDA error: invalid device ordinal: %d; vendor '%s' has no devices",
                          device, active.device.name);
   }
-  return dit_error_set(err, DIT_ERR_INVALID, "CUDA error: invalid device ordinal: %d; valid: 0 to %d (vendor '%s')",
+  return dit_error_set(err, DIT_ERR_ORDINAL, "CUDA error: invalid device ordinal: %d; valid: 0 to %d (vendor '%s')",
                        device, count - 1, active.device.name);
 }
 

@@ -107,6 +107,7 @@ enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_librar
     library->implemented = take_functions(library);
     take_extension(library);
     take_infer(library);
+    take_symbol(library->handle, "dit_adapt_take", &library->take_conversions);
     library->implemented -= drop_missing(library);
     if (library->implemented == 0) {
       status = dit_error_set(err, DIT_ERR_INVALID,

@@ -1,18 +1,15 @@
 /// Conversions of the adaptor by operator: a list of names behind a mutex, which only calls that converted something
 /// enter.
 ///
-/// The adaptor notes what a thread's calls did and hands it out once (dit_adapt_take in its handle). What calls outside
-/// of operators left behind is thrown away before an operator runs.
+/// The adaptor notes what a thread's calls did and hands it out once (take_conversions of its library). What calls
+/// outside of operators left behind is thrown away before an operator runs.
 #include "dit/conversion.h"
 
-#include <dlfcn.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conversion_take.h"
-#include "dit/adapt.h"
 #include "dit/alloc.h"
 
 struct entry {
@@ -23,22 +20,6 @@ struct entry {
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct entry *entries;
-
-// Finding the adaptor. A library that was active stays loaded, so what was found stays good.
-
-static _Atomic(const struct dit_diopi_library *) asked;
-static _Atomic(conversion_take *) taker;
-
-conversion_take *conversion_find_taker(const struct dit_diopi_library *library) {
-  if (DIT_UNLIKELY(library != atomic_load_explicit(&asked, memory_order_acquire))) {
-    void *symbol = library ? dlsym(library->handle, "dit_adapt_take") : NULL;
-    conversion_take *found;
-    memcpy(&found, &symbol, sizeof found);
-    atomic_store(&taker, found);
-    atomic_store(&asked, library);
-  }
-  return atomic_load_explicit(&taker, memory_order_relaxed);
-}
 
 // Sums
 
@@ -125,12 +106,12 @@ void dit_conversion_reset(void) {
   pthread_mutex_unlock(&mutex);
 }
 
-enum dit_status conversion_run(struct dit_call *call, conversion_take *take) {
+enum dit_status conversion_run(struct dit_call *call) {
   struct dit_conversions did;
   char name[256];
-  (void)take(&did);
+  (void)call->diopi->take_conversions(&did);
   const enum dit_status status = call->op->run(call);
-  if (take(&did)) {
+  if (call->diopi->take_conversions(&did)) {
     snprintf(name, sizeof name, "%s%s%s", call->op->name, call->op->overload[0] ? "." : "", call->op->overload);
     dit_conversion_note(name, &did);
   }

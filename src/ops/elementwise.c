@@ -265,12 +265,13 @@ enum dit_status op_floor_divide(struct dit_call *call) {
   return op_div_mode(&longer);
 }
 
-/// addcmul and addcdiv: integers only with an integer value, and no division of integers (PyTorch refuses both).
+/// addcmul and addcdiv: integers only with an integer value, and no division of integers by integers, whatever they are
+/// added to (PyTorch refuses both).
 enum dit_status op_addc(struct dit_call *call) {
   static const struct spec spec = {.rule = RULE_PROMOTE};
   const bool divides = call->op->function == DIT_DIOPI_diopiAddcdiv || call->op->function == DIT_DIOPI_diopiAddcdivInp;
   bool floating = false;
-  for (int i = 0; i < 3; i++) {
+  for (int i = divides ? 1 : 0; i < 3; i++) {
     const struct dit_tensor_view *view = op_get_tensor(call, i);
     floating = floating || (view && op_is_floating(view->dtype));
   }
@@ -289,12 +290,22 @@ enum dit_status op_where(struct dit_call *call) {
   return run(call, &spec);
 }
 
-/// pow: a negative integer exponent for integers is PyTorch's error.
+static bool is_zero(const struct dit_value *value) {
+  return (value->tag == DIT_VALUE_INT || value->tag == DIT_VALUE_BOOL)
+             ? value->v.i == 0
+             : value->tag == DIT_VALUE_DOUBLE && value->v.d == 0;
+}
+
+/// pow: a negative integer exponent for integers is PyTorch's error, and a complex number to the power of zero is 1
+/// even if it is no number.
 enum dit_status op_pow(struct dit_call *call) {
   static const struct spec spec = {.rule = RULE_PROMOTE, .numbers = 3, .weak_layout = true};
   const struct dit_tensor_view *base = op_get_tensor(call, 0);
   const struct dit_value *exponent = &call->args[1];
   if (base && !op_is_floating(base->dtype) && exponent->tag == DIT_VALUE_INT && exponent->v.i < 0) {
+    return DIT_ERR_UNSUPPORTED;
+  }
+  if (base && op_is_complex(base->dtype) && is_zero(exponent)) {
     return DIT_ERR_UNSUPPORTED;
   }
   return run(call, &spec);

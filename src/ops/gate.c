@@ -167,6 +167,6 @@ enum dit_status dit_op_run(struct dit_call *call, const struct dit_gate *gate) {
   if (DIT_UNLIKELY(!check_numbers(call, gate->numbers) || !check_memory(call, gate->written))) {
     return DIT_ERR_UNSUPPORTED;
   }
-  conversion_take *take = conversion_find_taker(call->diopi);
-  return DIT_UNLIKELY(take) ? conversion_run(call, take) : call->op->run(call);
+  const bool converts = call->diopi && call->diopi->take_conversions;
+  return DIT_UNLIKELY(converts) ? conversion_run(call) : call->op->run(call);
 }

@@ -362,13 +362,17 @@ enum dit_status op_fill(struct dit_call *call, const struct dit_tensor_view *out
 }
 
 enum dit_status op_copy(struct dit_call *call, const struct dit_tensor_view *out, const struct dit_tensor_view *in) {
-  if (OP_HAS(call, diopiCopyInp)) {
+  enum dit_status status = DIT_ERR_UNSUPPORTED;
+  if (OP_HAS_KERNEL(call, copy)) {
+    status = call->kernels->copy(call->stream, out, in, call->err);
+  }
+  if (status == DIT_ERR_UNSUPPORTED && OP_HAS(call, diopiCopyInp)) {
     struct diopiContext context;
     struct diopiTensor to, from;
     op_context_init(&context, call);
-    return OP_DIOPI(call, &context, diopiCopyInp, op_handle(call, &from, in), op_handle(call, &to, out));
+    status = OP_DIOPI(call, &context, diopiCopyInp, op_handle(call, &from, in), op_handle(call, &to, out));
   }
-  return OP_HAS_KERNEL(call, copy) ? call->kernels->copy(call->stream, out, in, call->err) : DIT_ERR_UNSUPPORTED;
+  return status;
 }
 
 enum dit_status op_move_to_device(struct dit_call *call, struct dit_tensor_view *view, int dtype) {

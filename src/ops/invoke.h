@@ -28,7 +28,8 @@ int op_get_scalar_form(int function);
 enum dit_status op_read_number(const struct dit_tensor_view *view, struct dit_scalar *out);
 /// A 0-d device tensor of `dtype` with the value of a 0-d host tensor takes its place.
 enum dit_status op_move_to_device(struct dit_call *call, struct dit_tensor_view *view, int dtype);
-/// out = in, with conversion, on the stream; op_can_copy: by the library, or by a kernel of the device.
+/// out = in, with conversion, on the stream: by the device's own copy kernel, else by the operator library, as in every
+/// other place that copies elements.
 enum dit_status op_copy(struct dit_call *call, const struct dit_tensor_view *out, const struct dit_tensor_view *in);
 static inline bool op_can_copy(const struct dit_call *call) {
   return OP_HAS(call, diopiCopyInp) || OP_HAS_KERNEL(call, copy);

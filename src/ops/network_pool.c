@@ -144,6 +144,16 @@ static bool read_divisor(struct dit_call *call, int index, int64_t *room, const 
   return *room != 0;
 }
 
+/// PyTorch refuses windows that are larger than the input, in three dimensions alone.
+static bool are_windows_inside(const struct dit_tensor_view *input, const struct pool *pool, int dims) {
+  for (int i = 0; dims == 3 && i < dims; i++) {
+    if (pool->kernel[i] > input->sizes[input->ndim - dims + i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 static enum dit_status run_avg_pool(struct dit_call *call, int dims) {
   struct dit_tensor_view *input = net_get(call, 0), *given, out;
   const int64_t *divisor;
@@ -152,7 +162,8 @@ static enum dit_status run_avg_pool(struct dit_call *call, int dims) {
   struct diopiContext context;
   struct diopiTensor rooms[2];
   NET_NEED(OP_HAS_POOL(call, AvgPool, ) && is_pooled(input, dims) && read_pool(call, input, dims, 1, -1, 4, &pool) &&
-           read_divisor(call, 6, &room, &divisor) && net_get_given(call, 7, &given));
+           are_windows_inside(input, &pool, dims) && read_divisor(call, 6, &room, &divisor) &&
+           net_get_given(call, 7, &given));
   const struct dit_tensor_view *const inputs[1] = {input};
   DIT_RETURN_IF_NOT_OK(
       net_prepare(call, given, inputs, 1, input->ndim, pool.sizes, get_format(input, dims, false), input->dtype, &out));

@@ -367,7 +367,7 @@ static void test_dipu_25_many_devices(void) {
 static void test_dipu_14_properties_of_no_device(void) {
   struct dit_device_properties properties;
   start_host(NULL);
-  CHECK(dit_device_get_properties(-1, &properties, &err) == DIT_ERR_INVALID);
+  CHECK(dit_device_get_properties(-1, &properties, &err) == DIT_ERR_ORDINAL);
   CHECK_CONTAINS(err.message, "invalid device ordinal: -1");
 }
 

@@ -167,11 +167,11 @@ static void test_fraction_and_bad_devices(void) {
   CHECK_OK(dit_memory_set_fraction(1, 1.0, &err));
   int bad[] = {-1, 2, 64, 1000};
   for (int i = 0; i < 4; i++) {
-    CHECK(dit_memory_alloc(bad[i], 0, 1, &ptr, &err) == DIT_ERR_INVALID);
-    CHECK(dit_memory_get_stats(bad[i], &out, &err) == DIT_ERR_INVALID);
-    CHECK(dit_memory_set_fraction(bad[i], 0.5, &err) == DIT_ERR_INVALID);
+    CHECK(dit_memory_alloc(bad[i], 0, 1, &ptr, &err) == DIT_ERR_ORDINAL);
+    CHECK(dit_memory_get_stats(bad[i], &out, &err) == DIT_ERR_ORDINAL);
+    CHECK(dit_memory_set_fraction(bad[i], 0.5, &err) == DIT_ERR_ORDINAL);
   }
-  CHECK(dit_memory_empty_cache(2, &err) == DIT_ERR_INVALID);
+  CHECK(dit_memory_empty_cache(2, &err) == DIT_ERR_ORDINAL);
 }
 
 static bool count_segment(void *context, const struct dit_memory_segment *segment) {

@@ -40,10 +40,10 @@ static void test_arguments(void) {
   char host = 1;
   start_host(NULL);
   char *memory = take_memory(0, 512);
-  CHECK(dit_memory_copy(memory, 1, &host, -1, 1, 0, 0, false, &err) == DIT_ERR_INVALID);
+  CHECK(dit_memory_copy(memory, 1, &host, -1, 1, 0, 0, false, &err) == DIT_ERR_ORDINAL);
   CHECK_CONTAINS(err.message, "invalid device ordinal");
-  CHECK(dit_memory_copy(memory, 0, &host, -2, 1, 0, 0, false, &err) == DIT_ERR_INVALID);
-  CHECK(dit_memory_copy(memory, 0, &host, -1, 1, -1, 0, false, &err) == DIT_ERR_INVALID);
+  CHECK(dit_memory_copy(memory, 0, &host, -2, 1, 0, 0, false, &err) == DIT_ERR_ORDINAL);
+  CHECK(dit_memory_copy(memory, 0, &host, -1, 1, -1, 0, false, &err) == DIT_ERR_ORDINAL);
   CHECK(dit_memory_copy(memory, 0, &host, -1, 1, 0, 99, false, &err) == DIT_ERR_INVALID);
   CHECK(dit_memory_copy(NULL, 0, &host, -1, 1, 0, 0, false, &err) == DIT_ERR_INVALID);
   CHECK_CONTAINS(err.message, "destination pointer is NULL");
@@ -52,7 +52,7 @@ static void test_arguments(void) {
   CHECK_OK(dit_memory_copy(NULL, 0, NULL, -1, 0, 0, 1, true, &err));
   CHECK_OK(dit_memory_copy(NULL, -1, NULL, -1, 0, 0, 1, false, &err));
   CHECK(dit_memory_set(NULL, 0, 0, 1, 0, &err) == DIT_ERR_INVALID);
-  CHECK(dit_memory_set(memory, 4, 0, 1, 0, &err) == DIT_ERR_INVALID);
+  CHECK(dit_memory_set(memory, 4, 0, 1, 0, &err) == DIT_ERR_ORDINAL);
   CHECK_OK(dit_memory_set(NULL, 0, 0, 0, 0, &err));
   give_memory(0, memory);
 }

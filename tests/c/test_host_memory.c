@@ -93,7 +93,7 @@ static void test_streams(void) {
   CHECK_OK(dit_host_record_stream(block, 0, 0, &err));
   CHECK(dit_host_record_stream(&err, 0, 1, &err) == DIT_ERR_INVALID);
   CHECK_CONTAINS(err.message, "not inside a live pinned");
-  CHECK(dit_host_record_stream(block, 2, 1, &err) == DIT_ERR_INVALID);
+  CHECK(dit_host_record_stream(block, 2, 1, &err) == DIT_ERR_ORDINAL);
   dit_host_free(block);
   CHECK(!dit_host_is_pinned(block));
   CHECK_OK(dit_host_alloc(4096, &other, &err));

@@ -83,7 +83,7 @@ static void test_no_devices(void) {
   struct dit_error err = {0};
   CHECK_OK(dit_runtime_init(plugin_get_path("no_devices"), &err));
   CHECK(dit_device_get_count() == 0);
-  CHECK(dit_device_set_current(0, &err) == DIT_ERR_INVALID);
+  CHECK(dit_device_set_current(0, &err) == DIT_ERR_ORDINAL);
   CHECK_CONTAINS(err.message, "invalid device ordinal");
   CHECK_CONTAINS(err.message, "no devices");
   dit_runtime_shutdown();

@@ -43,11 +43,11 @@ static void test_devices(void) {
   CHECK(dit_device_get_current() == 0);
   CHECK_OK(dit_device_set_current(1, &err));
   CHECK(dit_device_get_current() == 1);
-  CHECK(dit_device_set_current(2, &err) == DIT_ERR_INVALID);
+  CHECK(dit_device_set_current(2, &err) == DIT_ERR_ORDINAL);
   CHECK_CONTAINS(err.message, "CUDA error: invalid device ordinal: 2");
   CHECK_CONTAINS(err.message, "0 to 1");
-  CHECK(dit_device_check(-1, &err) == DIT_ERR_INVALID);
-  CHECK(dit_device_synchronize(7, NULL) == DIT_ERR_INVALID);
+  CHECK(dit_device_check(-1, &err) == DIT_ERR_ORDINAL);
+  CHECK(dit_device_synchronize(7, NULL) == DIT_ERR_ORDINAL);
   CHECK(dit_device_get_current() == 1);
   CHECK_OK(dit_device_get_properties(0, &first, &err));
   CHECK_OK(dit_device_get_properties(1, &second, &err));

@@ -335,7 +335,7 @@ static void test_bad_messages(void) {
   bad = good;
   bad.ticket = UINT64_MAX;
   CHECK(dit_share_receive(&bad, 0, &import, &ptr, &err) == DIT_ERR_INVALID);
-  CHECK(dit_share_receive(&good, 1, &import, &ptr, &err) == DIT_ERR_INVALID && strstr(err.message, "ordinal"));
+  CHECK(dit_share_receive(&good, 1, &import, &ptr, &err) == DIT_ERR_ORDINAL);
   CHECK_OK(dit_share_receive(&good, 0, &import, &ptr, &err));
   dit_share_close(import);
   dit_share_destroy(share);

@@ -4,13 +4,13 @@
 #include "dit/version.h"
 
 static void test_names(void) {
-  static const char *const names[] = {"DIT_OK",          "DIT_ERR_INVALID",  "DIT_ERR_UNSUPPORTED",
-                                      "DIT_ERR_NOMEM",   "DIT_ERR_DEVICE",   "DIT_ERR_IO",
-                                      "DIT_ERR_CORRUPT", "DIT_ERR_INTERNAL", "DIT_ERR_RANGE"};
-  for (int i = 0; i < 9; i++) {
+  static const char *const names[] = {"DIT_OK",         "DIT_ERR_INVALID", "DIT_ERR_UNSUPPORTED", "DIT_ERR_NOMEM",
+                                      "DIT_ERR_DEVICE", "DIT_ERR_IO",      "DIT_ERR_CORRUPT",     "DIT_ERR_INTERNAL",
+                                      "DIT_ERR_RANGE",  "DIT_ERR_ORDINAL"};
+  for (int i = 0; i < DIT_STATUS_COUNT; i++) {
     CHECK(strcmp(dit_status_get_name((enum dit_status)i), names[i]) == 0);
   }
-  CHECK(strcmp(dit_status_get_name((enum dit_status)9), "DIT_ERR_?") == 0);
+  CHECK(strcmp(dit_status_get_name(DIT_STATUS_COUNT), "DIT_ERR_?") == 0);
 }
 
 static enum dit_status pass_on(enum dit_status status, int *after) {

@@ -26,7 +26,7 @@ static void test_ids(void) {
   CHECK(raw && raw == again);
   CHECK_OK(dit_stream_get_raw(0, 8, &again, &err));
   CHECK(again != raw);
-  CHECK(dit_stream_acquire(1, 0, &stream, &err) == DIT_ERR_INVALID);
+  CHECK(dit_stream_acquire(1, 0, &stream, &err) == DIT_ERR_ORDINAL);
 }
 
 static void test_current(void) {

@@ -225,13 +225,13 @@ static void test_wrong_device(void) {
     struct dit_event *event = NULL;
     void *ptr = NULL;
     int64_t stream = 0;
-    CHECK(dit_device_get_properties(wrong[i], &properties, &err) == DIT_ERR_INVALID);
+    CHECK(dit_device_get_properties(wrong[i], &properties, &err) == DIT_ERR_ORDINAL);
     CHECK_CONTAINS(err.message, "valid: 0 to 0");
-    CHECK(dit_device_set_current(wrong[i], &err) == DIT_ERR_INVALID);
-    CHECK(dit_device_synchronize(wrong[i], &err) == DIT_ERR_INVALID);
-    CHECK(dit_memory_alloc(wrong[i], 0, 512, &ptr, &err) == DIT_ERR_INVALID);
-    CHECK(dit_stream_acquire(wrong[i], 0, &stream, &err) == DIT_ERR_INVALID);
-    CHECK(dit_event_create(wrong[i], 0, &event, &err) == DIT_ERR_INVALID);
+    CHECK(dit_device_set_current(wrong[i], &err) == DIT_ERR_ORDINAL);
+    CHECK(dit_device_synchronize(wrong[i], &err) == DIT_ERR_ORDINAL);
+    CHECK(dit_memory_alloc(wrong[i], 0, 512, &ptr, &err) == DIT_ERR_ORDINAL);
+    CHECK(dit_stream_acquire(wrong[i], 0, &stream, &err) == DIT_ERR_ORDINAL);
+    CHECK(dit_event_create(wrong[i], 0, &event, &err) == DIT_ERR_ORDINAL);
     CHECK(ptr == NULL && event == NULL && stream == 0);
   }
 }

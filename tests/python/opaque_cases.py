@@ -282,6 +282,20 @@ def test_a_training_step_is_the_cpus(bias):
 # Operators of LLM inference that the device's library lacks: composed on the device
 
 
+def test_comparison_on_a_device_without_helpers_says_once_that_the_cpu_does_it(capfd, tmp_path, monkeypatch):
+    from op_tools import OpAutoCompare
+
+    monkeypatch.chdir(tmp_path)
+    with OpAutoCompare(reference="device", save=False) as tool:
+        x = torch.randn(8, 8, device=DEVICE)
+        torch.nn.functional.gelu(x @ x)
+        torch.tanh(x)
+    facts = tool.describe()
+    said = "".join(capfd.readouterr())
+    assert said.count('reference="device" needs helpers in C') == 1, said
+    assert facts["on_device"] == 0 and facts["forward"]["compared"] > 2 and tool.ok
+
+
 def wide(*values):
     return [x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in values]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 
@@ -263,3 +264,30 @@ def test_jvp_forward_mode(close):
             dual = forward_ad.make_dual(x.to(device), t.to(device))
             answers.append(forward_ad.unpack_dual(dual.exp() * dual).tangent.clone())
     close(*answers)
+
+
+HESSIANS = {
+    "attention": lambda x: F.scaled_dot_product_attention(x, x.sin(), x.cos()),
+    "convolution": lambda x: F.conv2d(x.square(), x.cos()[..., :2, :2], padding=1),
+    "transposed": lambda x: F.conv_transpose2d(x, x.mT.transpose(0, 1)[..., :1, :1], output_padding=1, dilation=2),
+    "norms": lambda x: F.layer_norm(F.group_norm(x, 1), x.shape[-2:]),
+    "losses": lambda x: F.cross_entropy(x, x.detach().softmax(1), label_smoothing=0.1) + F.huber_loss(x, x.tanh()),
+    "pools": lambda x: F.avg_pool2d(x.pow(3), 2, 1) + F.adaptive_avg_pool2d(x.exp(), (2, 2)),
+    "resize": lambda x: F.interpolate(x.pow(3), scale_factor=2, mode="bilinear") + F.pixel_shuffle(x, 1).mean(),
+    "folds": lambda x: x.logsumexp(1) * x.var(1) + x.prod(1) + x.cumsum(2).norm(dim=1),
+    "places": lambda x: x.pow(3).roll(1, 2).flip(3)[..., [0, 2, 0]].select_scatter(x[..., 0], 3, 1),
+    "choices": lambda x: torch.where(x > 0, x.pow(3), x.sigmoid()).clamp(-0.5, 2).masked_fill(x < -1, 0),
+    "activations": lambda x: F.gelu(x) + F.silu(x) * F.mish(x) + F.softplus(x) + F.elu(x) + F.hardswish(x),
+    "linear algebra": lambda x: torch.linalg.det(x) + torch.linalg.inv(x + 4).sum((2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", HESSIANS)
+def test_hessians(name, close):
+    """Reverse and forward derivatives of each other, over a batch of directions."""
+    x = torch.randn(1, 2, 3, 3, dtype=torch.float64)
+    with sdpa_kernel(SDPBackend.MATH):  # the CPU's own kernel has no forward derivative
+        wanted = torch.func.hessian(lambda y: HESSIANS[name](y).sin().sum())(x)
+    mine = torch.func.hessian(lambda y: HESSIANS[name](y).sin().sum())(x.cuda())
+    assert wanted.abs().max() > 0
+    close(mine, wanted)

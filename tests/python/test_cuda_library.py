@@ -155,6 +155,7 @@ def test_nvidia_without_a_driver_says_so():
 
 COPIES = """
 import json, torch, ditorch
+assert torch.cuda.device_count() == 2  # the driver's devices, whatever the option host_devices says
 c = torch.randn(37, 53)
 x, k = c.cuda(), torch.randn(6, 8, dtype=torch.complex64)
 into, wanted = torch.zeros(5, 40, device="cuda"), torch.zeros(5, 40)

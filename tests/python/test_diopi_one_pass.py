@@ -63,7 +63,11 @@ def test_pool3d(name, dtype):
 
 def test_pool3d_errors_and_empty():
     x = torch.randn(2, 3, 4, 4, 4)
-    for function in (lambda x: F.max_pool3d(x, 2, padding=2), lambda x: F.avg_pool3d(x, 9)):
+    for function in (
+        lambda x: F.max_pool3d(x, 2, padding=2),
+        lambda x: F.avg_pool3d(x, 9),
+        lambda x: F.avg_pool3d(x, 7, 1, 3),
+    ):
         with pytest.raises(RuntimeError) as want:
             function(x)
         with pytest.raises(RuntimeError) as got:

@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import sys
+import types
 from datetime import timedelta
 
 import ditorch  # noqa: F401
@@ -310,6 +311,23 @@ def test_devices_of_a_machine(monkeypatch):
     assert visible.count_devices() == 2
     monkeypatch.undo()
     settings.load(installation.state.config, installation.state.overrides)
+
+
+def test_devices_of_a_vendor_that_counts_them_itself(monkeypatch):
+    """Their number is the vendor's, whatever host_devices says, and its driver obeys CUDA_VISIBLE_DEVICES."""
+    before = list(visible.ordinals)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")
+    assert visible.is_outdated()
+    monkeypatch.setattr(
+        visible,
+        "_C",
+        types.SimpleNamespace(is_active=lambda: True, counts_by_option=lambda: False, device_count=lambda: 4),
+    )
+    try:
+        visible.take()
+        assert visible.ordinals == [0, 1, 2, 3] and not visible.is_outdated()
+    finally:
+        visible.ordinals[:] = before
 
 
 def test_refused_by_name(group):

@@ -87,7 +87,7 @@ def test_vendor_and_devices():
     raises(ValueError, "other", _C.init, "other")
     raises(TypeError, "vendor must be a str", _C.init, None)
     raises(ValueError, "NUL", _C.init, "ho\\0st")
-    assert _C.is_active() and _C.device_count() == 2 and _C.current_device() == 0
+    assert _C.is_active() and _C.device_count() == 2 and _C.current_device() == 0 and _C.counts_by_option()
     _C.set_device(1)
     assert _C.current_device() == 1
     assert _C.exchange_device(0) == 1 and _C.exchange_device(-1) == 0 and _C.current_device() == 0
@@ -488,6 +488,7 @@ CALLS = {
     "is_active": (_C.is_active, []),
     "is_bad_fork": (_C.is_bad_fork, []),
     "vendor_info": (_C.vendor_info, []),
+    "counts_by_option": (_C.counts_by_option, []),
     "device_count": (_C.device_count, []),
     "current_device": (_C.current_device, []),
     "set_device": (lambda: _C.set_device(0), [lambda: _C.set_device(9)]),

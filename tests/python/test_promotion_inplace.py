@@ -131,6 +131,24 @@ def test_integer_division_by_zero_is_an_error_not_a_crash():
         assert outcome(lambda: torch.div(x.cuda(), 0 * x.cuda(), rounding_mode=mode)) == wanted
 
 
+def test_complex_numbers_to_the_power_of_zero_are_one():
+    x = torch.tensor([complex("nan"), complex("inf"), 1 + 2j, 0])
+    for exponent in (0, 0.0, -0.0, False, 0j):
+        same(x.cuda() ** exponent, x**exponent)
+        same(x.cuda().pow_(exponent), x.clone().pow_(exponent))
+    same(x.cuda() ** torch.zeros(4, device="cuda"), x ** torch.zeros(4))
+
+
+def test_addcdiv_divides_no_integers_whatever_they_are_added_to():
+    for one, two in itertools.product((torch.uint8, torch.int64, torch.bool, torch.float32), repeat=2):
+        values = torch.ones(3), torch.ones(3, dtype=one), torch.ones(3, dtype=two)
+        on_device = [value.cuda() for value in values]
+        wanted = outcome(lambda: torch.addcdiv(*values))
+        mine = outcome(lambda: torch.addcdiv(*on_device))
+        same(mine, wanted) if isinstance(wanted, torch.Tensor) else None
+        assert isinstance(wanted, torch.Tensor) or mine == wanted
+
+
 # Overlap
 
 

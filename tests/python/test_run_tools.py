@@ -352,6 +352,22 @@ def test_runs_do_not_share_a_folder(tmp_path, monkeypatch):
 # The observer effect
 
 
+def test_losses_are_read_with_one_wait(monkeypatch):
+    losses, waits, native = observer.Losses(), [], torch.Tensor.tolist
+    weight = torch.ones(3, requires_grad=True)
+    losses.start()
+    try:
+        for step in range(50):
+            (weight * step).sum().backward()
+        (weight.double().sum() * 0.1).reshape(1, 1).backward()
+    finally:
+        monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: waits.append(tensor) or native(tensor))
+        monkeypatch.setattr(torch.Tensor, "item", None)
+        bits = losses.stop()
+    assert len(waits) == 2  # of a device and dtype
+    assert [observer.from_bits(text) for text in bits] == [3.0 * step for step in range(50)] + [pytest.approx(0.3)]
+
+
 def test_a_baseline_and_a_junit_file(place):
     words = ["--tool", "autocompare", "--baseline", "--junit", "j.xml", "--json", "s.json", "--out", "o", "train.py"]
     answer = ditorch(place, "--set", "fault=value:gelu,scale=0.1", "run", *words)

@@ -79,10 +79,23 @@ def test_dropout_obeys_the_seed():
     assert not torch.equal(F.scaled_dot_product_attention(q, k, v, dropout_p=0.5), first)
 
 
-def test_double_backward():
+@pytest.mark.parametrize("backends", [[SDPBackend.MATH], [SDPBackend.MATH, SDPBackend.FLASH_ATTENTION]], ids=str)
+def test_derivatives_of_float64(backends):
+    """CUDA has no fused kernel of float64: there the composed form runs, which can be differentiated again."""
     q, k, v = (t.double().cuda().requires_grad_() for t in qkv())
-    with sdpa_kernel(SDPBackend.MATH):
-        assert torch.autograd.gradgradcheck(lambda *a: F.scaled_dot_product_attention(*a), (q, k, v), fast_mode=True)
+    with sdpa_kernel(backends):
+        assert torch.autograd.gradgradcheck(F.scaled_dot_product_attention, (q, k, v), fast_mode=True)
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(q.detach(), torch.ones_like(q))
+            made = F.scaled_dot_product_attention(dual, k.detach(), v.detach())
+            assert torch.autograd.forward_ad.unpack_dual(made).tangent is not None
+
+
+def test_second_derivative_of_a_fused_kernel_is_refused_by_name():
+    q, k, v = (t.cuda().requires_grad_() for t in qkv())
+    (first,) = torch.autograd.grad(F.scaled_dot_product_attention(q, k, v).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"derivative for aten::_scaled_dot_product_.*_backward is not implemented"):
+        torch.autograd.grad(first.pow(2).sum(), q)
 
 
 @pytest.mark.parametrize("training", [True, False])

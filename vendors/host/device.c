@@ -100,6 +100,7 @@ static const struct dit_device_vtable vtable = {
     .get_driver_version = host_get_version,
     .get_runtime_version = host_get_version,
     .count = host_count,
+    .counts_by_option = true,
     .get_properties = host_get_properties,
     .get_memory = host_get_memory,
     .synchronize = host_synchronize,

@@ -217,6 +217,7 @@ static const struct dit_device_vtable vtable = {
     .get_driver_version = opaque_get_version,
     .get_runtime_version = opaque_get_version,
     .count = opaque_count,
+    .counts_by_option = true,
     .get_properties = opaque_get_properties,
     .get_memory = opaque_get_memory,
     .reset = opaque_reset,

@@ -1,16 +1,16 @@
 /// Launches of the norms with statistics per channel (see channel.h).
 #include "channel.h"
 
+#include "kinds.h"
 #include "ops/fail.h"
 #include "plan.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag)                             \
   KERNEL_REFERENCE(channel_moments_##tag, channel); \
   KERNEL_REFERENCE(channel_dots_##tag, channel);    \
   KERNEL_REFERENCE(channel_apply_##tag, channel);
-TAGS(REFERENCES)
-#define VECTOR_TAGS(X) X(f32) X(f16) X(bf16)
+FLOAT_KINDS(REFERENCES)
+#define VECTOR_KINDS(X) X(f32) X(f16) X(bf16)
 #define VECTOR_REFERENCES(tag)                                            \
   KERNEL_REFERENCE(channel_plane_moments_##tag##_vector, channel_vector); \
   KERNEL_REFERENCE(channel_plane_dots_##tag##_vector, channel_vector);    \
@@ -21,7 +21,7 @@ TAGS(REFERENCES)
   KERNEL_REFERENCE(channel_line_moments_##tag, channel_vector);           \
   KERNEL_REFERENCE(channel_line_dots_##tag, channel_vector);              \
   KERNEL_REFERENCE(channel_line_apply_##tag, channel_vector);
-VECTOR_TAGS(VECTOR_REFERENCES)
+VECTOR_KINDS(VECTOR_REFERENCES)
 
 /// A pass over the big tensors, by the way in which it walks.
 enum { BY_VECTORS, BY_ELEMENTS, BY_LINES, WAYS };

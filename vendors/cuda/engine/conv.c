@@ -6,6 +6,7 @@
 #include "engine/reduce.h"
 #include "image.h"
 #include "kernels/conv.h"
+#include "kinds.h"
 #include "ops/fail.h"
 #include "packed.h"
 #include "plan.h"
@@ -34,11 +35,6 @@ DIRECT(f64)
 DIRECT(f16)
 DIRECT(bf16)
 
-#define CHOOSE(name, dtype)                 \
-  ((dtype) == DIT_DTYPE_F32   ? &name##_f32 \
-   : (dtype) == DIT_DTYPE_F64 ? &name##_f64 \
-   : (dtype) == DIT_DTYPE_F16 ? &name##_f16 \
-                              : &name##_bf16)
 #define CHOOSE_LARGE(name, dtype) \
   ((dtype) == DIT_DTYPE_F32 ? &name##_f32 : (dtype) == DIT_DTYPE_F16 ? &name##_f16 : &name##_bf16)
 
@@ -55,18 +51,18 @@ struct conv_operands {
 
 static struct kernel *get_tiles(int mode, bool large, int dtype) {
   if (mode == CONV_KERNEL_FORWARD) {
-    return large ? CHOOSE_LARGE(conv_forward_large, dtype) : CHOOSE(conv_forward_small, dtype);
+    return large ? CHOOSE_LARGE(conv_forward_large, dtype) : KIND_OF_FLOAT(conv_forward_small, dtype);
   }
   if (mode == CONV_KERNEL_INPUT) {
-    return large ? CHOOSE_LARGE(conv_input_large, dtype) : CHOOSE(conv_input_small, dtype);
+    return large ? CHOOSE_LARGE(conv_input_large, dtype) : KIND_OF_FLOAT(conv_input_small, dtype);
   }
-  return large ? CHOOSE_LARGE(conv_weight_large, dtype) : CHOOSE(conv_weight_small, dtype);
+  return large ? CHOOSE_LARGE(conv_weight_large, dtype) : KIND_OF_FLOAT(conv_weight_small, dtype);
 }
 
 static struct kernel *get_direct(int mode, int dtype) {
-  return mode == CONV_KERNEL_FORWARD ? CHOOSE(conv_direct_forward, dtype)
-         : mode == CONV_KERNEL_INPUT ? CHOOSE(conv_direct_input, dtype)
-                                     : CHOOSE(conv_direct_weight, dtype);
+  return mode == CONV_KERNEL_FORWARD ? KIND_OF_FLOAT(conv_direct_forward, dtype)
+         : mode == CONV_KERNEL_INPUT ? KIND_OF_FLOAT(conv_direct_input, dtype)
+                                     : KIND_OF_FLOAT(conv_direct_weight, dtype);
 }
 
 static int64_t count_positions(const int64_t sizes[3]) {
@@ -153,7 +149,7 @@ static diopiError_t launch_tiles(struct frame *frame, struct conv_kernel *kernel
   const struct kernel_grid line = {
       .x = kernel_get_blocks(kernel->groups * kernel->rows * kernel->columns, CONV_KERNEL_THREADS),
       .threads = CONV_KERNEL_THREADS};
-  return frame_get_code(frame, kernel_launch(CHOOSE(conv_join, dtype), frame->stream, line, kernel, &err), &err);
+  return frame_get_code(frame, kernel_launch(KIND_OF_FLOAT(conv_join, dtype), frame->stream, line, kernel, &err), &err);
 }
 
 static diopiError_t launch_product(struct conv_call *call, int mode, const struct conv_operands *operands) {

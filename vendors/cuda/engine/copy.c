@@ -6,16 +6,16 @@
 #include "engine/kernels.h"
 #include "engine/nest.h"
 #include "engine/ramp.h"
+#include "kinds.h"
 #include "launch.h"
 #include "plan.h"
 
 #define THREADS 256
 
-#define WIDTHS(X) X(1) X(2) X(4) X(8) X(16)
 #define REFERENCES(width)                       \
   KERNEL_REFERENCE(copy_strided_##width, copy); \
   KERNEL_REFERENCE(fill_strided_##width, copy);
-WIDTHS(REFERENCES)
+WIDTH_KINDS(REFERENCES)
 KERNEL_REFERENCE(copy_convert, copy);
 KERNEL_REFERENCE(convert_f32_bf16, copy);
 KERNEL_REFERENCE(convert_bf16_f32, copy);

@@ -2,10 +2,10 @@
 #include "ops/embedding.h"
 
 #include "index_task.h"
+#include "kinds.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag) KERNEL_REFERENCE(index_renorm_##tag, index_sum);
-TAGS(REFERENCES)
+FLOAT_KINDS(REFERENCES)
 
 diopiError_t embedding_backward(struct embedding_task *task) {
   struct frame *frame = task->frame;

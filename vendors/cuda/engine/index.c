@@ -7,29 +7,21 @@
 #include <string.h>
 
 #include "index_task.h"
+#include "kinds.h"
 #include "ops/gather.h"
 #include "order.h"
 #include "plan.h"
 
 KERNEL_REFERENCE(index_get_bounds, index);
 KERNEL_REFERENCE(index_keys, index);
-#define WIDTHS(X) X(1) X(2) X(4) X(8) X(16)
 #define MOVES(width)                           \
   KERNEL_REFERENCE(index_take_##width, index); \
   KERNEL_REFERENCE(index_put_##width, index);
-WIDTHS(MOVES)
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16) X(u8) X(u16) X(u32) X(u64) X(bool)
+WIDTH_KINDS(MOVES)
 #define SUMS(tag)                               \
   KERNEL_REFERENCE(index_sum_##tag, index_sum); \
   KERNEL_REFERENCE(index_join_##tag, index_sum);
-TAGS(SUMS)
-
-#define CHOOSE(name, width)   \
-  ((width) == 1   ? &name##_1 \
-   : (width) == 2 ? &name##_2 \
-   : (width) == 4 ? &name##_4 \
-   : (width) == 8 ? &name##_8 \
-                  : &name##_16)
+ELEMENT_KINDS(SUMS)
 
 void *index_take_room(struct diopiContext *context, size_t size) {
   return scratch_take(context, size);
@@ -176,7 +168,8 @@ enum dit_status index_task_move(struct index_kernel *task, void *stream, int vec
   }
   const struct kernel_grid grid = {.x = kernel_get_blocks(total, INDEX_KERNEL_THREADS * 2),
                                    .threads = INDEX_KERNEL_THREADS};
-  return kernel_launch(is_take ? CHOOSE(index_take, vector) : CHOOSE(index_put, vector), stream, grid, task, err);
+  return kernel_launch(is_take ? KIND_OF_WIDTH(index_take, vector) : KIND_OF_WIDTH(index_put, vector), stream, grid,
+                       task, err);
 }
 
 // Sums

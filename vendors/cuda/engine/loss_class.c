@@ -5,24 +5,19 @@
 #include "ops/loss_class.h"
 
 #include "kernels/loss.h"
+#include "kinds.h"
 #include "launch.h"
 #include "ops/fail.h"
 #include "packed.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag)                          \
   KERNEL_REFERENCE(class_loss_##tag, class);     \
   KERNEL_REFERENCE(class_gradient_##tag, class); \
   KERNEL_REFERENCE(class_targets_##tag, class);
-TAGS(REFERENCES)
+FLOAT_KINDS(REFERENCES)
 KERNEL_REFERENCE(class_join, class);
 KERNEL_REFERENCE(class_weights, class);
 KERNEL_REFERENCE(class_check, class);
-#define CHOOSE(name, dtype)                         \
-  ((dtype) == DIT_DTYPE_F32   ? &class_##name##_f32 \
-   : (dtype) == DIT_DTYPE_F64 ? &class_##name##_f64 \
-   : (dtype) == DIT_DTYPE_F16 ? &class_##name##_f16 \
-                              : &class_##name##_bf16)
 
 struct class_tensors {
   struct packed x, target, weight, grad, out, total;
@@ -101,7 +96,7 @@ static diopiError_t run_forward(struct class_task *task, struct class_tensors *t
   const bool reduces = task->reduction != ReductionNone;
   FRAME_TRY(reserve_partials(task, kernel));
   if (kernel->points > 0 || reduces) {
-    FRAME_TRY(launch(task, CHOOSE(loss, task->v_x.dtype), (unsigned)kernel->blocks, kernel));
+    FRAME_TRY(launch(task, KIND_OF_FLOAT(class_loss, task->v_x.dtype), (unsigned)kernel->blocks, kernel));
   }
   if (reduces) {
     FRAME_TRY(launch(task, &class_join, 1, kernel));
@@ -141,7 +136,8 @@ static diopiError_t run_targets(struct class_task *task, const struct class_kern
   struct dit_error err = {.message = ""};
   const size_t bytes = (size_t)task->v_x.numel * dit_dtype_get_size(task->v_x.dtype);
   FRAME_TRY(frame_get_code(frame, launch_set(frame->stream, kernel->out, 0, bytes, &err), &err));
-  return launch(task, CHOOSE(targets, task->v_x.dtype), kernel_get_blocks(kernel->points, LOSS_KERNEL_THREADS), kernel);
+  return launch(task, KIND_OF_FLOAT(class_targets, task->v_x.dtype),
+                kernel_get_blocks(kernel->points, LOSS_KERNEL_THREADS), kernel);
 }
 
 diopiError_t class_run(struct class_task *task) {
@@ -162,7 +158,7 @@ diopiError_t class_run(struct class_task *task) {
   if (!kernel.has_softmax && !kernel.has_probabilities) {
     FRAME_TRY(run_targets(task, &kernel));
   } else {
-    FRAME_TRY(launch(task, CHOOSE(gradient, task->v_x.dtype), (unsigned)kernel.blocks, &kernel));
+    FRAME_TRY(launch(task, KIND_OF_FLOAT(class_gradient, task->v_x.dtype), (unsigned)kernel.blocks, &kernel));
   }
   return packed_store(&tensors.out, &task->frame, &task->v_out);
 }

@@ -6,26 +6,19 @@
 #include "dit/promotion.h"
 #include "engine/index.h"
 #include "kernels/pack.h"
+#include "kinds.h"
 #include "launch.h"
 #include "plan.h"
 
 KERNEL_REFERENCE(pack_count, pack);
 KERNEL_REFERENCE(pack_scan, pack);
 KERNEL_REFERENCE(pack_list, pack);
-#define WIDTHS(X) X(1) X(2) X(4) X(8) X(16)
 #define REFERENCES(width)                    \
   KERNEL_REFERENCE(pack_move_##width, pack); \
   KERNEL_REFERENCE(masked_fill_##width, pack);
-WIDTHS(REFERENCES)
+WIDTH_KINDS(REFERENCES)
 KERNEL_REFERENCE(masked_fill_flat_2, pack);
 KERNEL_REFERENCE(masked_fill_flat_4, pack);
-
-#define CHOOSE(name, width)   \
-  ((width) == 1   ? &name##_1 \
-   : (width) == 2 ? &name##_2 \
-   : (width) == 4 ? &name##_4 \
-   : (width) == 8 ? &name##_8 \
-                  : &name##_16)
 
 // masked_fill
 
@@ -47,7 +40,9 @@ diopiError_t masked_fill(struct frame *frame, const struct dit_tensor_view *out,
   }
   memcpy(task.numbers, value, 16);
   const bool flat = (width == 2 || width == 4) && is_flat(&nest, width);
-  struct kernel *kernel = !flat ? CHOOSE(masked_fill, width) : width == 2 ? &masked_fill_flat_2 : &masked_fill_flat_4;
+  struct kernel *kernel = !flat        ? KIND_OF_WIDTH(masked_fill, width)
+                          : width == 2 ? &masked_fill_flat_2
+                                       : &masked_fill_flat_4;
   const struct kernel_grid grid = {.x = kernel_get_blocks(nest.numel, PACK_KERNEL_THREADS * (flat ? 8 : 2)),
                                    .threads = PACK_KERNEL_THREADS};
   return frame_get_code(frame, kernel_launch(kernel, frame->stream, grid, &task, &err), &err);
@@ -126,6 +121,6 @@ diopiError_t masked_pack(struct pack_task *task) {
   kernel.packed_step = (task->unpack ? task->packed.strides[0] : 1) * width;
   kernel.packed_count = task->packed.numel;
   kernel.is_unpack = task->unpack;
-  return frame_get_code(frame, kernel_launch(CHOOSE(pack_move, width), frame->stream, get_grid(&kernel), &kernel, &err),
-                        &err);
+  return frame_get_code(
+      frame, kernel_launch(KIND_OF_WIDTH(pack_move, width), frame->stream, get_grid(&kernel), &kernel, &err), &err);
 }

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "kinds.h"
 #include "launch.h"
 #include "ops/cat.h"
 #include "ops/gather.h"
@@ -10,21 +11,12 @@
 #include "ops/unfold.h"
 #include "plan.h"
 
-#define WIDTHS(X) X(1) X(2) X(4) X(8) X(16)
 #define MOVES(width)                    \
   KERNEL_REFERENCE(join_##width, move); \
   KERNEL_REFERENCE(triangle_##width, move);
-WIDTHS(MOVES)
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16) X(u8) X(u16) X(u32) X(u64) X(bool)
+WIDTH_KINDS(MOVES)
 #define SUMS(tag) KERNEL_REFERENCE(unfold_sum_##tag, move);
-TAGS(SUMS)
-#define CHOOSE(name, width)   \
-  ((width) == 1   ? &name##_1 \
-   : (width) == 2 ? &name##_2 \
-   : (width) == 4 ? &name##_4 \
-   : (width) == 8 ? &name##_8 \
-                  : &name##_16)
-
+ELEMENT_KINDS(SUMS)
 diopiError_t join_run(struct frame *frame, const struct join_task *task) {
   _Static_assert(JOIN_KERNEL_PARTS >= JOIN_PARTS, "every part has a place");
   struct join_kernel kernel = {
@@ -54,7 +46,7 @@ diopiError_t join_run(struct frame *frame, const struct join_task *task) {
   const int64_t block = MOVE_KERNEL_THREADS * JOIN_KERNEL_UNITS, blocks = (kernel.total + block - 1) / block;
   const struct kernel_grid grid = {.x = (unsigned)(blocks < 1 << 30 ? blocks : 1 << 30),
                                    .threads = MOVE_KERNEL_THREADS};
-  return frame_get_code(frame, kernel_launch(CHOOSE(join, vector), frame->stream, grid, &kernel, &err), &err);
+  return frame_get_code(frame, kernel_launch(KIND_OF_WIDTH(join, vector), frame->stream, grid, &kernel, &err), &err);
 }
 
 diopiError_t triangle_run(struct frame *frame, const struct triangle_task *task) {
@@ -72,7 +64,8 @@ diopiError_t triangle_run(struct frame *frame, const struct triangle_task *task)
   const struct kernel_grid grid = {
       .x = kernel_get_blocks(kernel.walk.numel * kernel.rows * kernel.columns, MOVE_KERNEL_THREADS * 2),
       .threads = MOVE_KERNEL_THREADS};
-  return frame_get_code(frame, kernel_launch(CHOOSE(triangle, task->width), frame->stream, grid, &kernel, &err), &err);
+  return frame_get_code(frame, kernel_launch(KIND_OF_WIDTH(triangle, task->width), frame->stream, grid, &kernel, &err),
+                        &err);
 }
 
 static struct kernel *find_sum(int dtype) {

@@ -3,31 +3,26 @@
 
 #include "kernels/layer.h"
 #include "kernels/rows.h"
+#include "kinds.h"
 #include "launch.h"
 #include "ops/fail.h"
 #include "packed.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag)                          \
   KERNEL_REFERENCE(layer_forward_##tag, layer);  \
   KERNEL_REFERENCE(layer_backward_##tag, layer); \
   KERNEL_REFERENCE(layer_columns_##tag, layer);
-TAGS(REFERENCES)
+FLOAT_KINDS(REFERENCES)
 KERNEL_REFERENCE(layer_join_f32, layer);
 KERNEL_REFERENCE(layer_join_f64, layer);
-#define ROW_TAGS(X) X(f32) X(f16) X(bf16)
+#define ROW_KINDS(X) X(f32) X(f16) X(bf16)
 #define ROW_REFERENCES(tag)                              \
   KERNEL_REFERENCE(layer_row_forward_##tag, layer_row);  \
   KERNEL_REFERENCE(layer_row_backward_##tag, layer_row); \
   KERNEL_REFERENCE(layer_vector_columns_##tag, layer_row);
-ROW_TAGS(ROW_REFERENCES)
+ROW_KINDS(ROW_REFERENCES)
 KERNEL_REFERENCE(layer_vector_join, layer_row);
 
-#define CHOOSE(name, dtype)                         \
-  ((dtype) == DIT_DTYPE_F32   ? &layer_##name##_f32 \
-   : (dtype) == DIT_DTYPE_F64 ? &layer_##name##_f64 \
-   : (dtype) == DIT_DTYPE_F16 ? &layer_##name##_f16 \
-                              : &layer_##name##_bf16)
 #define CHOOSE_ROW(name, dtype)                     \
   ((dtype) == DIT_DTYPE_F32   ? &layer_##name##_f32 \
    : (dtype) == DIT_DTYPE_F16 ? &layer_##name##_f16 \
@@ -113,7 +108,7 @@ diopiError_t layer_forward(struct layer_task *task) {
   struct kernel *rows = CHOOSE_ROW(row_forward, dtype);
   if (!get_row_grid(&kernel, dtype, &grid)) {
     grid = get_grid(&kernel, task->work);
-    rows = CHOOSE(forward, dtype);
+    rows = KIND_OF_FLOAT(layer_forward, dtype);
   }
   FRAME_TRY(frame_get_code(frame, kernel_launch(rows, frame->stream, grid, &kernel, &err), &err));
   FRAME_TRY(packed_store(&out, frame, &task->v_out));
@@ -140,7 +135,7 @@ static diopiError_t launch_columns(struct layer_task *task, struct layer_kernel 
   }
   const struct kernel_grid grid = {
       .x = (unsigned)blocks, .y = (unsigned)kernel->splits, .threads = LAYER_KERNEL_THREADS};
-  struct kernel *parts = is_vector ? CHOOSE_ROW(vector_columns, dtype) : CHOOSE(columns, dtype);
+  struct kernel *parts = is_vector ? CHOOSE_ROW(vector_columns, dtype) : KIND_OF_FLOAT(layer_columns, dtype);
   FRAME_TRY(frame_get_code(frame, kernel_launch(parts, frame->stream, grid, kernel, &err), &err));
   const struct kernel_grid lines = {
       .x = (unsigned)((kernel->length + 31) / 32), .y = 2, .threads = LAYER_KERNEL_THREADS};
@@ -193,7 +188,7 @@ diopiError_t layer_backward(struct layer_task *task) {
     struct kernel *rows = CHOOSE_ROW(row_backward, dtype);
     if (!get_row_grid(&kernel, dtype, &grid)) {
       grid = get_grid(&kernel, task->work);
-      rows = CHOOSE(backward, dtype);
+      rows = KIND_OF_FLOAT(layer_backward, dtype);
     }
     FRAME_TRY(frame_get_code(frame, kernel_launch(rows, frame->stream, grid, &kernel, &err), &err));
   }

@@ -4,12 +4,12 @@
 #include <string.h>
 
 #include "kernels/pad.h"
+#include "kinds.h"
 #include "launch.h"
 #include "plan.h"
 
-#define WIDTHS(X) X(1) X(2) X(4) X(8) X(16)
 #define REFERENCE(width) KERNEL_REFERENCE(pad_##width, pad);
-WIDTHS(REFERENCE)
+WIDTH_KINDS(REFERENCE)
 
 /// Any strides will do.
 bool pad_has_lines(const struct dit_tensor_view *out, const struct dit_tensor_view *in) {

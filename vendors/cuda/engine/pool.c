@@ -2,14 +2,14 @@
 #include "ops/pool.h"
 
 #include "image.h"
+#include "kinds.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag)                            \
   KERNEL_REFERENCE(pool_max_##tag, pool);          \
   KERNEL_REFERENCE(pool_mean_##tag, pool);         \
   KERNEL_REFERENCE(pool_max_backward_##tag, pool); \
   KERNEL_REFERENCE(pool_mean_backward_##tag, pool);
-TAGS(REFERENCES)
+FLOAT_KINDS(REFERENCES)
 #define SQUARE_REFERENCES(tag)              \
   KERNEL_REFERENCE(pool_max_2_##tag, pool); \
   KERNEL_REFERENCE(pool_max_3_##tag, pool);

@@ -6,16 +6,16 @@
 
 #include "engine/kernels.h"
 #include "kernels/random.h"
+#include "kinds.h"
 #include "launch.h"
 #include "ops/fail.h"
 #include "packed.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag)                           \
   KERNEL_REFERENCE(random_uniform_##tag, random); \
   KERNEL_REFERENCE(random_normal_##tag, random);  \
   KERNEL_REFERENCE(dropout_##tag, random);
-TAGS(REFERENCES)
+FLOAT_KINDS(REFERENCES)
 KERNEL_REFERENCE(random_bernoulli_1, random);
 KERNEL_REFERENCE(random_bernoulli_2, random);
 KERNEL_REFERENCE(random_bernoulli_4, random);
@@ -24,19 +24,13 @@ KERNEL_REFERENCE(random_integer, random);
 KERNEL_REFERENCE(dropout_strided_f32, random);
 KERNEL_REFERENCE(dropout_strided_f64, random);
 
-#define CHOOSE(name, dtype)                 \
-  ((dtype) == DIT_DTYPE_F32   ? &name##_f32 \
-   : (dtype) == DIT_DTYPE_F64 ? &name##_f64 \
-   : (dtype) == DIT_DTYPE_F16 ? &name##_f16 \
-                              : &name##_bf16)
-
 static struct kernel *get_kernel(const struct random_task *task) {
   const size_t width = dit_dtype_get_size(task->v_out.dtype);
   switch (task->kind) {
     case RANDOM_UNIFORM:
-      return CHOOSE(random_uniform, task->v_out.dtype);
+      return KIND_OF_FLOAT(random_uniform, task->v_out.dtype);
     case RANDOM_NORMAL:
-      return CHOOSE(random_normal, task->v_out.dtype);
+      return KIND_OF_FLOAT(random_normal, task->v_out.dtype);
     case RANDOM_BERNOULLI:
       return width == 1   ? &random_bernoulli_1
              : width == 2 ? &random_bernoulli_2
@@ -140,7 +134,7 @@ enum dit_status kernel_dropout(void *stream, const struct dit_tensor_view *out, 
   }
   const struct kernel_grid grid = {.x = kernel_get_blocks(in->numel, RANDOM_KERNEL_THREADS * 4),
                                    .threads = RANDOM_KERNEL_THREADS};
-  return kernel_launch(CHOOSE(dropout, in->dtype), stream, grid, &kernel, err);
+  return kernel_launch(KIND_OF_FLOAT(dropout, in->dtype), stream, grid, &kernel, err);
 }
 
 /// The mask as a Bernoulli fill, then the product.

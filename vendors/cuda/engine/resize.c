@@ -1,10 +1,10 @@
 /// Resizing and sampling of images on CUDA (vendors/host/ops/upsample.h, grid_sample.h): the launches.
 #include "image.h"
+#include "kinds.h"
 #include "ops/grid_sample.h"
 #include "ops/upsample.h"
 #include "packed.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag)                            \
   KERNEL_REFERENCE(enlarge_nearest_##tag, resize); \
   KERNEL_REFERENCE(enlarge_linear_##tag, resize);  \
@@ -13,23 +13,17 @@
   KERNEL_REFERENCE(shrink_linear_##tag, resize);   \
   KERNEL_REFERENCE(shrink_cubic_##tag, resize);    \
   KERNEL_REFERENCE(grid_sample_##tag, resize);
-TAGS(REFERENCES)
-
-#define CHOOSE(name, dtype)                 \
-  ((dtype) == DIT_DTYPE_F32   ? &name##_f32 \
-   : (dtype) == DIT_DTYPE_F64 ? &name##_f64 \
-   : (dtype) == DIT_DTYPE_F16 ? &name##_f16 \
-                              : &name##_bf16)
+FLOAT_KINDS(REFERENCES)
 
 static struct kernel *get_kernel(const struct resize_call *call) {
   const int dtype = call->small.dtype;
   switch (call->mode) {
     case RESIZE_NEAREST:
-      return call->backward ? CHOOSE(shrink_nearest, dtype) : CHOOSE(enlarge_nearest, dtype);
+      return call->backward ? KIND_OF_FLOAT(shrink_nearest, dtype) : KIND_OF_FLOAT(enlarge_nearest, dtype);
     case RESIZE_LINEAR:
-      return call->backward ? CHOOSE(shrink_linear, dtype) : CHOOSE(enlarge_linear, dtype);
+      return call->backward ? KIND_OF_FLOAT(shrink_linear, dtype) : KIND_OF_FLOAT(enlarge_linear, dtype);
     default:
-      return call->backward ? CHOOSE(shrink_cubic, dtype) : CHOOSE(enlarge_cubic, dtype);
+      return call->backward ? KIND_OF_FLOAT(shrink_cubic, dtype) : KIND_OF_FLOAT(enlarge_cubic, dtype);
   }
 }
 
@@ -75,7 +69,7 @@ diopiError_t sample_grid(struct sample_call *call) {
   const int64_t spare = (int64_t)kernel_get_multiprocessors() * 8 / blocks;
   const int64_t parts = spare < 1 ? 1 : spare < call->channels ? spare : call->channels;
   const struct kernel_grid shape = {.x = blocks, .y = (unsigned)parts, .threads = IMAGE_KERNEL_THREADS};
-  struct kernel *chosen = CHOOSE(grid_sample, call->input.dtype);
+  struct kernel *chosen = KIND_OF_FLOAT(grid_sample, call->input.dtype);
   FRAME_TRY(frame_get_code(frame, kernel_launch(chosen, frame->stream, shape, &kernel, &err), &err));
   return packed_store(&out, frame, &call->out);
 }

@@ -3,6 +3,7 @@
 
 #include "engine/kernels.h"
 #include "engine/nest.h"
+#include "kinds.h"
 #include "launch.h"
 #include "ops/fail.h"
 #include "ops/masked_softmax.h"
@@ -10,17 +11,10 @@
 #include "packed.h"
 #include "plan.h"
 
-#define TAGS(X) X(f32) X(f64) X(f16) X(bf16)
 #define REFERENCES(tag)                   \
   KERNEL_REFERENCE(rotary_##tag, rotary); \
   KERNEL_REFERENCE(masked_softmax_##tag, rotary);
-TAGS(REFERENCES)
-
-#define CHOOSE(name, dtype)                 \
-  ((dtype) == DIT_DTYPE_F32   ? &name##_f32 \
-   : (dtype) == DIT_DTYPE_F64 ? &name##_f64 \
-   : (dtype) == DIT_DTYPE_F16 ? &name##_f16 \
-                              : &name##_bf16)
+FLOAT_KINDS(REFERENCES)
 
 diopiError_t rotary_run(struct rotary_call *call) {
   const struct dit_tensor_view *const views[4] = {&call->out, &call->x, &call->cosine, &call->sine};
@@ -59,7 +53,7 @@ diopiError_t rotary_run(struct rotary_call *call) {
                                    .threads = ROTARY_KERNEL_THREADS};
   const enum dit_status status =
       plan_set_strided(&kernel.lines, &nest)
-          ? kernel_launch(CHOOSE(rotary, call->x.dtype), call->frame->stream, grid, &kernel, &err)
+          ? kernel_launch(KIND_OF_FLOAT(rotary, call->x.dtype), call->frame->stream, grid, &kernel, &err)
           : DIT_ERR_UNSUPPORTED;
   return frame_get_code(call->frame, status, &err);
 }
@@ -116,6 +110,6 @@ diopiError_t masked_softmax_run(struct masked_softmax *call) {
   const struct kernel_grid grid = {.x = kernel_get_blocks(kernel.rows, ROTARY_KERNEL_THREADS / 32),
                                    .threads = ROTARY_KERNEL_THREADS};
   FRAME_TRY(frame_get_code(
-      frame, kernel_launch(CHOOSE(masked_softmax, call->x.dtype), frame->stream, grid, &kernel, &err), &err));
+      frame, kernel_launch(KIND_OF_FLOAT(masked_softmax, call->x.dtype), frame->stream, grid, &kernel, &err), &err));
   return packed_store(&out, frame, &call->out);
 }

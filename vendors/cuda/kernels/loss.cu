@@ -79,29 +79,6 @@ LOSS_OF(double, f64)
 
 enum { OUT, X, TARGET, WEIGHT, POS_WEIGHT, GRAD };
 
-KERNEL_INLINE void find_operands(const loss_kernel &p, int64_t index, int64_t *offsets) {
-#pragma unroll
-  for (int i = 0; i < LOSS_KERNEL_OPERANDS; i++) {
-    offsets[i] = 0;
-  }
-  for (int dim = 0; dim < p.ndim; dim++) {
-    int64_t place, rest;
-    if (p.is_wide) {
-      rest = index / p.sizes[dim];
-      place = index - rest * p.sizes[dim];
-    } else {
-      const uint32_t quotient = divide_fast((uint32_t)index, p.divisors[dim]);
-      place = (uint32_t)index - quotient * p.divisors[dim].divisor;
-      rest = quotient;
-    }
-#pragma unroll
-    for (int i = 0; i < LOSS_KERNEL_OPERANDS; i++) {
-      offsets[i] += place * p.strides[dim][i];
-    }
-    index = rest;
-  }
-}
-
 template <class A>
 KERNEL_INLINE A get_operand(const loss_kernel &p, const int64_t *offsets, int i) {
   return p.data[i] ? load_as<A>(p.data[i] + offsets[i], p.dtype[i], false) : (A)1;
@@ -121,7 +98,7 @@ template <class A>
 KERNEL_INLINE void map(const loss_kernel &p) {
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.numel; i += (int64_t)gridDim.x * blockDim.x) {
     int64_t offsets[LOSS_KERNEL_OPERANDS];
-    find_operands(p, i, offsets);
+    find_offsets<LOSS_KERNEL_OPERANDS>(p, i, offsets);
     store_as(p.data[OUT] + offsets[OUT], p.dtype[OUT], compute<A>(p, offsets));
   }
 }
@@ -131,7 +108,7 @@ KERNEL_INLINE void sum(const loss_kernel &p) {
   double total = 0;
   for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < p.numel; i += (int64_t)gridDim.x * blockDim.x) {
     int64_t offsets[LOSS_KERNEL_OPERANDS];
-    find_operands(p, i, offsets);
+    find_offsets<LOSS_KERNEL_OPERANDS>(p, i, offsets);
     total += (double)compute<A>(p, offsets);
   }
   total = block_reduce(total, 0.0, room, join_sum());

@@ -178,9 +178,10 @@ KERNEL_INLINE float round_to(float value, int dtype) {
   return dtype == DIT_DTYPE_F16 ? half_to_float(half_from_float(value)) : bfloat_to_float(bfloat_from_float(value));
 }
 
-/// Byte offsets of element `index` of all operands.
-template <int OPERANDS>
-KERNEL_INLINE void find_offsets(const pointwise_strided &p, int64_t index, int64_t *offsets) {
+/// Byte offsets of element `index` of all operands. P: pointwise_strided, or another with its members.
+template <int OPERANDS, class P>
+KERNEL_INLINE void find_offsets(const P &p, int64_t index, int64_t *offsets) {
+#pragma unroll
   for (int i = 0; i < OPERANDS; i++) {
     offsets[i] = 0;
   }

@@ -100,7 +100,8 @@ static void init_task(struct conv_task *task, const struct conv_shape *s) {
   const int64_t lines = s->out[0] * s->out[1], budget = CONV_PIECE / task->size / (task->depth + 1) + 1;
   task->direct = task->taps == 1;
   for (int i = 0; i < 3; i++) {
-    task->direct = task->direct && s->stride[i] == 1 && s->padding[i] == 0;
+    // a transposed convolution with output_padding has an image that is larger than what the kernel reaches
+    task->direct = task->direct && s->stride[i] == 1 && s->padding[i] == 0 && s->in[i] == s->out[i];
   }
   task->images = 1;
   task->lines = task->direct ? lines : min_of(budget / s->out[2] + 1, lines);

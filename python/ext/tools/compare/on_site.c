@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "dit/operator.h"
+#include "engine/log.h"
 #include "py_call.h"
 #include "tools/compare/judge.h"
 #include "tools/device.h"
@@ -48,12 +49,30 @@ static bool call_may_write(struct compare_op *info, const struct engine_call *ca
          (call->kwargs && (PyDict_GetItemString(call->kwargs, "out") || PyDict_GetItemString(call->kwargs, "inplace")));
 }
 
-bool compare_site_takes(const struct compare_state *state, struct compare_op *info, const struct engine_call *call) {
+// Nothing could be looked at there, so the CPU takes all calls, which is said once.
+static bool call_has_helper(struct compare_state *state, const struct engine_call *call) {
+  for (int i = 0; i < call->in.tensor_count; i++) {
+    const struct engine_tensor *tensor = &call->in.tensor[i];
+    const struct tools_site site = {.place = tensor->place, .device = tensor->device_index};
+    if (tensor->place != ENGINE_PLACE_NONE && !tools_site_get_helper(&site)) {
+      state->on_site = false;
+      engine_log_note("OpAutoCompare: reference=device: this device has no helpers in C, all calls run on the CPU");
+      PyObject *py_done = state->py_no_helper ? PyObject_CallNoArgs(state->py_no_helper) : NULL;
+      Py_XDECREF(py_done);
+      py_error_drop();
+      return false;
+    }
+  }
+  return true;
+}
+
+bool compare_site_takes(struct compare_state *state, struct compare_op *info, const struct engine_call *call) {
   int away = 0, floating = 0;
   uint64_t strange = DIT_OPERATOR_RUNNING | DIT_OPERATOR_SCRATCH;  // write what nobody declares
   if (!state->on_site || info->moves || (call->op->flags & (ENGINE_OP_RANDOM | ENGINE_OP_COLLECTIVE)) ||
       dit_operator_has(call->op->name, strange) || strstr(call->op->name, "_foreach_") ||
-      strstr(call->op->name, "_amp_")) {  // the tracker of a gradient scaler has no version counter that is raised
+      strstr(call->op->name, "_amp_") ||  // the tracker of a gradient scaler has no version counter that is raised
+      !call_has_helper(state, call)) {
     return false;
   }
   for (int i = 0; i < call->in.tensor_count; i++) {

@@ -144,6 +144,7 @@ int compare_options_read(struct compare_state *state, PyObject *options) {
   state->rows_mode = rows == 0 ? COMPARE_ROWS_ALL : rows == 1 ? COMPARE_ROWS_WRONG : COMPARE_ROWS_NONE;
   state->py_report = Py_XNewRef(option_get(options, "report"));
   state->py_unable = Py_XNewRef(option_get(options, "unable"));
+  state->py_no_helper = Py_XNewRef(option_get(options, "no_helper"));
   state->py_rows = Py_XNewRef(option_get(options, "written"));
   state->py_other_way = Py_XNewRef(option_get(options, "other_way"));
   state->py_instead = Py_XNewRef(option_get(options, "instead"));
@@ -164,6 +165,7 @@ void compare_options_reset(struct compare_state *state) {
   PyMem_Free(state->results);
   Py_CLEAR(state->py_report);
   Py_CLEAR(state->py_unable);
+  Py_CLEAR(state->py_no_helper);
   Py_CLEAR(state->py_rows);
   Py_CLEAR(state->py_under_autocast);
   Py_CLEAR(state->py_shake);

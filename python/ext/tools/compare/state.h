@@ -95,8 +95,9 @@ struct compare_state {
   int cast_count;
   struct compare_tolerance *tolerances;
   int tolerance_count;
-  PyObject *py_report;  ///< called with each new finding, or NULL
-  PyObject *py_unable;  ///< called once per operator that cannot be compared: (name, reason), or NULL
+  PyObject *py_report;     ///< called with each new finding, or NULL
+  PyObject *py_unable;     ///< called once per operator that cannot be compared: (name, reason), or NULL
+  PyObject *py_no_helper;  ///< called once where reference=device cannot be had: (), or NULL
   PyObject
       *py_under_autocast;  ///< (func, args, kwargs, device, dtype): on the CPU under the device's autocast, or NULL
   PyObject *py_other_way;  ///< (word, args, kwargs): an operator as a device may compute it, or NULL
@@ -167,7 +168,7 @@ uint64_t compare_spoiled_find(const struct compare_state *state, const struct co
 
 enum { COMPARE_SITE_SUSPECT, COMPARE_SITE_RIGHT, COMPARE_SITE_WRONG };
 /// Is the first look at this call one on the device?
-bool compare_site_takes(const struct compare_state *state, struct compare_op *info, const struct engine_call *call);
+bool compare_site_takes(struct compare_state *state, struct compare_op *info, const struct engine_call *call);
 /// Fill a fresh case with the device's own tensors. 0 or -1.
 DIT_NODISCARD int compare_site_fill(struct compare_case *c, struct compare_op *info, const struct engine_call *call);
 void compare_site_reset(struct compare_case *c);
