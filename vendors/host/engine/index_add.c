@@ -156,8 +156,12 @@ static void add_group(void *context, char *const *data, int64_t count) {
       for (int64_t k = 0; k < group->count; k++) {
         const char *from = other + group->first[k].other;
         widen(walk->dtype, term, walk->spread ? from : from + begin * 2, walk->spread ? 1 : n);
+        if (!walk->spread) {
+          add_F32(sum, term, n);
+          continue;
+        }
         for (int64_t j = 0; j < n; j++) {
-          sum[j] += term[walk->spread ? 0 : j];
+          sum[j] += term[0];
         }
       }
       cast_block(walk->dtype, target + begin * 2, DIT_DTYPE_F32, sum, n);
