@@ -26,6 +26,7 @@
 #define COLUMN_STEP 32
 #define COLUMN_ROWS 8  // staged at once
 #define COLUMN_LEVELS 5
+#define FEW_COLUMNS 48  // of which several rows are one line
 #define MAX_CHUNKS 256
 #define NARROW_RESULTS 3    // at most so many lie side by side
 #define NARROW_TOGETHER 32  // elements of each that are one line
@@ -411,7 +412,7 @@ static void take_rows(const struct reduce_task *task, char *total, const char *d
 }
 
 /// Fold the rows [begin, end) of the reduced index over `columns` neighbouring columns into `total` (work type).
-static void fold_columns(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
+static void fold_lines(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
                          char *total) {
   _Alignas(64) char levels[COLUMN_LEVELS][COLUMN_BLOCK * 8];
   int count = 1;
@@ -441,6 +442,34 @@ static void fold_columns(const struct reduce_task *task, const char *base, int64
     task->fold->merge(levels[level + 1], levels[level], columns);
   }
   memcpy(total, levels[count - 1], (size_t)(columns * task->fold->value_width));
+}
+
+/// The same; rows of few columns that follow each other are taken several at a time, as one line in which the columns
+/// repeat.
+static void fold_columns(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
+                         char *total) {
+  const int64_t step = task->reduced.in[0], together = COLUMN_BLOCK / columns, lines = (end - begin) / together;
+  const bool packed = task->kept.in[0] == task->in_width && step == columns * task->in_width;
+  if (!packed || columns > FEW_COLUMNS || task->reduced.ndim > 1 || lines < 2) {
+    fold_lines(task, base, begin, end, columns, total);
+    return;
+  }
+  const struct reduce_fold *fold = task->fold;
+  struct reduce_task wide = *task;
+  _Alignas(64) char block[COLUMN_BLOCK * 8];
+  wide.reduced.sizes[0] = wide.reduced.numel = lines;
+  wide.reduced.in[0] = step * together;
+  fold_lines(&wide, base + begin * step, 0, lines, columns * together, block);
+  for (int64_t left = together; left > 1;) {
+    const int64_t half = left / 2;
+    fold->merge(block, block + (left - half) * columns * fold->value_width, half * columns);
+    left -= half;
+  }
+  memcpy(total, block, (size_t)(columns * fold->value_width));
+  if (lines * together < end - begin) {
+    fold_lines(task, base, begin + lines * together, end, columns, block);
+    fold->merge(total, block, columns);
+  }
 }
 
 struct column_task {

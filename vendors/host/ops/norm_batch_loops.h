@@ -84,7 +84,7 @@ static void NAME(sum_lines)(const struct batch_task *task, int pass, int64_t chu
       NAME(add_line)(sum, dot, x, g, mean, count, pass);
       if (line % SUM_STEP == SUM_STEP - 1 || row + together >= last) {
         NAME(flush_line)(total + at, sum, n * together, n);
-        NAME(flush_line)(total + channels + at, dot, n * together, n);
+        NAME(flush_line)(total + channels + at, dot, pass == 2 ? n * together : 0, n);
       }
     }
   }

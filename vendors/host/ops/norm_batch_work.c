@@ -108,7 +108,7 @@ bool batch_set_up(struct batch_task *task) {
   const int64_t rows = task->samples * task->area, least = GRAIN / (task->channels > 0 ? task->channels : 1);
   task->chunk = (rows + MAX_CHUNKS - 1) / MAX_CHUNKS;
   task->chunk = task->chunk < least ? least : task->chunk;
-  task->chunk = task->chunk < 1 ? 1 : task->chunk;
+  task->chunk = task->chunk < SUM_STEP ? SUM_STEP : task->chunk;
   task->chunks = (rows + task->chunk - 1) / task->chunk;
   const size_t partial = task->lines ? (size_t)task->chunks * 2 * channels : 0;
   task->room = dit_malloc((9 * channels + partial) * sizeof(double) + 1);
