@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+LAST = {"memory_format": torch.channels_last}
 HALF_SPECIAL = [0.0, -0.0, 1.5, -2.25, float("inf"), -float("inf"), float("nan"), -float("nan"), 3e38, -1e-40]
 
 
@@ -194,7 +195,7 @@ def test_division_of_wide_narrow_and_negative_integers():
 
 def layouts(x):
     """Views of a 4-d tensor in other orders, with gaps and with repetitions."""
-    yield x.contiguous(memory_format=torch.channels_last)
+    yield x.contiguous(**LAST)
     yield x.permute(0, 2, 1, 3)
     yield x.permute(3, 1, 2, 0)
     yield x.permute(3, 2, 1, 0)[1:]
@@ -291,7 +292,7 @@ def test_softmax_of_short_lines_and_other_layouts(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("channels", [1, 3, 16, 511, 512, 700])
 def test_batch_norm_of_few_and_many_channels_that_lie_together(dtype, channels):
-    x = (torch.randn(3, channels, 7, 5) * 2 + 3).to(dtype).contiguous(memory_format=torch.channels_last)
+    x = (torch.randn(3, channels, 7, 5) * 2 + 3).to(dtype).contiguous(**LAST)
     weight, bias = torch.randn(channels), torch.randn(channels)
     sides = []
     for device, wide in (("cuda", dtype), ("cpu", torch.float64)):
@@ -406,3 +407,52 @@ def test_running_sums_of_lines_side_by_side(dtype):
         x = numbers(dtype, 3, 50, width)
         same(x.cuda().cumsum(1), x.cumsum(1))
         same(x.cuda().cumsum(0), x.cumsum(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_norms_of_short_rows_and_of_channels_that_lie_together(dtype):
+    tolerance = {torch.float32: 2e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
+
+    def compare(function, *tensors):
+        got = function(*(t.cuda() for t in tensors))
+        want = function(*(t.double() for t in tensors))
+        torch.testing.assert_close(got.cpu().double(), want, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+    for length in (1, 2, 31, 32, 33, 100, 255, 256, 257):
+        x = (torch.randn(70, length, dtype=torch.float64) + 9).to(dtype)
+        w, b = torch.randn(2, length, dtype=torch.float64).to(dtype)
+        compare(lambda x, w, b, n=length: F.layer_norm(x, (n,), w, b), x, w, b)
+        compare(lambda x, w, n=length: F.layer_norm(x, (n,), w), x, w)
+        compare(lambda x, w, n=length: F.rms_norm(x, (n,), w), x, w)
+        x[3, -1] = float("nan")
+        compare(lambda x, n=length: F.layer_norm(x, (n,)), x)
+    for channels in (4, 6, 96, 600):
+        x = (torch.randn(3, channels, 5, 6, dtype=torch.float64) * 2 + 5).to(dtype).contiguous(**LAST)
+        w, b = torch.randn(2, channels, dtype=torch.float64).to(dtype)
+        compare(lambda x, w, b: F.group_norm(x, 2, w, b), x, w, b)
+        compare(lambda x: F.group_norm(x, 1), x)
+        compare(lambda x: F.instance_norm(x), x)
+        y = x.cuda()
+        _, mean, scale = torch.ops.aten.native_group_norm(y, None, None, 3, channels, 30, 2, 1e-5)
+        rows = x.double().reshape(3, 2, -1)
+        torch.testing.assert_close(mean.cpu().double(), rows.mean(2), rtol=tolerance, atol=tolerance)
+        wanted = (rows.var(2, correction=0) + 1e-5).rsqrt()
+        torch.testing.assert_close(scale.cpu().double(), wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_nearest_neighbours_of_channels_that_lie_together(dtype):
+    for channels in (1, 2, 4, 7, 8):
+        x = torch.randn(2, channels, 5, 6).to(dtype).contiguous(**LAST)
+        for size in ((5, 6), (10, 12), (7, 3)):
+            same(F.interpolate(x.cuda(), size=size), F.interpolate(x, size=size))
+
+
+def test_dot_of_long_lines():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for count in (1, 127, 128, 1000, 70001):
+            x, y = (torch.randn(count, generator=torch.Generator().manual_seed(i)).to(dtype) for i in range(2))
+            want = x.double().dot(y.double())
+            near = (x.double() * y.double()).abs().sum() * {torch.float32: 1e-6, torch.float64: 1e-14}.get(dtype, 1e-2)
+            assert (x.cuda().dot(y.cuda()).cpu().double() - want).abs() <= near
+            assert (x.cuda() @ y.cuda()[:, None] - x.cuda().dot(y.cuda())).abs().max() <= near
