@@ -78,10 +78,14 @@ static void NAME(sum_lines)(const struct batch_task *task, int pass, int64_t chu
       total[at + i] = total[channels + at + i] = 0;
     }
     for (int64_t row = first, line = 0; row < last; row += together, line++) {
-      const int64_t count = n * (last - row < together ? last - row : together);
-      const REAL *x = NAME(data_fetch)(&task->x, row * channels + at, count, rooms[0]);
-      const REAL *g = pass == 2 ? NAME(data_fetch)(&task->g, row * channels + at, count, rooms[1]) : x;
-      NAME(add_line)(sum, dot, x, g, mean, count, pass);
+      const int64_t count = n * (last - row < together ? last - row : together), place = row * channels + at;
+      if (task->x.dtype == DIT_DTYPE_BF16 && pass < 2) {
+        add_bfloats((float *)(void *)sum, get_bfloats(&task->x, place), (const float *)(void *)mean, count, pass == 1);
+      } else {
+        const REAL *x = NAME(data_fetch)(&task->x, place, count, rooms[0]);
+        const REAL *g = pass == 2 ? NAME(data_fetch)(&task->g, place, count, rooms[1]) : x;
+        NAME(add_line)(sum, dot, x, g, mean, count, pass);
+      }
       if (line % SUM_STEP == SUM_STEP - 1 || row + together >= last) {
         NAME(flush_line)(total + at, sum, n * together, n);
         NAME(flush_line)(total + channels + at, dot, pass == 2 ? n * together : 0, n);
@@ -136,6 +140,11 @@ static void NAME(apply_lines)(const struct batch_task *task, int64_t begin, int6
     }
     for (int64_t row = begin; row < end; row += together) {
       const int64_t place = row * channels + at, count = n * (end - row < together ? end - row : together);
+      if (task->x.dtype == DIT_DTYPE_BF16 && task->out.dtype == DIT_DTYPE_BF16 && !task->g.data) {
+        combine_bfloats(get_bfloats(&task->out, place), get_bfloats(&task->x, place), (const float *)(void *)a,
+                        (const float *)(void *)b, (const float *)(void *)c, count);
+        continue;
+      }
       REAL *out = NAME(data_get)(&task->out, place, rooms[0]);
       const REAL *x = NAME(data_fetch)(&task->x, place, count, rooms[0]);
       NAME(combine_line)

@@ -4,6 +4,7 @@
 #include "dit/parallel.h"
 #include "engine/cast.h"
 #include "engine/index.h"
+#include "engine/scratch.h"
 #include "gather.h"
 
 /// Lines beside each other: `count` of them, the steps between them in bytes.
@@ -123,7 +124,7 @@ static scatter_loop *select_loop(enum scatter_mode mode, int dtype) {
 
 /// Half types: lines of self and src are widened, worked on in float and rounded back; lines that are neighbours in
 /// both go together. `room` holds the lines of each, their steps apart by `lines->count` elements.
-#define HALF_ROOM 65536  ///< elements of both that lie in the nearer caches
+#define HALF_ROOM 262144  ///< elements of both that the second-level cache holds
 static int64_t count_half_lines(const struct scatter_task *task, const struct lines *lines) {
   const int64_t elements = task->self.sizes[task->dim] + task->count, fit = HALF_ROOM / elements;
   const bool beside = lines->self_step == 2 && (lines->src_step == 2 || lines->src_step == 0);
@@ -193,7 +194,7 @@ static void run_lines(void *context, char *const *data, int64_t count) {
   }
   const int64_t size = task->self.sizes[task->dim], longest = size > task->count ? size : task->count;
   const int64_t together = count_half_lines(task, &lines);
-  char *room = dit_malloc((size_t)((size + task->count) * together) * sizeof(float) + (size_t)longest * 2);
+  char *room = scratch_take((size_t)((size + task->count) * together) * sizeof(float) + (size_t)longest * 2);
   if (!room) {
     *walk->failed = true;
     return;
@@ -206,7 +207,7 @@ static void run_lines(void *context, char *const *data, int64_t count) {
     some.count = count - line < together ? count - line : together;
     run_half_lines(task, &some, room);
   }
-  dit_free(room);
+  scratch_give(room);
 }
 
 static void scatter_range(void *context, int64_t begin, int64_t end) {
