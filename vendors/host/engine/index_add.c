@@ -151,7 +151,7 @@ KERNEL_INLINE void add_one_bf16_body(uint16_t *target, const uint16_t *other, in
     target[i] = bfloat_from_float(bfloat_to_float(target[i]) + bfloat_to_float(other[i]));
   }
 }
-KERNEL_MULTI(static, add_one_bf16, (uint16_t *target, const uint16_t *other, int64_t count), (target, other, count))
+KERNEL_MULTI(static, add_one_bf16, (uint16_t * target, const uint16_t *other, int64_t count), (target, other, count))
 
 static void add_group(void *context, char *const *data, int64_t count) {
   const struct group *group = context;
@@ -161,7 +161,8 @@ static void add_group(void *context, char *const *data, int64_t count) {
     char *target = data[0] + i * walk->rest.strides[0][0] + group->first->target;
     const char *other = data[1] + i * walk->rest.strides[1][0];
     if (group->count == 1 && walk->dtype == DIT_DTYPE_BF16 && !walk->spread) {
-      add_one_bf16((uint16_t *)(void *)target, (const uint16_t *)(const void *)(other + group->first->other), walk->run);
+      add_one_bf16((uint16_t *)(void *)target, (const uint16_t *)(const void *)(other + group->first->other),
+                   walk->run);
       continue;
     }
     for (int64_t begin = 0; begin < walk->run; begin += PIECE) {

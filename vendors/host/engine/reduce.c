@@ -413,7 +413,7 @@ static void take_rows(const struct reduce_task *task, char *total, const char *d
 
 /// Fold the rows [begin, end) of the reduced index over `columns` neighbouring columns into `total` (work type).
 static void fold_lines(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
-                         char *total) {
+                       char *total) {
   _Alignas(64) char levels[COLUMN_LEVELS][COLUMN_BLOCK * 8];
   int count = 1;
   for (int64_t rows = end - begin; rows > COLUMN_STEP && count < COLUMN_LEVELS; rows /= COLUMN_STEP) {
