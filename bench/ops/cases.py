@@ -295,5 +295,66 @@ BY_SIZE: dict[str, Callable[[tuple[int, ...]], Maker]] = {
 }
 HOT.update({f"{name} {size}": make(SIZES[size]) for name, make in BY_SIZE.items() for size in SIZES})
 
+LAST = {"memory_format": torch.channels_last}
+
+
+def _last(function: Callable[..., object], shape: tuple[int, ...] = IMAGE) -> Maker:
+    """Of an image whose channels lie together."""
+
+    def make(device: str, dtype: torch.dtype) -> Call:
+        x = _random(device, dtype, *shape).contiguous(**LAST)
+        return lambda: function(x)
+
+    return make
+
+
+def _floating(make: Maker) -> Maker:
+    def only(device: str, dtype: torch.dtype) -> Call:
+        if not (dtype.is_floating_point or dtype.is_complex):
+            raise NotImplementedError(f"not for {dtype}")
+        return make(device, dtype)
+
+    return only
+
+
+def _masked_number(device: str, dtype: torch.dtype) -> Call:
+    x, number = _random(device, dtype, *SQUARE), torch.ones((), dtype=dtype, device=device)
+    mask = (torch.rand(SQUARE, generator=torch.Generator().manual_seed(7)) > 0.5).to(device)
+    return lambda: x.index_put_((mask,), number)
+
+
+def _by_rows(function: Callable[..., object]) -> Maker:
+    """x and positions of its rows, the same along a row."""
+
+    def make(device: str, dtype: torch.dtype) -> Call:
+        x = _random(device, dtype, *SQUARE)
+        index = torch.randint(ROWS, (ROWS,), generator=torch.Generator().manual_seed(1)).to(device)
+        return lambda: function(x, index, index[:, None].expand(SQUARE))
+
+    return make
+
+
+HOT.update(
+    {
+        "batch_norm channels last": _last(lambda x: F.batch_norm(x, None, None, training=True)),
+        "group_norm channels last": _last(lambda x: F.group_norm(x, 8)),
+        "softmax channels last": _last(lambda x: x.softmax(1)),
+        "interpolate channels last": _last(lambda x: F.interpolate(x, scale_factor=2), (4, 64, 28, 28)),
+        "amax channels last": _last(lambda x: x.amax((2, 3))),
+        "images by position": _last(lambda x: x[torch.arange(7, -1, -1, device=x.device)]),
+        "softmax transposed": _floating(_unary(lambda x: x.t().softmax(1), SQUARE)),
+        "softmax of 32": _floating(_unary(lambda x: x.softmax(1), (N // 32, 32))),
+        "layer_norm of 32": _floating(_unary(lambda x: F.layer_norm(x, (32,)), (N // 32, 32))),
+        "count_nonzero transposed": _unary(lambda x: x.t().count_nonzero(), SQUARE),
+        "number under a mask": _masked_number,
+        "gather rows": _by_rows(lambda x, index, wide: x.gather(0, wide)),
+        "scatter_add rows": _by_rows(lambda x, index, wide: x.scatter_add(0, wide, x)),
+        "index_add": _by_rows(lambda x, index, wide: x.index_add(0, index, x)),
+        "to complex64": _unary(lambda x: x.to(torch.complex64, copy=True)),
+        "dot": _binary(torch.dot, (N,), (N,)),
+    }
+)
+"""Layouts and lengths that are easily forgotten."""
+
 WITH_DNN = ("mm 512", "addmm 512", "bmm", "linear backward", "conv2d 3x3", "conv2d 1x1", "conv2d 3x3 backward")
 """Operators for which ATen's own figure depends on oneDNN."""

@@ -3,7 +3,8 @@
 /// Each index is absent (the whole dimension), a tensor of integers, or a mask over as many dimensions as it has. The
 /// integer indices broadcast to one shape B, which stands in the result where the indexed dimensions stood when these
 /// are neighbours, else in front. The library makes the result of `index`, because masks decide its size; its strides
-/// here are those of PyTorch's TensorIterator over the restrided self and the indices. index_put writes self.
+/// here are those of PyTorch's TensorIterator over the restrided self and the indices. index_put writes self; one
+/// number under one mask is masked_fill.
 #include "invoke.h"
 #include "network.h"
 #include "table.h"
@@ -235,6 +236,36 @@ static bool broadcasts(const struct dit_tensor_view *values, const struct op_lay
   return true;
 }
 
+/// One number where one mask is true: no positions are needed.
+static bool is_fill(const struct dit_call *call, const struct indexing *indexing,
+                    const struct dit_tensor_view *values) {
+  return OP_HAS(call, diopiMaskedFillInp) && indexing->masked && indexing->given == 1 && values->numel == 1 &&
+         values->ndim <= 1 && call->args[3].v.i == 0;
+}
+
+static enum dit_status fill_masked(struct dit_call *call, const struct indexing *indexing,
+                                   const struct dit_tensor_view *values) {
+  const struct dit_tensor_view *self = indexing->self, *given = &indexing->indices[indexing->position[0]];
+  struct dit_tensor_view mask = *given, value = *values;
+  struct diopiContext context;
+  struct diopiTensor rooms[3];
+  int64_t sizes[DIT_MAX_DIMS], strides[DIT_MAX_DIMS];
+  for (int dim = 0; dim < self->ndim; dim++) {
+    const int at = dim - indexing->dims[0];
+    const bool has = at >= 0 && at < given->ndim;
+    sizes[dim] = has ? given->sizes[at] : 1;
+    strides[dim] = has ? given->strides[at] : 0;
+  }
+  mask.ndim = self->ndim;
+  mask.sizes = sizes;
+  mask.strides = strides;
+  value.ndim = 0;
+  op_context_init(&context, call);
+  DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiMaskedFillInp, op_handle(call, &rooms[0], self),
+                                op_handle(call, &rooms[1], &mask), op_handle(call, &rooms[2], &value)));
+  return op_return(call, 0, self);
+}
+
 enum dit_status op_index_put(struct dit_call *call) {
   struct indexing indexing;
   struct iteration it;
@@ -248,6 +279,9 @@ enum dit_status op_index_put(struct dit_call *call) {
   NET_NEED(indexing.masked || (iterate(&indexing, 1, &it) && broadcasts(values, &it.layout)));
   for (int k = 0; k < indexing.given; k++) {
     NET_NEED(net_is_apart(indexing.self, &indexing.indices[indexing.position[k]]));
+  }
+  if (is_fill(call, &indexing, values)) {
+    return fill_masked(call, &indexing, values);
   }
   make_handles(call, &indexing, rooms, handles);
   op_context_init(&context, call);

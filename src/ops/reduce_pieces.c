@@ -346,7 +346,8 @@ enum dit_status op_count_nonzero(struct dit_call *call) {
     struct diopiContext context;
     struct diopiTensor to, from;
     diopiScalar_t zero;
-    DIT_RETURN_IF_NOT_OK(new_like(call, self->ndim, self->sizes, DIT_DTYPE_BOOL, &mask));
+    const int64_t *strides = self->flags & DIT_TENSOR_DENSE ? self->strides : NULL;  // the order does not matter
+    DIT_RETURN_IF_NOT_OK(call->services->new_tensor(call, self->ndim, self->sizes, strides, DIT_DTYPE_BOOL, &mask));
     op_context_init(&context, call);
     DIT_RETURN_IF_NOT_OK(OP_DIOPI(call, &context, diopiNeScalar, op_handle(call, &to, &mask),
                                   op_handle(call, &from, self),

@@ -93,6 +93,21 @@ def test_top_p_draws_among_the_likeliest():
     assert torch.equal(_sample("diopiTopPSampling", logits, None, 0.39), only)
 
 
+def test_draws_from_a_large_vocabulary():
+    logits = torch.linspace(-1, 1, 900)[torch.randperm(900, generator=torch.Generator().manual_seed(1))]
+    logits[torch.arange(100, 300, 40)] = float("nan")
+    whole = _sample("diopiTopKSampling", logits, 70, 1.0)
+    largest = torch.where(logits.isnan(), -torch.inf, logits).topk(70)
+    assert whole.count_nonzero() == whole[largest.indices].count_nonzero() > 60
+    logits = logits.nan_to_num(-3)
+    spread = _sample("diopiTopPSampling", logits, None, 1.0)  # walks far beyond the first ones
+    order = logits.argsort(descending=True)
+    share = torch.softmax(logits.double(), 0)[order].reshape(30, 30).sum(1)
+    _check_shares(spread[order].reshape(30, 30).sum(1), share)
+    equal = _sample("diopiTopKSampling", torch.zeros(300), 9, 1.0)  # the lower ids
+    assert equal.count_nonzero() == 9 and (equal[:9] > 0.05).all()
+
+
 def test_a_question_for_scratch_is_answered_and_nothing_is_done():
     x, weight = torch.ones(2, 3), torch.ones(3, 3)
     size = (ctypes.c_int64 * 1)(-1)

@@ -5,6 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+LAST = {"memory_format": torch.channels_last}
 HALF_SPECIAL = [0.0, -0.0, 1.5, -2.25, float("inf"), -float("inf"), float("nan"), -float("nan"), 3e38, -1e-40]
 
 
@@ -187,3 +188,271 @@ def test_division_of_wide_narrow_and_negative_integers():
     small, divisor = x.to(torch.int8), y.to(torch.int8).masked_fill(y.to(torch.int8) == 0, 3)
     same(small.cuda() % divisor.cuda(), small % divisor)
     same(small.cuda() // divisor.cuda(), small // divisor)
+
+
+# Layouts: what lies in another order than its result goes tile by tile
+
+
+def layouts(x):
+    """Views of a 4-d tensor in other orders, with gaps and with repetitions."""
+    yield x.contiguous(**LAST)
+    yield x.permute(0, 2, 1, 3)
+    yield x.permute(3, 1, 2, 0)
+    yield x.permute(3, 2, 1, 0)[1:]
+    yield x[:, :, ::2, 1:]
+    yield x[:, :1].expand_as(x)
+
+
+def numbers(dtype, *shape):
+    x = torch.randint(-90, 90, shape, generator=torch.Generator().manual_seed(3))
+    if dtype.is_complex:
+        return torch.complex(x.float(), x.flip(0).float()).to(dtype)
+    return x.bool() if dtype is torch.bool else x.abs().to(dtype) if dtype is torch.uint8 else x.to(dtype)
+
+
+PLAIN = (torch.bool, torch.uint8, torch.int16, torch.int64, torch.bfloat16, torch.float16, torch.float32, torch.float64)
+
+
+@pytest.mark.parametrize("source", [*PLAIN, torch.complex64], ids=str)
+def test_copies_that_turn_and_convert(source):
+    for y in layouts(numbers(source, 5, 33, 40, 9)):
+        for target in (*PLAIN, torch.complex64):
+            if source.is_complex and not target.is_complex:
+                continue
+            same(
+                torch.empty(y.shape, dtype=target, device="cuda").copy_(y.cuda()),
+                torch.empty(y.shape, dtype=target).copy_(y),
+            )
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex", "ignore:ComplexHalf")
+@pytest.mark.parametrize("source", [torch.complex32, torch.complex64, torch.complex128], ids=str)
+def test_conversions_of_complex_numbers(source):
+    parts = [0.0, -0.0, 1.5, -2.5, 300.0, float("inf"), -float("inf"), float("nan"), 1e-30]
+    x = torch.tensor([complex(a, b) for a in parts for b in parts] * 9, dtype=torch.complex128).to(source)
+    for y in (x, x[::2]):
+        for target in (torch.complex32, torch.complex64, torch.complex128, torch.float32, torch.bfloat16, torch.bool):
+            got, want = y.cuda().to(target).cpu(), y.to(target)
+            same(*(torch.view_as_real(z).float() if target.is_complex else z for z in (got, want)))
+    for real in PLAIN:
+        y = numbers(real, 700)
+        got, want = y.cuda().to(source).cpu(), y.to(source)
+        same(torch.view_as_real(got).float(), torch.view_as_real(want).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128])
+def test_quotients_powers_and_signs_of_complex_numbers(dtype):
+    x, y, z = (torch.randn(3, 37, dtype=dtype, generator=torch.Generator().manual_seed(i)) for i in range(3))
+    scale = 1e30 if dtype is torch.complex64 else 1e200
+    functions = (
+        torch.div,
+        lambda a, b: a * scale / (b * scale),  # no square overflows
+        lambda a, b: b.reciprocal(),
+        lambda a, b: a / 3,
+        lambda a, b: a.square() + b**3,
+        lambda a, b: a.sgn() + b.abs(),
+        lambda a, b: torch.addcmul(a, a, b, value=0.5),
+        lambda a, b: torch.addcdiv(a, a, b, value=0.5),
+        lambda a, b: torch.lerp(a, b, 0.3) + torch.lerp(a, b, 0.8),
+        lambda a, b: torch.lerp(a, b, b),
+    )
+    for function in functions:
+        torch.testing.assert_close(function(x.cuda(), y.cuda()).cpu(), function(x, y))
+        torch.testing.assert_close(function(x.cuda().t(), y.cuda().t()).cpu(), function(x.t(), y.t()))
+    w = z.cuda()
+    torch.testing.assert_close(w.div_(w).cpu(), torch.ones_like(z))
+    ends = torch.tensor([complex(float("inf"), float("nan")), complex(float("nan"), 1), 0, complex(3e38, 3e38)]).to(
+        dtype
+    )
+    same(ends.cuda().abs(), ends.abs())
+    same(ends[2:3].cuda().sgn(), ends[2:3].sgn())
+    assert not torch.isfinite((x.cuda() / torch.zeros_like(x.cuda())).cpu()).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_softmax_of_short_lines_and_other_layouts(dtype):
+    def compare(x, dim):
+        for function in (torch.softmax, torch.log_softmax):
+            got, want = function(x.cuda(), dim).cpu(), function(x.double(), dim)
+            torch.testing.assert_close(got, want.to(dtype), rtol=None, atol=None, equal_nan=True)
+
+    for length in (1, 2, 7, 15, 16, 17, 63, 64, 65, 127, 128, 129):
+        x = torch.randn(37, length, dtype=torch.float64).to(dtype) * 4
+        x[0, 0], x[1, -1], x[2] = float("nan"), float("inf"), -float("inf")
+        compare(x, 1)
+        compare(x[:, : max(1, length - 3)], 1)
+    for y in layouts(torch.randn(5, 18, 12, 9).to(dtype)):
+        for dim in range(4):
+            compare(y, dim)
+            y_ = y.cuda()
+            got = torch.softmax(y_, dim, dtype=torch.float32) if dtype.itemsize == 2 else torch.softmax(y_, dim)
+            torch.testing.assert_close(got.cpu(), torch.softmax(y.to(got.dtype), dim))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("channels", [1, 3, 16, 511, 512, 700])
+def test_batch_norm_of_few_and_many_channels_that_lie_together(dtype, channels):
+    x = (torch.randn(3, channels, 7, 5) * 2 + 3).to(dtype).contiguous(**LAST)
+    weight, bias = torch.randn(channels), torch.randn(channels)
+    sides = []
+    for device, wide in (("cuda", dtype), ("cpu", torch.float64)):
+        own, w, b = (
+            t.to(device, wide if t is x else torch.promote_types(torch.float32, wide)).requires_grad_()
+            for t in (x, weight, bias)
+        )
+        out = F.batch_norm(own, None, None, w, b, training=True)
+        grad = torch.sin(torch.arange(out.numel(), dtype=torch.float32)).reshape(out.shape).to(dtype)
+        sides.append([out, *torch.autograd.grad(out, (own, w, b), grad.to(device, wide))])
+    for got, want in zip(*sides, strict=True):
+        tolerance = 3e-2 if dtype is torch.bfloat16 else 2e-4
+        torch.testing.assert_close(got.detach().cpu().double(), want.detach(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.float32, torch.int64, torch.complex128], ids=str
+)
+def test_rows_by_position_of_other_layouts(dtype):
+    x = numbers(dtype, 6, 17, 12, 11)
+    index = torch.tensor([4, 0, 4, 5, -1])
+    for y in layouts(x):
+        z, i = y.cuda(), index.cuda()
+        same(z[i], y[index])
+        same(z[:, i], y[:, index])
+        same(z.index_select(0, i[:3]), y.index_select(0, index[:3]))
+        if y.stride(1) != 0:
+            new, mine = y.clone()[index[2:]] != 0, y.clone()
+            mine[index[2:]] = new.to(dtype)
+            z = y.cuda()
+            z[i[2:]] = new.to(dtype).cuda()
+            same(z, mine)
+    wide = index[:4, None, None, None].expand(4, 17, 12, 11)
+    same(x.cuda().gather(0, wide.cuda()), x.gather(0, wide))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("shape", [(5, 3), (40, 300), (700, 65), (3, 40000)], ids=str)
+def test_sums_by_position_of_half_types_are_rounded_once(dtype, shape):
+    x, y = (torch.randn(shape, generator=torch.Generator().manual_seed(i)).to(dtype) for i in range(2))
+    index = torch.randint(shape[0], (shape[0],), generator=torch.Generator().manual_seed(2))
+    wide = index[:, None].expand(shape)
+    scattered = torch.randint(shape[0], shape, generator=torch.Generator().manual_seed(3))
+    for i in (wide, scattered):
+        same(x.cuda().scatter_add(0, i.cuda(), y.cuda()), x.float().scatter_add(0, i, y.float()).to(dtype))
+        turned = x.t().cuda().scatter_add(1, i.t().cuda(), y.cuda().t())
+        same(turned, x.float().scatter_add(0, i, y.float()).to(dtype).t())
+    same(x.cuda().index_add(0, index.cuda(), y.cuda()), x.float().index_add(0, index, y.float()).to(dtype))
+
+
+@pytest.mark.parametrize("dtype", [*PLAIN, torch.complex64], ids=str)
+def test_reductions_of_other_layouts(dtype):
+    x = numbers(dtype, 9, 18, 12, 5)
+    if dtype.is_floating_point or dtype.is_complex:
+        x = x % 3 - 1 if not dtype.is_complex else x
+    names = ["sum", "prod", "any", "all", "amax", "amin"]
+    for y in (x, *layouts(x)):
+        z = y.cuda()
+        for dim in (0, 1, 2, 3, (0, 2), (2, 3), (0, 2, 3), (0, 1, 2, 3)):
+            for name in names:
+                if (name in ("amax", "amin", "prod", "any", "all") and dtype.is_complex) or (
+                    name == "prod" and isinstance(dim, tuple)
+                ):
+                    continue
+                function = getattr(torch, name)
+                got, want = function(z, dim).cpu(), function(y, dim)
+                torch.testing.assert_close(
+                    got, want, rtol=None, atol=None, msg=lambda text, n=name, d=dim: f"{n} {d}: {text}"
+                )
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.uint8, torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64], ids=str
+)
+@pytest.mark.parametrize("shape", [(7, 300), (8, 129), (40, 33), (129, 200), (300, 1000)], ids=str)
+def test_operands_across_each_other(dtype, shape):
+    a, b = numbers(dtype, *shape), numbers(dtype, shape[1], shape[0])
+    same(a.cuda() + b.cuda().t(), a + b.t())
+    same(b.cuda().t() * a.cuda(), b.t() * a)
+    same(a.cuda() - b.cuda().t()[:1], a - b.t()[:1])
+    same(torch.where(b.cuda().t() != 0, a.cuda(), b.cuda().t()), torch.where(b.t() != 0, a, b.t()))
+    same(a.cuda() + b.cuda().t().to(torch.float64), a + b.t().to(torch.float64))
+    mine, theirs = a.cuda(), a.clone()
+    mine.t().add_(b.cuda())
+    theirs.t().add_(b)
+    same(mine, theirs)
+
+
+def test_one_number_under_a_mask():
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.complex64, torch.bool):
+        x, mask = numbers(dtype, 4, 5, 6), numbers(torch.bool, 5, 6)
+        number = torch.ones((), dtype=dtype)
+        for value in (number, number[None]):
+            for at in (
+                (slice(None), mask),
+                (slice(None), mask[:, 0]),
+                (mask[:4, 0],),
+                (slice(None), slice(None), mask[0]),
+            ):
+                mine, theirs = x.cuda(), x.clone()
+                mine[tuple(i.cuda() if torch.is_tensor(i) else i for i in at)] = value.cuda()
+                theirs[at] = value
+                same(mine, theirs)
+    mine = torch.zeros(3, 4).cuda()
+    with pytest.raises((IndexError, RuntimeError)):
+        mine[torch.ones(4, dtype=torch.bool).cuda()] = torch.ones(()).cuda()
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float32, torch.uint8], ids=str)
+def test_running_sums_of_lines_side_by_side(dtype):
+    for width in (1, 2, 3, 4, 5, 8, 9):
+        x = numbers(dtype, 3, 50, width)
+        same(x.cuda().cumsum(1), x.cumsum(1))
+        same(x.cuda().cumsum(0), x.cumsum(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_norms_of_short_rows_and_of_channels_that_lie_together(dtype):
+    tolerance = {torch.float32: 2e-5, torch.float64: 1e-12, torch.bfloat16: 2e-2, torch.float16: 3e-3}[dtype]
+
+    def compare(function, *tensors):
+        got = function(*(t.cuda() for t in tensors))
+        want = function(*(t.double() for t in tensors))
+        torch.testing.assert_close(got.cpu().double(), want, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+    for length in (1, 2, 31, 32, 33, 100, 255, 256, 257):
+        x = (torch.randn(70, length, dtype=torch.float64) + 9).to(dtype)
+        w, b = torch.randn(2, length, dtype=torch.float64).to(dtype)
+        compare(lambda x, w, b, n=length: F.layer_norm(x, (n,), w, b), x, w, b)
+        compare(lambda x, w, n=length: F.layer_norm(x, (n,), w), x, w)
+        compare(lambda x, w, n=length: F.rms_norm(x, (n,), w), x, w)
+        x[3, -1] = float("nan")
+        compare(lambda x, n=length: F.layer_norm(x, (n,)), x)
+    for channels in (4, 6, 96, 600):
+        x = (torch.randn(3, channels, 5, 6, dtype=torch.float64) * 2 + 5).to(dtype).contiguous(**LAST)
+        w, b = torch.randn(2, channels, dtype=torch.float64).to(dtype)
+        compare(lambda x, w, b: F.group_norm(x, 2, w, b), x, w, b)
+        compare(lambda x: F.group_norm(x, 1), x)
+        compare(lambda x: F.instance_norm(x), x)
+        y = x.cuda()
+        _, mean, scale = torch.ops.aten.native_group_norm(y, None, None, 3, channels, 30, 2, 1e-5)
+        rows = x.double().reshape(3, 2, -1)
+        torch.testing.assert_close(mean.cpu().double(), rows.mean(2), rtol=tolerance, atol=tolerance)
+        wanted = (rows.var(2, correction=0) + 1e-5).rsqrt()
+        torch.testing.assert_close(scale.cpu().double(), wanted, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+def test_nearest_neighbours_of_channels_that_lie_together(dtype):
+    for channels in (1, 2, 4, 7, 8):
+        x = torch.randn(2, channels, 5, 6).to(dtype).contiguous(**LAST)
+        for size in ((5, 6), (10, 12), (7, 3)):
+            same(F.interpolate(x.cuda(), size=size), F.interpolate(x, size=size))
+
+
+def test_dot_of_long_lines():
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for count in (1, 127, 128, 1000, 70001):
+            x, y = (torch.randn(count, generator=torch.Generator().manual_seed(i)).to(dtype) for i in range(2))
+            want = x.double().dot(y.double())
+            near = (x.double() * y.double()).abs().sum() * {torch.float32: 1e-6, torch.float64: 1e-14}.get(dtype, 1e-2)
+            assert (x.cuda().dot(y.cuda()).cpu().double() - want).abs() <= near
+            assert (x.cuda() @ y.cuda()[:, None] - x.cuda().dot(y.cuda())).abs().max() <= near

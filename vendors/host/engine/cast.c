@@ -284,60 +284,49 @@ static void cast_small(int dst_dtype, void *dst, int src_dtype, const void *src,
   }
 }
 
-static void load_complex(double *re, double *im, int dtype, const void *src, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    if (dtype == DIT_DTYPE_C128) {
-      re[i] = ((const double *)src)[2 * i];
-      im[i] = ((const double *)src)[2 * i + 1];
-    } else if (dtype == DIT_DTYPE_C64) {
-      re[i] = (double)((const float *)src)[2 * i];
-      im[i] = (double)((const float *)src)[2 * i + 1];
-    } else {
-      re[i] = (double)half_to_float(((const uint16_t *)src)[2 * i]);
-      im[i] = (double)half_to_float(((const uint16_t *)src)[2 * i + 1]);
-    }
-  }
-}
+#define DEFINE_ADD_ZERO(type)                                                                     \
+  KERNEL_INLINE void add_zero_##type##_body(type *restrict dst, const type *src, int64_t count) { \
+    for (int64_t i = 0; i < count; i++) {                                                         \
+      dst[2 * i] = src[i];                                                                        \
+      dst[2 * i + 1] = 0;                                                                         \
+    }                                                                                             \
+  }                                                                                               \
+  KERNEL_MULTI(static, add_zero_##type, (type *restrict dst, const type *src, int64_t count), (dst, src, count))
+DEFINE_ADD_ZERO(uint16_t)
+DEFINE_ADD_ZERO(uint32_t)
+DEFINE_ADD_ZERO(uint64_t)
 
-static void store_complex(int dtype, void *dst, const double *re, const double *im, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    if (dtype == DIT_DTYPE_C128) {
-      ((double *)dst)[2 * i] = re[i];
-      ((double *)dst)[2 * i + 1] = im[i];
-    } else if (dtype == DIT_DTYPE_C64) {
-      ((float *)dst)[2 * i] = (float)re[i];
-      ((float *)dst)[2 * i + 1] = (float)im[i];
-    } else {
-      ((uint16_t *)dst)[2 * i] = half_from_float((float)re[i]);
-      ((uint16_t *)dst)[2 * i + 1] = half_from_float((float)im[i]);
-    }
+/// Complex numbers of real parts' bits; the imaginary ones are 0.
+static void add_zero(int width, void *dst, const void *src, int64_t count) {
+  if (width == 8) {
+    add_zero_uint64_t(dst, src, count);
+  } else if (width == 4) {
+    add_zero_uint32_t(dst, src, count);
+  } else {
+    add_zero_uint16_t(dst, src, count);
   }
 }
 
 /// One block, at least one side complex: a real source gets a zero imaginary part, a real target drops it (bool: either
 /// part not 0).
 static void cast_complex(int dst_dtype, void *dst, int src_dtype, const void *src, int64_t count) {
-  double re[NEST_BLOCK], im[NEST_BLOCK];
-  float narrow[NEST_BLOCK];
-  if (is_complex(src_dtype)) {
-    load_complex(re, im, src_dtype, src, count);
-  } else {
-    if (dst_dtype == DIT_DTYPE_C128) {
-      cast_block(DIT_DTYPE_F64, re, src_dtype, src, count);
-    } else {
-      cast_block(DIT_DTYPE_F32, narrow, src_dtype, src, count);
-      cast_block(DIT_DTYPE_F64, re, DIT_DTYPE_F32, narrow, count);
-    }
-    memset(im, 0, sizeof(double) * (size_t)count);
-  }
-  if (is_complex(dst_dtype)) {
-    store_complex(dst_dtype, dst, re, im, count);
+  _Alignas(16) char parts[NEST_BLOCK * 8];
+  const int dst_real = dit_dtype_get_real(dst_dtype), src_real = dit_dtype_get_real(src_dtype);
+  if (is_complex(dst_dtype) && is_complex(src_dtype)) {
+    cast_block(dst_real, dst, src_real, src, 2 * count);
+  } else if (is_complex(dst_dtype)) {
+    cast_block(dst_real, parts, src_dtype, src, count);
+    add_zero((int)dit_dtype_get_size(dst_real), dst, parts, count);
   } else if (dst_dtype == DIT_DTYPE_BOOL) {
+    uint8_t *flags = (uint8_t *)parts, *to = dst;
+    cast_block(DIT_DTYPE_BOOL, flags, src_real, src, 2 * count);
     for (int64_t i = 0; i < count; i++) {
-      ((uint8_t *)dst)[i] = re[i] != 0 || im[i] != 0;
+      to[i] = flags[2 * i] | flags[2 * i + 1];
     }
   } else {
-    cast_block(dst_dtype, dst, DIT_DTYPE_F64, re, count);
+    const int width = (int)dit_dtype_get_size(src_real);
+    cast_gather(parts, src, 2 * width, width, count);
+    cast_block(dst_dtype, dst, src_real, parts, count);
   }
 }
 

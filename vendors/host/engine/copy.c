@@ -213,11 +213,25 @@ static turn_function *get_turn(int width) {
   return width == 1 ? turn_1 : width == 2 ? turn_2 : width == 4 ? turn_4 : turn_8;
 }
 
+void cast_turn(char *dst, int64_t dst_outer, const char *src, int64_t src_inner, int width, int64_t inner,
+               int64_t outer) {
+  get_turn(width)(dst, dst_outer, src, src_inner, inner, outer);
+}
+
+/// A tile that changes its dtype on the way is converted into a room first, run by run as it lies in src.
+static void turn_converted(const struct copy_task *task, char *dst, const char *src, int64_t inner, int64_t outer) {
+  _Alignas(16) char room[TILE * TILE * 4];  // of TILE_WIDE elements of 8 bytes, too
+  const int64_t step = outer * task->dst_width;
+  for (int64_t i = 0; i < inner; i++) {
+    cast_block(task->dst_dtype, room + i * step, task->src_dtype, src + i * task->nest.strides[1][0], outer);
+  }
+  get_turn(task->dst_width)(dst, task->nest.strides[0][1], room, step, inner, outer);
+}
+
 static bool is_transpose(const struct copy_task *task) {
   const struct nest *nest = &task->nest;
-  return task->dst_dtype == task->src_dtype && nest->ndim >= 2 && task->dst_width <= 8 &&
-         nest->strides[0][0] == task->dst_width && nest->strides[1][1] == task->src_width &&
-         nest->sizes[0] >= TILE_LEAST && nest->sizes[1] >= TILE_LEAST;
+  return nest->ndim >= 2 && task->dst_width <= 8 && nest->strides[0][0] == task->dst_width &&
+         nest->strides[1][1] == task->src_width && nest->sizes[0] >= TILE_LEAST && nest->sizes[1] >= TILE_LEAST;
 }
 
 struct band_task {
@@ -232,6 +246,7 @@ static void transpose_bands(void *context, int64_t begin, int64_t end) {
   const int width = task->copy->dst_width;
   const int64_t tile = get_tile(width);
   turn_function *turn = get_turn(width);
+  const bool is_converted = task->copy->dst_dtype != task->copy->src_dtype;
   for (int64_t band = begin; band < end; band++) {
     char *dst = nest->data[0];
     const char *src = nest->data[1];
@@ -246,7 +261,11 @@ static void transpose_bands(void *context, int64_t begin, int64_t end) {
     src += first * nest->strides[1][1];
     for (int64_t i = 0; i < nest->sizes[0]; i += tile) {
       int64_t inner = nest->sizes[0] - i < tile ? nest->sizes[0] - i : tile;
-      turn(dst + i * width, nest->strides[0][1], src + i * nest->strides[1][0], nest->strides[1][0], inner, outer);
+      if (is_converted) {
+        turn_converted(task->copy, dst + i * width, src + i * nest->strides[1][0], inner, outer);
+      } else {
+        turn(dst + i * width, nest->strides[0][1], src + i * nest->strides[1][0], nest->strides[1][0], inner, outer);
+      }
     }
   }
 }

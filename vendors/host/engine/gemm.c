@@ -19,6 +19,7 @@
 #include "host.h"
 #include "kernels.h"
 #include "onednn.h"
+#include "rows.h"
 
 // Multiplications of a call from which on oneDNN pays: float has BLAS beside it, the half types must be widened else.
 #define ONEDNN_FLOAT 524288.0
@@ -233,6 +234,19 @@ static void transpose_problem(struct gemm_problem *p) {
   }
 }
 
+/// One line by one line.
+static void multiply_lines(const struct gemm_problem *p) {
+  const double dot = p->wide ? row_dot_f64(p->a, p->b, p->k) : row_dot_f32(p->a, p->b, p->k);
+  const double alpha = (double)p->alpha, beta = (double)p->beta;
+  if (p->wide) {
+    double *c = p->c;
+    *c = alpha * dot + (beta == 0 ? 0 : beta * *c);
+  } else {
+    float *c = p->c;
+    *c = (float)(alpha * dot + (beta == 0 ? 0 : beta * (double)*c));
+  }
+}
+
 void gemm_multiply(struct gemm_problem *p) {
   if (gemm_is_batch_invariant() && gemm_blocked(p)) {
     return;
@@ -245,6 +259,10 @@ void gemm_multiply(struct gemm_problem *p) {
     transpose_problem(p);  // few columns: few rows then
   }
   if (gemm_is_thin(p) && gemm_thin(p)) {
+    return;
+  }
+  if (p->m == 1 && p->n == 1 && p->a_strides[1] == 1 && p->b_strides[0] == 1) {
+    multiply_lines(p);
     return;
   }
   if (p->c_strides[1] != 1 && p->c_strides[0] == 1) {

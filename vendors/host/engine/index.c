@@ -10,6 +10,7 @@
 #include "dit/alloc.h"
 #include "dit/parallel.h"
 #include "index_block.h"
+#include "kernels.h"
 #include "simd.h"
 
 void *index_take_room(struct diopiContext *context, size_t size) {
@@ -265,6 +266,37 @@ static void put_range(void *context, int64_t begin, int64_t end) {
   }
 }
 
+/// Few positions of much that lies in another order on both sides: each is a copy of its own, which turns tiles.
+#define TURN_LEAST 1024
+static bool is_turned(const struct index_walk *walk) {
+  return walk->run == 1 && !walk->spread && walk->rest.ndim >= 2 && walk->rest.numel >= TURN_LEAST &&
+         walk->rest.strides[1][0] != 0 && walk->count <= walk->rest.numel;
+}
+
+static void move_turned(const struct index_walk *walk, enum index_mode mode) {
+  int64_t sizes[DIT_MAX_DIMS], strides[2][DIT_MAX_DIMS];
+  struct dit_tensor_view views[2];
+  const struct nest *rest = &walk->rest;
+  for (int dim = 0; dim < rest->ndim; dim++) {
+    sizes[rest->ndim - 1 - dim] = rest->sizes[dim];
+    for (int i = 0; i < 2; i++) {
+      strides[i][rest->ndim - 1 - dim] = rest->strides[i][dim] / walk->width;
+    }
+  }
+  for (int i = 0; i < 2; i++) {
+    views[i] = (struct dit_tensor_view){
+        .sizes = sizes, .strides = strides[i], .numel = rest->numel, .ndim = rest->ndim, .dtype = (int16_t)walk->dtype};
+  }
+  for (int64_t position = 0; position < walk->count; position++) {
+    int64_t target, other;
+    index_get_offsets(walk, position, 1, &target, &other);
+    views[0].data = rest->data[0] + target;
+    views[1].data = rest->data[1] + other;
+    const enum dit_status status = kernel_copy(NULL, &views[mode == INDEX_TAKE], &views[mode != INDEX_TAKE], NULL);
+    (void)status;  // equal dtypes
+  }
+}
+
 enum dit_status index_walk_run(struct diopiContext *context, void *stream, const struct index_walk *walk,
                                enum index_mode mode, struct dit_error *err) {
   struct walk_task task = {walk, mode, 0};
@@ -276,7 +308,9 @@ enum dit_status index_walk_run(struct diopiContext *context, void *stream, const
   if (walk->count == 0 || rest == 0 || walk->run == 0) {
     return DIT_OK;
   }
-  if (mode == INDEX_TAKE) {
+  if (mode != INDEX_ADD && is_turned(walk)) {
+    move_turned(walk, mode);
+  } else if (mode == INDEX_TAKE) {
     const int64_t blocks = (walk->count + INDEX_BLOCK - 1) / INDEX_BLOCK;
     const int64_t per_task = (walk->count < INDEX_BLOCK ? walk->count : INDEX_BLOCK) * walk->run;
     dit_parallel_for(0, blocks * rest, NEST_GRAIN / per_task + 1, take_range, &task);

@@ -6,6 +6,7 @@
 #include "dit/alloc.h"
 #include "dit/parallel.h"
 #include "index_block.h"
+#include "scalar.h"
 #include "simd.h"
 
 #define PIECE 512  ///< of a run that is summed in float
@@ -143,6 +144,15 @@ static void widen(int dtype, float *dst, const void *src, int64_t count) {
   (dtype == DIT_DTYPE_F16 ? cast_half_to_float : cast_bfloat_to_float)(dst, src, count);
 }
 
+/// One term for each target of a run, without a room in between.
+KERNEL_INLINE void add_one_bf16_body(uint16_t *target, const uint16_t *other, int64_t count) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    target[i] = bfloat_from_float(bfloat_to_float(target[i]) + bfloat_to_float(other[i]));
+  }
+}
+KERNEL_MULTI(static, add_one_bf16, (uint16_t * target, const uint16_t *other, int64_t count), (target, other, count))
+
 static void add_group(void *context, char *const *data, int64_t count) {
   const struct group *group = context;
   const struct index_walk *walk = group->walk;
@@ -150,14 +160,23 @@ static void add_group(void *context, char *const *data, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
     char *target = data[0] + i * walk->rest.strides[0][0] + group->first->target;
     const char *other = data[1] + i * walk->rest.strides[1][0];
+    if (group->count == 1 && walk->dtype == DIT_DTYPE_BF16 && !walk->spread) {
+      add_one_bf16((uint16_t *)(void *)target, (const uint16_t *)(const void *)(other + group->first->other),
+                   walk->run);
+      continue;
+    }
     for (int64_t begin = 0; begin < walk->run; begin += PIECE) {
       const int64_t n = walk->run - begin < PIECE ? walk->run - begin : PIECE;
       widen(walk->dtype, sum, target + begin * 2, n);
       for (int64_t k = 0; k < group->count; k++) {
         const char *from = other + group->first[k].other;
         widen(walk->dtype, term, walk->spread ? from : from + begin * 2, walk->spread ? 1 : n);
+        if (!walk->spread) {
+          add_F32(sum, term, n);
+          continue;
+        }
         for (int64_t j = 0; j < n; j++) {
-          sum[j] += term[walk->spread ? 0 : j];
+          sum[j] += term[0];
         }
       }
       cast_block(walk->dtype, target + begin * 2, DIT_DTYPE_F32, sum, n);

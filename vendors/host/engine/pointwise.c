@@ -17,6 +17,8 @@
 #define ROOM_SIZE (NEST_BLOCK * 16 + 192)
 /// Runs of at most so many elements go in tiles.
 #define TILE_SHORT 128
+/// Least sides of a tile that is turned.
+#define TURNED_LEAST 8
 
 struct wide {
   uint64_t part[2];
@@ -146,10 +148,14 @@ static void run_staged(const struct pointwise_task *task, char *const *data, int
   break;
 static void move_tile(char *dst, const int64_t *to, const char *src, const int64_t *from, const int64_t *size,
                       int width) {
-  if (to[0] == width && from[0] == width && size[0] * width >= 64) {
+  if (to[0] == width && from[0] == width && size[0] * width >= 16) {
     for (int64_t j = 0; j < size[1]; j++) {
       memcpy(dst + j * to[1], src + j * from[1], (size_t)(size[0] * width));
     }
+    return;
+  }
+  if (to[0] == width && from[1] == width && width <= 8 && size[0] <= CAST_TURN_SIDE && size[1] <= CAST_TURN_SIDE) {
+    cast_turn(dst, to[1], src, from[0], width, size[0], size[1]);
     return;
   }
   switch (width) {
@@ -232,13 +238,14 @@ static void run_tile(const struct pointwise_task *task, char (*rooms)[ROOM_SIZE]
   }
 }
 
-/// Inputs that are the same in every tile: numbers, and those that move along dimension 0 alone. They are made once.
+/// Inputs that are the same in every tile: numbers, and those that move along dimension 0 alone where a tile has all of
+/// it. They are made once.
 static void keep_rooms(const struct pointwise_task *task, char (*rooms)[ROOM_SIZE], bool *kept) {
   const struct nest *nest = &task->nest;
   for (int i = 0; i < task->operands; i++) {
     const struct operand *operand = &task->operand[i];
     kept[i] = i >= task->outputs;
-    for (int dim = 1; kept[i] && operand->slot >= 0 && dim < nest->ndim; dim++) {
+    for (int dim = task->tile[0] < nest->sizes[0] ? 0 : 1; kept[i] && operand->slot >= 0 && dim < nest->ndim; dim++) {
       kept[i] = nest->strides[operand->slot][dim] == 0;
     }
     if (!kept[i]) {
@@ -277,8 +284,14 @@ static void run_bands(void *context, int64_t begin, int64_t end) {
       }
     }
     const int64_t left = nest->sizes[1] - index[1];
-    const int64_t size[2] = {task->tile[0], left < task->tile[1] ? left : task->tile[1]};
-    run_tile(task, rooms, kept, data, size);
+    int64_t size[2] = {task->tile[0], left < task->tile[1] ? left : task->tile[1]};
+    for (int64_t at = 0; at < nest->sizes[0]; at += size[0]) {
+      size[0] = nest->sizes[0] - at < task->tile[0] ? nest->sizes[0] - at : task->tile[0];
+      run_tile(task, rooms, kept, data, size);
+      for (int slot = 0; slot < nest->operands; slot++) {
+        data[slot] += size[0] * nest->strides[slot][0];
+      }
+    }
   }
 }
 
@@ -310,13 +323,26 @@ static void run_task(void *argument) {
   dit_parallel_for(0, count, NEST_GRAIN / (task->tile[1] * task->nest.sizes[0]), run_bands, task);
 }
 
-/// Short runs go in tiles.
+/// Does an input lie along dimension 1? Gathered along dimension 0, it would touch a cache line per element.
+static bool has_turned(const struct nest *nest, const struct pointwise_task *task) {
+  for (int i = task->outputs; i < task->operands; i++) {
+    const struct operand *operand = &task->operand[i];
+    if (operand->slot >= 0 && operand->width <= 8 && nest->strides[operand->slot][1] == operand->width &&
+        nest->strides[operand->slot][0] > operand->width) {
+      return nest->sizes[0] >= TURNED_LEAST && nest->sizes[1] >= TURNED_LEAST;
+    }
+  }
+  return false;
+}
+
+/// Short runs go in tiles, and runs across an input's own direction.
 static void choose_tile(struct pointwise_task *task) {
   const struct nest *nest = &task->nest;
-  task->is_tiled = nest->ndim > 1 && nest->sizes[0] <= TILE_SHORT;
+  const bool is_turned = nest->ndim > 1 && has_turned(nest, task);
+  task->is_tiled = nest->ndim > 1 && (is_turned || nest->sizes[0] <= TILE_SHORT);
   if (task->is_tiled) {
-    task->tile[0] = nest->sizes[0];
-    task->tile[1] = NEST_BLOCK / task->tile[0];
+    task->tile[0] = is_turned && nest->sizes[0] > CAST_TURN_SIDE ? CAST_TURN_SIDE : nest->sizes[0];
+    task->tile[1] = is_turned ? NEST_BLOCK / CAST_TURN_SIDE : NEST_BLOCK / task->tile[0];
     task->tile[1] = task->tile[1] > nest->sizes[1] ? nest->sizes[1] : task->tile[1];
     task->bands = (nest->sizes[1] + task->tile[1] - 1) / task->tile[1];
   }

@@ -154,4 +154,28 @@ typedef pointwise_loop *const loop_table[LOOP_TYPES];
 #define LOOP_COMPLEX 1
 #define LOOP_LIST_COMPLEX(X) X(c64, float _Complex, float _Complex) X(c128, double _Complex, double _Complex)
 
+/// Products and quotients as PyTorch takes them, without C's care for infinite parts, so that loops vectorise: a
+/// quotient by the larger part of the divisor (no square overflows); parts over 0 where the divisor is 0.
+#define LOOP_COMPLEX_PARTS(tag, type, fabs_)                                                                    \
+  KERNEL_INLINE type _Complex make_##tag(type re, type im) {                                                    \
+    type _Complex z;                                                                                            \
+    __real__ z = re;                                                                                            \
+    __imag__ z = im;                                                                                            \
+    return z;                                                                                                   \
+  }                                                                                                             \
+  KERNEL_INLINE type _Complex times_##tag(type _Complex x, type _Complex y) {                                   \
+    const type a = __real__ x, b = __imag__ x, c = __real__ y, d = __imag__ y;                                  \
+    return make_##tag(a * c - b * d, a * d + b * c);                                                            \
+  }                                                                                                             \
+  KERNEL_INLINE type _Complex over_##tag(type _Complex x, type _Complex y) {                                    \
+    const type c = __real__ y, d = __imag__ y;                                                                  \
+    const bool turned = !(fabs_(c) >= fabs_(d)), none = (c == 0) & (d == 0);                                    \
+    const type a = turned ? __imag__ x : __real__ x, b = turned ? __real__ x : __imag__ x;                      \
+    const type large = turned ? d : c, small = turned ? c : d, ratio = small / large;                           \
+    const type scale = 1 / (large + small * ratio), re = (a + b * ratio) * scale, im = (b - a * ratio) * scale; \
+    return make_##tag(none ? __real__ x / fabs_(c) : re, none ? __imag__ x / fabs_(d) : turned ? -im : im);     \
+  }
+LOOP_COMPLEX_PARTS(c64, float, fabsf)
+LOOP_COMPLEX_PARTS(c128, double, fabs)
+
 #endif

@@ -15,6 +15,7 @@
 #include "host.h"
 #include "kernels.h"
 #include "nest.h"
+#include "scratch.h"
 
 #define ROW_STAGE 2048    // elements per leaf when they are staged
 #define ROW_DIRECT 65536  // when they are folded where they lie
@@ -25,6 +26,7 @@
 #define COLUMN_STEP 32
 #define COLUMN_ROWS 8  // staged at once
 #define COLUMN_LEVELS 5
+#define FEW_COLUMNS 48  // of which several rows are one line
 #define MAX_CHUNKS 256
 #define NARROW_RESULTS 3    // at most so many lie side by side
 #define NARROW_TOGETHER 32  // elements of each that are one line
@@ -53,6 +55,8 @@ struct reduce_task {
   bool rows;              ///< the innermost memory dimension is reduced
   bool direct;            ///< rows: their innermost runs are folded where they lie
   bool narrow;            ///< rows of a few results side by side, taken together
+  bool turned;            ///< results are made in the order of the input and copied to `result`
+  struct axes result;     ///< `in`: of the copy, `out`: of the output, in bytes
   int64_t leaf;           ///< elements per leaf of the tree
   int64_t chunks, chunk;  ///< of the reduced index, when few results share much work
 };
@@ -393,9 +397,14 @@ static void take_rows(const struct reduce_task *task, char *total, const char *d
     return;
   }
   const int64_t width = columns * (int64_t)dit_dtype_get_size(task->element);
-  for (int64_t row = 0; row < rows; row += COLUMN_ROWS) {
-    const int64_t n = rows - row < COLUMN_ROWS ? rows - row : COLUMN_ROWS;
-    for (int64_t k = 0; k < n; k++) {
+  const bool packed = task->kept.in[0] == task->in_width && step == columns * task->in_width;
+  const int64_t most = packed ? COLUMN_ROWS * COLUMN_BLOCK / columns : COLUMN_ROWS;
+  for (int64_t row = 0, n; row < rows; row += n) {
+    n = rows - row < most ? rows - row : most;
+    if (packed) {
+      load_block(task, data + row * step, task->in_width, n * columns, room);
+    }
+    for (int64_t k = 0; k < n && !packed; k++) {
       load_block(task, data + (row + k) * step, task->kept.in[0], columns, room + k * width);
     }
     task->fold->column(total, room, columns, n, width, task->parameter);
@@ -403,8 +412,8 @@ static void take_rows(const struct reduce_task *task, char *total, const char *d
 }
 
 /// Fold the rows [begin, end) of the reduced index over `columns` neighbouring columns into `total` (work type).
-static void fold_columns(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
-                         char *total) {
+static void fold_lines(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
+                       char *total) {
   _Alignas(64) char levels[COLUMN_LEVELS][COLUMN_BLOCK * 8];
   int count = 1;
   for (int64_t rows = end - begin; rows > COLUMN_STEP && count < COLUMN_LEVELS; rows /= COLUMN_STEP) {
@@ -433,6 +442,34 @@ static void fold_columns(const struct reduce_task *task, const char *base, int64
     task->fold->merge(levels[level + 1], levels[level], columns);
   }
   memcpy(total, levels[count - 1], (size_t)(columns * task->fold->value_width));
+}
+
+/// The same; rows of few columns that follow each other are taken several at a time, as one line in which the columns
+/// repeat.
+static void fold_columns(const struct reduce_task *task, const char *base, int64_t begin, int64_t end, int64_t columns,
+                         char *total) {
+  const int64_t step = task->reduced.in[0], together = COLUMN_BLOCK / columns, lines = (end - begin) / together;
+  const bool packed = task->kept.in[0] == task->in_width && step == columns * task->in_width;
+  if (!packed || columns > FEW_COLUMNS || task->reduced.ndim > 1 || lines < 2) {
+    fold_lines(task, base, begin, end, columns, total);
+    return;
+  }
+  const struct reduce_fold *fold = task->fold;
+  struct reduce_task wide = *task;
+  _Alignas(64) char block[COLUMN_BLOCK * 8];
+  wide.reduced.sizes[0] = wide.reduced.numel = lines;
+  wide.reduced.in[0] = step * together;
+  fold_lines(&wide, base + begin * step, 0, lines, columns * together, block);
+  for (int64_t left = together; left > 1;) {
+    const int64_t half = left / 2;
+    fold->merge(block, block + (left - half) * columns * fold->value_width, half * columns);
+    left -= half;
+  }
+  memcpy(total, block, (size_t)(columns * fold->value_width));
+  if (lines * together < end - begin) {
+    fold_lines(task, base, begin + lines * together, end, columns, block);
+    fold->merge(total, block, columns);
+  }
 }
 
 struct column_task {
@@ -597,13 +634,78 @@ static void set_chunks(struct reduce_task *task) {
   task->chunks = (reduced + task->chunk - 1) / task->chunk;
 }
 
-static void run_reduce(void *argument) {
-  struct reduce_task *task = argument;
+/// Rows or columns, and how they are cut.
+static void set_direction(struct reduce_task *task) {
+  const bool narrow = is_narrow(task);
+  task->narrow = narrow && is_as_stored(task);
+  task->rows = task->kept.numel == 1 || task->kept.sizes[0] == 1 || narrow ||
+               (task->reduced.numel > 1 && task->reduced.in[0] <= task->kept.in[0]);
+  task->direct = is_as_stored(task) && (task->reduced.in[0] == task->in_width || task->reduced.sizes[0] == 1);
+  task->leaf = task->direct ? ROW_DIRECT : ROW_STAGE;
+  set_chunks(task);
+}
+
+/// Many results whose order in memory is not that of what they are made of: short lines of them would cost a call each.
+static void set_turned(struct reduce_task *task) {
+  const struct axes *kept = &task->kept;
+  int64_t step = task->out_width;
+  task->result = *kept;
+  for (int dim = 0; dim < kept->ndim; dim++) {
+    task->result.in[dim] = step;
+    step *= kept->sizes[dim];
+  }
+  task->turned = kept->ndim > 1 && kept->sizes[0] < COLUMN_BLOCK && kept->numel >= 4 * kept->sizes[0] &&
+                 kept->in[1] == kept->in[0] * kept->sizes[0];
+}
+
+static void run_axes(struct reduce_task *task) {
   if (task->rows) {
     reduce_rows(task);
   } else {
     reduce_columns(task);
   }
+}
+
+/// The copy of turned results to their places.
+static void store_turned(const struct reduce_task *task, char *out, char *from) {
+  const struct axes *axes = &task->result;
+  int64_t sizes[DIT_MAX_DIMS], strides[2][DIT_MAX_DIMS];
+  struct dit_tensor_view views[2];
+  for (int dim = 0; dim < axes->ndim; dim++) {
+    const int at = axes->ndim - 1 - dim;
+    sizes[at] = axes->sizes[dim];
+    strides[0][at] = axes->out[dim] / task->out_width;
+    strides[1][at] = axes->in[dim] / task->out_width;
+  }
+  for (int i = 0; i < 2; i++) {
+    views[i] = (struct dit_tensor_view){.data = i == 0 ? out : from,
+                                        .sizes = sizes,
+                                        .strides = strides[i],
+                                        .numel = task->kept.numel,
+                                        .ndim = axes->ndim,
+                                        .dtype = (int16_t)task->out_dtype};
+  }
+  const enum dit_status status = kernel_copy(NULL, &views[0], &views[1], NULL);
+  (void)status;  // equal dtypes
+}
+
+static void run_reduce(void *argument) {
+  struct reduce_task *task = argument;
+  char *out = task->out, *room = task->turned ? scratch_take((size_t)(task->kept.numel * task->out_width)) : NULL;
+  if (!room) {
+    run_axes(task);
+    return;
+  }
+  struct reduce_task packed = *task;
+  packed.out = room;
+  for (int dim = 0; dim < task->kept.ndim; dim++) {
+    packed.kept.out[dim] = task->result.in[dim];
+  }
+  axes_fuse(&packed.kept);
+  set_direction(&packed);
+  run_axes(&packed);
+  store_turned(task, out, room);
+  scratch_give(room);
 }
 
 /// The type to work in; -1 when the fold has none for this pair.
@@ -674,12 +776,7 @@ enum dit_status reduce_launch(void *stream, enum reduce_kind kind, double parame
   if (task.reduced.numel == 0) {
     return fill_empty(stream, &task, out, err);
   }
-  const bool narrow = is_narrow(&task);
-  task.narrow = narrow && is_as_stored(&task);
-  task.rows = task.kept.numel == 1 || task.kept.sizes[0] == 1 || narrow ||
-              (task.reduced.numel > 1 && task.reduced.in[0] <= task.kept.in[0]);
-  task.direct = is_as_stored(&task) && (task.reduced.in[0] == task.in_width || task.reduced.sizes[0] == 1);
-  task.leaf = task.direct ? ROW_DIRECT : ROW_STAGE;
-  set_chunks(&task);
+  set_turned(&task);
+  set_direction(&task);
   return host_stream_launch(stream, run_reduce, &task, sizeof(task), err);
 }

@@ -275,19 +275,19 @@ static inline __attribute__((always_inline)) float load_bfloat(uint16_t x) {
 /// Sums and products of integers wrap, so they are taken as unsigned.
 #define INT_FOLDS(X, Y)                                       \
   X(SUM, I64, uint64_t, uint64_t, i, 0, AS_IS, ADD, ADD_TWO)  \
-  Y(PROD, I64, uint64_t, uint64_t, i, 1, AS_IS, MUL, MUL_TWO) \
+  X(PROD, I64, uint64_t, uint64_t, i, 1, AS_IS, MUL, MUL_TWO) \
   INT_EXTREMES(X, I64, int64_t, i, INT64_MIN, INT64_MAX)      \
-  INT_EXTREMES(Y, I32, int32_t, i32, INT32_MIN, INT32_MAX)    \
-  INT_EXTREMES(Y, I16, int16_t, i16, INT16_MIN, INT16_MAX)    \
-  INT_EXTREMES(Y, I8, int8_t, i8, INT8_MIN, INT8_MAX)         \
-  INT_EXTREMES(Y, U8, uint8_t, b, 0, UINT8_MAX)               \
-  Y(ANY, BOOL, uint8_t, uint8_t, b, 0, AS_IS, OR, OR_TWO)     \
-  Y(ALL, BOOL, uint8_t, uint8_t, b, 1, AS_IS, AND, AND_TWO)
+  INT_EXTREMES(X, I32, int32_t, i32, INT32_MIN, INT32_MAX)    \
+  INT_EXTREMES(X, I16, int16_t, i16, INT16_MIN, INT16_MAX)    \
+  INT_EXTREMES(X, I8, int8_t, i8, INT8_MIN, INT8_MAX)         \
+  INT_EXTREMES(X, U8, uint8_t, b, 0, UINT8_MAX)               \
+  X(ANY, BOOL, uint8_t, uint8_t, b, 0, AS_IS, OR, OR_TWO)     \
+  X(ALL, BOOL, uint8_t, uint8_t, b, 1, AS_IS, AND, AND_TWO)
 #define ALL_FOLDS(X, Y, Z)                                        \
   HOT_FOLDS(X, Z, F32, float, float, f, AS_IS, int32_t)           \
   X(PROD, F32, float, float, f, 1, AS_IS, MUL, MUL_TWO)           \
   HOT_FOLDS(X, Z, F64, double, double, d, AS_IS, int64_t)         \
-  Y(PROD, F64, double, double, d, 1, AS_IS, MUL, MUL_TWO)         \
+  X(PROD, F64, double, double, d, 1, AS_IS, MUL, MUL_TWO)         \
   HOT_FOLDS(X, Z, BF16, uint16_t, float, f, load_bfloat, int32_t) \
   FLOAT_FOLDS(Y, F32, float, f)                                   \
   FLOAT_FOLDS(Y, F64, double, d)                                  \

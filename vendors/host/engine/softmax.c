@@ -10,10 +10,12 @@
 #include "dit/parallel.h"
 #include "host.h"
 #include "kernels.h"
+#include "mathd.h"
 #include "mathf.h"
 #include "nest.h"
 #include "scratch.h"
 
+#define SHORT_ROW 128                       // elements of a line that stays in registers
 #define SOFTMAX_SHORT 4096                  // elements of a line that is loaded once
 #define SOFTMAX_KEPT ((size_t)1024 * 1024)  // bytes of exponentials that a block of columns keeps
 #define COLUMN_BLOCK 128
@@ -75,8 +77,8 @@ static void store_line(const struct softmax_task *task, char *data, int64_t stri
 #undef NAME
 #undef BODY
 #define REAL double
-#define EXP exp
-#define EXP_NEGATIVE exp
+#define EXP exp_f64
+#define EXP_NEGATIVE exp_f64
 #define NAME(x) x##_f64
 #define BODY(x) x##_f64_body
 #include "softmax_loops.h"
@@ -85,6 +87,9 @@ static void run_lines(void *context, char *const *data, int64_t count) {
   const struct softmax_task *task = context;
   const int64_t out_stride = task->nest.strides[0][0], in_stride = task->nest.strides[1][0];
   const bool wide = task->work == DIT_DTYPE_F64;
+  if (task->rows && (wide ? run_short_rows_f64 : run_short_rows_f32)(task, data[0], data[1], count)) {
+    return;
+  }
   if (task->rows) {
     bool direct = task->in_dtype == task->work && task->out_dtype == task->work && task->in_step == task->in_width &&
                   task->out_step == task->out_width;
@@ -115,10 +120,19 @@ static void run_softmax(void *argument) {
   dit_parallel_for(0, task->nest.numel, grain, run_range, task);
 }
 
+static bool has_strides_of(const struct dit_tensor_view *a, const struct dit_tensor_view *b) {
+  for (int dim = 0; dim < a->ndim; dim++) {
+    if (a->sizes[dim] > 1 && a->strides[dim] != b->strides[dim]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 enum dit_status kernel_softmax(void *stream, const struct dit_tensor_view *out, const struct dit_tensor_view *in,
                                int dim, bool log, struct dit_error *err) {
   struct softmax_task task;
-  struct dit_tensor_view views[2] = {*out, *in};
+  struct dit_tensor_view views[2];
   int64_t rest[3][DIT_MAX_DIMS];
   bool half = in->dtype == DIT_DTYPE_F16 || in->dtype == DIT_DTYPE_BF16;
   if ((!half && in->dtype != DIT_DTYPE_F32 && in->dtype != DIT_DTYPE_F64) ||
@@ -128,6 +142,10 @@ enum dit_status kernel_softmax(void *stream, const struct dit_tensor_view *out, 
   if (in->numel == 0) {
     return DIT_OK;
   }
+  if (!has_strides_of(out, in)) {  // a copy that turns tiles costs less than lines that are gathered
+    DIT_RETURN_IF_NOT_OK(kernel_copy(stream, out, in, err));
+    in = out;
+  }
   for (int d = 0, next = 0; d < in->ndim; d++) {
     if (d != dim) {
       rest[0][next] = in->sizes[d];
@@ -136,6 +154,7 @@ enum dit_status kernel_softmax(void *stream, const struct dit_tensor_view *out, 
     }
   }
   for (int i = 0; i < 2; i++) {
+    views[i] = i == 0 ? *out : *in;
     views[i].ndim = in->ndim - 1;
     views[i].sizes = rest[0];
     views[i].strides = rest[1 + i];

@@ -192,6 +192,78 @@ static void NAME(run_row)(const struct softmax_task *task, char *out, const char
   }
 }
 
+/// Short lines, each contiguous on both sides: everything about one in registers, sums as row_exp takes them. `shape`
+/// has the bytes from line to line in out and in, the length and the number of lines.
+KERNEL_INLINE void BODY(short_rows)(char *out, const char *in, const int64_t *shape, bool log_) {
+  const int64_t length = shape[2], filled = (length + SOFTMAX_LANES - 1) / SOFTMAX_LANES * SOFTMAX_LANES;
+  REAL line[SHORT_ROW];
+  for (int64_t j = length; j < filled; j++) {
+    line[j] = -(REAL)INFINITY;
+  }
+  for (int64_t row = 0; row < shape[3]; row++) {
+    REAL *to = (REAL *)(void *)(out + row * shape[0]), max = -(REAL)INFINITY;
+    const REAL *from = (const REAL *)(const void *)(in + row * shape[1]);
+    REAL lanes[SOFTMAX_LANES], sums[SOFTMAX_LANES] = {0};
+    for (int64_t j = 0; j < length; j++) {
+      line[j] = from[j];
+    }
+    for (int j = 0; j < SOFTMAX_LANES; j++) {
+      lanes[j] = -(REAL)INFINITY;
+    }
+    for (int64_t i = 0; i < filled; i += SOFTMAX_LANES) {
+      for (int j = 0; j < SOFTMAX_LANES; j++) {
+        lanes[j] = line[i + j] > lanes[j] ? line[i + j] : lanes[j];
+      }
+    }
+    for (int j = 0; j < SOFTMAX_LANES; j++) {
+      max = lanes[j] > max ? lanes[j] : max;
+    }
+    REAL exps[SHORT_ROW];
+    for (int64_t i = 0; i < filled; i += SOFTMAX_LANES) {
+      KERNEL_LANES
+      for (int j = 0; j < SOFTMAX_LANES; j++) {
+        exps[i + j] = EXP(line[i + j] - max);
+        sums[j] += exps[i + j];
+      }
+    }
+    for (int width = SOFTMAX_LANES / 2; width > 0; width /= 2) {
+      for (int j = 0; j < width; j++) {
+        sums[j] += sums[j + width];
+      }
+    }
+    const REAL scale = log_ ? (REAL)log((double)sums[0]) : 1 / sums[0];
+    for (int64_t j = 0; j < length; j++) {
+      to[j] = log_ ? line[j] - max - scale : exps[j] * scale;
+    }
+  }
+}
+KERNEL_MULTI(static, NAME(short_rows), (char *out, const char *in, const int64_t *shape, bool log_),
+             (out, in, shape, log_))
+
+/// `count` short lines; those of another dtype are converted many at a time. False: they do not lie together.
+static bool NAME(run_short_rows)(const struct softmax_task *task, char *out, const char *in, int64_t count) {
+  const int64_t length = task->length, in_stride = task->nest.strides[1][0], out_stride = task->nest.strides[0][0];
+  const int64_t width = (int64_t)sizeof(REAL), most = NEST_BLOCK / length;
+  if (length > SHORT_ROW || task->in_step != task->in_width || task->out_step != task->out_width) {
+    return false;
+  }
+  if (task->in_dtype == task->work && task->out_dtype == task->work) {
+    NAME(short_rows)(out, in, (int64_t[]){out_stride, in_stride, length, count}, task->log);
+    return true;
+  }
+  if (in_stride != length * task->in_width || out_stride != length * task->out_width) {
+    return false;
+  }
+  for (int64_t row = 0, n; row < count; row += n) {
+    REAL block[NEST_BLOCK];
+    n = count - row < most ? count - row : most;
+    cast_block(task->work, block, task->in_dtype, in + row * in_stride, n * length);
+    NAME(short_rows)((char *)block, (char *)block, (int64_t[]){length * width, length * width, length, n}, task->log);
+    cast_block(task->out_dtype, out + row * out_stride, task->work, block, n * length);
+  }
+  return true;
+}
+
 /// One line of work-type elements, contiguous on both sides.
 static void NAME(run_row_direct)(const struct softmax_task *task, char *out, const char *in) {
   REAL max = -(REAL)INFINITY, sum = 0, *to = (REAL *)out;

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "call.h"
+#include "engine/mathd.h"
 
 struct focal_task {
   double gamma, alpha;
@@ -17,18 +18,60 @@ struct focal_task {
 static double safe_log(double value) {
   return log(value > FLT_MIN ? value : FLT_MIN);
 }
+#define LEAST_LOG -87.33654475055310898657  // of FLT_MIN
 
-static double sigmoid_loss(double x, bool hit, const struct focal_task *task) {
-  const double p = 1 / (1 + exp(-x)), q = 1 / (1 + exp(x));
-  return hit ? -task->alpha * pow(q, task->gamma) * safe_log(p)
-             : -(1 - task->alpha) * pow(p, task->gamma) * safe_log(q);
+/// p = 1 / (1 + exp(-x)), q = 1 - p and their logarithms: of one exponential and one logarithm, exact at both ends.
+struct odds {
+  double p, q, log_p, log_q;
+};
+
+KERNEL_INLINE struct odds get_odds(double x) {
+  const double e = exp_f64(-fabs(x)), large = 1 / (1 + e), small = e * large, rest = log_f64(1 + e);
+  const bool below = x < 0;
+  return (struct odds){below ? small : large, below ? large : small, (below ? x : 0) - rest, (below ? 0 : -x) - rest};
 }
 
-static double sigmoid_gradient(double x, bool hit, const struct focal_task *task) {
-  const double p = 1 / (1 + exp(-x)), q = 1 / (1 + exp(x)), gamma = task->gamma;
-  return hit ? -task->alpha * pow(q, gamma) * (q - gamma * p * safe_log(p))
-             : -(1 - task->alpha) * pow(p, gamma) * (gamma * q * safe_log(q) - p);
+/// exp(log)^gamma
+KERNEL_INLINE double get_power(double log, double gamma) {
+  return gamma == 0 ? 1 : exp_f64(gamma * log);
 }
+KERNEL_INLINE double limit_log(double log) {
+  return log > LEAST_LOG ? log : LEAST_LOG;
+}
+
+KERNEL_INLINE double get_hit_loss(double x, const struct focal_task *task) {
+  const struct odds odds = get_odds(x);
+  return -task->alpha * get_power(odds.log_q, task->gamma) * limit_log(odds.log_p);
+}
+KERNEL_INLINE double get_miss_loss(double x, const struct focal_task *task) {
+  const struct odds odds = get_odds(x);
+  return -(1 - task->alpha) * get_power(odds.log_p, task->gamma) * limit_log(odds.log_q);
+}
+KERNEL_INLINE double get_hit_gradient(double x, const struct focal_task *task) {
+  const struct odds odds = get_odds(x);
+  return -task->alpha * get_power(odds.log_q, task->gamma) * (odds.q - task->gamma * odds.p * limit_log(odds.log_p));
+}
+KERNEL_INLINE double get_miss_gradient(double x, const struct focal_task *task) {
+  const struct odds odds = get_odds(x);
+  return -(1 - task->alpha) * get_power(odds.log_p, task->gamma) *
+         (task->gamma * odds.q * limit_log(odds.log_q) - odds.p);
+}
+
+/// A row of logits, none of which is the target.
+#define MISS_PARAMS(type) (type * out, const type *in, int64_t count, double weight, const struct focal_task *of)
+#define DEFINE_MISSES(kind, tag, type)                                 \
+  KERNEL_INLINE void miss_##kind##_##tag##_body MISS_PARAMS(type) {    \
+    const struct focal_task task = *of;                                \
+    KERNEL_LANES                                                       \
+    for (int64_t i = 0; i < count; i++) {                              \
+      out[i] = (type)(weight * get_miss_##kind((double)in[i], &task)); \
+    }                                                                  \
+  }                                                                    \
+  KERNEL_MULTI(static, miss_##kind##_##tag, MISS_PARAMS(type), (out, in, count, weight, of))
+DEFINE_MISSES(loss, f32, float)
+DEFINE_MISSES(loss, f64, double)
+DEFINE_MISSES(gradient, f32, float)
+DEFINE_MISSES(gradient, f64, double)
 
 #define LOOPS "focal_loops.h"
 #include "twice.h"

@@ -12,9 +12,13 @@ static void NAME(sigmoid_rows)(void *argument, int64_t begin, int64_t end) {
   REAL *output = call_data(call, 3);
   for (int64_t n = begin; n < end; n++) {
     const double weight = NAME(get_weight)(call, target[n], classes);
-    for (int64_t c = 0; c < classes; c++) {
-      const int64_t at = n * classes + c;
-      output[at] = (REAL)(weight * sigmoid_loss((double)input[at], target[n] == c, call->task));
+    const REAL *row = input + n * classes;
+    const int64_t hit = target[n];
+    const bool is_class = hit >= 0 && hit < classes;
+    const double x = is_class ? (double)row[hit] : 0;  // before it may be written over
+    NAME(miss_loss)(output + n * classes, row, classes, weight, call->task);
+    if (is_class) {
+      output[n * classes + hit] = (REAL)(weight * get_hit_loss(x, call->task));
     }
   }
 }
@@ -26,9 +30,13 @@ static void NAME(sigmoid_backward_rows)(void *argument, int64_t begin, int64_t e
   REAL *grad = call_data(call, 3);
   for (int64_t n = begin; n < end; n++) {
     const double weight = NAME(get_weight)(call, target[n], classes);
-    for (int64_t c = 0; c < classes; c++) {
-      const int64_t at = n * classes + c;
-      grad[at] = (REAL)(weight * sigmoid_gradient((double)input[at], target[n] == c, call->task));
+    const REAL *row = input + n * classes;
+    const int64_t hit = target[n];
+    const bool is_class = hit >= 0 && hit < classes;
+    const double x = is_class ? (double)row[hit] : 0;  // before it may be written over
+    NAME(miss_gradient)(grad + n * classes, row, classes, weight, call->task);
+    if (is_class) {
+      grad[n * classes + hit] = (REAL)(weight * get_hit_gradient(x, call->task));
     }
   }
 }

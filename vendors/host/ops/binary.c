@@ -269,8 +269,24 @@ diopiError_t diopiRemainder(diopiContextHandle_t ctx, diopiTensorHandle_t out, c
   return run_remainder(__func__, ctx, out, NUMBER_TENSOR(input, other), LEFT_NUMBER);
 }
 
-static void use_power_loop(struct elementwise *e, double exponent) {
+/// Complex numbers: 2 and 3, as PyTorch.
+static void use_complex_power_loop(struct elementwise *e, struct dit_scalar exponent) {
+  const bool single = e->run.work[0] == DIT_DTYPE_C64,
+             real = exponent.kind != DIT_SCALAR_COMPLEX || exponent.v.c.im == 0;
+  const double number = frame_scalar_to_double(exponent);
+  if (real && (number == 2 || number == 3)) {
+    e->run.loop = number == 2 ? (single ? square_c64 : square_c128) : (single ? cube_c64 : cube_c128);
+    e->run.inputs = 1;
+  }
+}
+
+static void use_power_loop(struct elementwise *e, struct dit_scalar scalar) {
   const int work = e->run.work[0];
+  if (work == DIT_DTYPE_C64 || work == DIT_DTYPE_C128) {
+    use_complex_power_loop(e, scalar);
+    return;
+  }
+  const double exponent = frame_scalar_to_double(scalar);
   if (work != DIT_DTYPE_F32 && work != DIT_DTYPE_F64) {
     return;
   }
@@ -300,7 +316,7 @@ static diopiError_t run_pow(const char *function, diopiContextHandle_t ctx, diop
   FRAME_TRY(elementwise_set_type(&e, compute, pow_loops));
   elementwise_round_numbers(&e, compute);
   if (numbers == RIGHT_NUMBER) {
-    use_power_loop(&e, frame_scalar_to_double(exponent));
+    use_power_loop(&e, exponent);
   }
   return elementwise_launch(&e);
 }

@@ -56,9 +56,9 @@ PARTS(add, c64, f32)
 PARTS(add, c128, f64)
 PARTS(sub, c64, f32)
 PARTS(sub, c128, f64)
-#define PAIR(tag, type, arith)                              \
-  LOOP_PLAIN_2(scaled_##tag, type, type, arith, x + k3 * y) \
-  LOOP_PLAIN_2(div_##tag, type, type, arith, x / y)
+#define PAIR(tag, type, arith)                                    \
+  LOOP_2(scaled_##tag, type, type, arith, x + times_##tag(k3, y)) \
+  LOOP_2(div_##tag, type, type, arith, over_##tag(x, y))
 LOOP_LIST_COMPLEX(PAIR)
 #endif
 LOOP_2(add_bool, uint8_t, uint8_t, uint32_t, (x | y) != 0)
@@ -221,6 +221,10 @@ LOOP_2(div_trunc_bf16, float, float, float, truncf(bfloat_to_float(bfloat_from_f
 LOOP_2(power_f32, float, float, float, pow_f32(x, y))
 LOOP_PLAIN_2(power_f64, double, double, double, pow(x, y))
 #ifdef LOOP_COMPLEX
+#define WHOLE_POWERS(tag, type, arith)                       \
+  LOOP_1(square_##tag, type, type, arith, times_##tag(x, x)) \
+  LOOP_1(cube_##tag, type, type, arith, times_##tag(times_##tag(x, x), x))
+LOOP_LIST_COMPLEX(WHOLE_POWERS)
 LOOP_PLAIN_2(power_c64, float _Complex, float _Complex, float _Complex, cpowf(x, y))
 LOOP_PLAIN_2(power_c128, double _Complex, double _Complex, double _Complex, cpow(x, y))
 #endif

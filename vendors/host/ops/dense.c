@@ -43,8 +43,7 @@ bool dense_read(struct dense *dense, const struct dit_tensor_view *view, int dty
 }
 
 static int get_data_dtype(const struct dit_tensor_view *view, int dtype) {
-  const bool half = view->handle && (view->dtype == DIT_DTYPE_F16 || view->dtype == DIT_DTYPE_BF16);
-  return half && view->flags & DIT_TENSOR_CONTIGUOUS ? view->dtype : dtype;
+  return view->handle && (view->dtype == DIT_DTYPE_F16 || view->dtype == DIT_DTYPE_BF16) ? view->dtype : dtype;
 }
 
 bool dense_read_data(struct dense *dense, const struct dit_tensor_view *view, int dtype) {

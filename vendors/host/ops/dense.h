@@ -20,8 +20,8 @@ struct dense {
 bool dense_read(struct dense *dense, const struct dit_tensor_view *view, int dtype);
 /// For an output: room for its elements, not initialised.
 bool dense_reserve(struct dense *dense, const struct dit_tensor_view *view, int dtype);
-/// The same for loops that convert by themselves (struct row_data): a contiguous tensor of a half type stays where and
-/// as it is; dense->dtype says which type it became.
+/// The same for loops that convert by themselves (struct row_data): a tensor of a half type keeps it, a contiguous one
+/// stays where it is; dense->dtype says which type it became.
 bool dense_read_data(struct dense *dense, const struct dit_tensor_view *view, int dtype);
 bool dense_reserve_data(struct dense *dense, const struct dit_tensor_view *view, int dtype);
 /// Bring an output's elements to the tensor, where a copy was used.

@@ -1,4 +1,6 @@
 /// gather on the host (see gather.c).
+#include <string.h>
+
 #include "engine/index.h"
 #include "gather.h"
 
@@ -39,6 +41,10 @@ static void take_run(void *context, char *const *data, int64_t count) {
   const int64_t out_step = task->nest.strides[0][0], index_step = task->nest.strides[1][0];
   const int64_t in_step = task->nest.strides[2][0], step = task->step;
   const int width = (int)dit_dtype_get_size(task->out.dtype);
+  if (index_step == 0 && out_step == width && in_step == width) {  // an expanded index: one row of input
+    memcpy(out, in + index_read(index, task->index.dtype == DIT_DTYPE_I64) * step, (size_t)(count * width));
+    return;
+  }
   if (task->index.dtype == DIT_DTYPE_I64) {
     TAKE_WIDTHS(int64_t)
   }

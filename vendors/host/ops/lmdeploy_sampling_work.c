@@ -1,11 +1,12 @@
 /// Drawing the next token on the host (see lmdeploy_sampling.c): a heap finds the largest logits, so that a small k
-/// does not sort the whole vocabulary.
+/// does not sort the whole vocabulary; top-p puts no more in order than it walks over.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "dense.h"
 #include "dit/random.h"
+#include "engine/mathd.h"
 #include "engine/scratch.h"
 #include "fail.h"
 #include "lmdeploy_sampling.h"
@@ -40,18 +41,58 @@ static void sink(struct candidate *heap, int64_t count, int64_t at) {
   }
 }
 
+/// Among SEARCH_BLOCK logits: is any larger? Once the heap is full, nearly no block has one.
+#define SEARCH_BLOCK 64
+KERNEL_INLINE void find_larger_body(const double *logits, double than, bool *found) {
+  uint64_t any = 0;
+  for (int i = 0; i < SEARCH_BLOCK; i++) {
+    any |= logits[i] > than ? 1 : 0;
+  }
+  *found = any != 0;
+}
+KERNEL_MULTI(static, find_larger, (const double *logits, double than, bool *found), (logits, than, found))
+
+/// *sum += the sum of exp(logits[i] - most).
+#define SUM_LANES 16
+KERNEL_INLINE void add_exponentials_body(const double *logits, int64_t count, double most, double *sum) {
+  double lanes[SUM_LANES] = {0};
+  int64_t i = 0;
+  for (; i + SUM_LANES <= count; i += SUM_LANES) {
+    KERNEL_LANES
+    for (int j = 0; j < SUM_LANES; j++) {
+      lanes[j] += exp_f64(logits[i + j] - most);
+    }
+  }
+  for (; i < count; i++) {
+    lanes[i % SUM_LANES] += exp_f64(logits[i] - most);
+  }
+  for (int j = 0; j < SUM_LANES; j++) {
+    *sum += lanes[j];
+  }
+}
+KERNEL_MULTI(static, add_exponentials, (const double *logits, int64_t count, double most, double *sum),
+             (logits, count, most, sum))
+
 /// The k largest of `count` logits in order.
 static void select_largest(const double *logits, int64_t count, int64_t k, struct candidate *out) {
-  for (int64_t i = 0; i < count; i++) {
-    const struct candidate next = {logits[i], i};
-    if (i < k) {
-      out[i] = next;
-      for (int64_t at = i; i == k - 1 && at >= 0; at--) {
-        sink(out, k, at);
+  for (int64_t i = 0; i < k; i++) {
+    out[i] = (struct candidate){logits[i], i};
+  }
+  for (int64_t at = k / 2; at >= 0; at--) {
+    sink(out, k, at);
+  }
+  for (int64_t i = k, n; i < count; i += n) {
+    bool found = true;
+    n = count - i < SEARCH_BLOCK ? count - i : SEARCH_BLOCK;
+    if (n == SEARCH_BLOCK && !isnan(out[0].logit)) {
+      find_larger(logits + i, out[0].logit, &found);
+    }
+    for (int64_t j = i; found && j < i + n; j++) {
+      const struct candidate next = {logits[j], j};
+      if (is_after(out[0], next)) {
+        out[0] = next;
+        sink(out, k, 0);
       }
-    } else if (is_after(out[0], next)) {
-      out[0] = next;
-      sink(out, k, 0);
     }
   }
   qsort(out, (size_t)k, sizeof *out, compare);
@@ -85,27 +126,35 @@ static void store_probabilities(const struct sampling_room *room, int64_t b, dou
   }
 }
 
+/// How many of the largest are put in order at first where any could be drawn.
+#define FIRST_FEW 64
+
 /// One sequence that is neither finished nor passed over: its token.
 static diopiError_t sample(struct sampling_call *call, struct sampling_room *room, int64_t b, int64_t *id) {
   const double *logits = (const double *)room->logits.data + b * call->logits.sizes[1];
   const double p = (double)((const float *)room->top_p.data)[b];
   int64_t k = call->by_k ? ((const int64_t *)room->top_k.data)[b] : call->vocab;
-  double u = 1, total = 0, chosen = 0, sum = 0;
+  double u = 1, total = 0, chosen = 0;
   k = k < 1 ? 1 : k > call->vocab ? call->vocab : k;
-  select_largest(logits, call->vocab, k, room->order);
+  int64_t known = call->by_k || k < FIRST_FEW ? k : FIRST_FEW, at = 0;
+  select_largest(logits, call->vocab, known, room->order);
   const double most = room->order[0].logit;
-  for (int64_t i = 0; i < call->vocab; i++) {
-    total += exp(logits[i] - most);
+  if (!call->by_k || room->cum.data) {
+    add_exponentials(logits, call->vocab, most, &total);
   }
-  for (int64_t i = 0; i < k; i++) {
+  for (int64_t i = 0; call->by_k && i < k; i++) {
     chosen += exp(room->order[i].logit - most);
   }
+  chosen = call->by_k ? chosen : total;
   FRAME_TRY(draw(call, b, &u));
   const double wanted = u * p * chosen;
-  int64_t at = 0;
   if (call->by_k || 1 / chosen < p) {
-    for (sum = 1; at + 1 < k && sum < wanted; sum += exp(room->order[at].logit - most)) {
+    for (double sum = 1; at + 1 < k && sum < wanted; sum += exp(room->order[at].logit - most)) {
       at++;
+      if (at == known) {
+        known = known * 8 < k ? known * 8 : k;
+        select_largest(logits, call->vocab, known, room->order);
+      }
     }
   }
   *id = room->order[at].id;

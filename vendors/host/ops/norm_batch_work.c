@@ -6,12 +6,49 @@
 
 #include "dit/alloc.h"
 #include "dit/parallel.h"
+#include "engine/scalar.h"
 #include "norm_batch.h"
 
 #define LINE_BLOCK 512
 #define SUM_STEP 64
 #define GRAIN 16384
 #define MAX_CHUNKS 64
+
+// bfloat16 in one pass
+
+/// sum += x, or (x - mean)^2.
+KERNEL_INLINE void add_bfloats_body(float *restrict sum, const uint16_t *restrict x, const float *restrict mean,
+                                    int64_t count, bool squares) {
+  if (squares) {
+    for (int64_t i = 0; i < count; i++) {
+      const float apart = bfloat_to_float(x[i]) - mean[i];
+      sum[i] += apart * apart;
+    }
+  } else {
+    for (int64_t i = 0; i < count; i++) {
+      sum[i] += bfloat_to_float(x[i]);
+    }
+  }
+}
+KERNEL_MULTI(static, add_bfloats,
+             (float *restrict sum, const uint16_t *restrict x, const float *restrict mean, int64_t count, bool squares),
+             (sum, x, mean, count, squares))
+
+/// out = b * (x - a) + c
+KERNEL_INLINE void combine_bfloats_body(uint16_t *out, const uint16_t *x, const float *a, const float *b,
+                                        const float *c, int64_t count) {
+  KERNEL_LANES
+  for (int64_t i = 0; i < count; i++) {
+    out[i] = bfloat_from_float(b[i] * (bfloat_to_float(x[i]) - a[i]) + c[i]);
+  }
+}
+KERNEL_MULTI(static, combine_bfloats,
+             (uint16_t * out, const uint16_t *x, const float *a, const float *b, const float *c, int64_t count),
+             (out, x, a, b, c, count))
+
+static uint16_t *get_bfloats(const struct row_data *data, int64_t at) {
+  return (uint16_t *)data->data + at;
+}
 
 #define REAL_LOOPS "norm_batch_loops.h"
 #include "real.h"
@@ -108,7 +145,7 @@ bool batch_set_up(struct batch_task *task) {
   const int64_t rows = task->samples * task->area, least = GRAIN / (task->channels > 0 ? task->channels : 1);
   task->chunk = (rows + MAX_CHUNKS - 1) / MAX_CHUNKS;
   task->chunk = task->chunk < least ? least : task->chunk;
-  task->chunk = task->chunk < 1 ? 1 : task->chunk;
+  task->chunk = task->chunk < SUM_STEP ? SUM_STEP : task->chunk;
   task->chunks = (rows + task->chunk - 1) / task->chunk;
   const size_t partial = task->lines ? (size_t)task->chunks * 2 * channels : 0;
   task->room = dit_malloc((9 * channels + partial) * sizeof(double) + 1);

@@ -1,7 +1,76 @@
 /// Layer and RMS norm for one type (see norm_layer.c).
 
+/// What a short row needs in one function: sums as data_moments and data_sum_squares take them. `x` and `out` hold
+/// `rows` rows of task->length elements that follow each other; `mean` and `scale` may be NULL.
+KERNEL_INLINE void BODY(short_rows)(const struct layer_task *task, REAL *out, const REAL *x, int64_t rows, REAL *mean,
+                                    REAL *scale) {
+  const int64_t n = task->length;
+  const REAL *weight = task->weight, *bias = task->bias;
+  for (int64_t row = 0; row < rows; row++, x += n, out += n) {
+    REAL sums[SUM_LANES] = {0}, squares[SUM_LANES] = {0};
+    double middle = 0;
+    for (int64_t i = 0; i < n && !task->rms; i += SUM_LANES) {
+      const int64_t left = n - i < SUM_LANES ? n - i : SUM_LANES;
+      for (int64_t j = 0; j < left; j++) {
+        sums[j] += x[i + j];
+      }
+    }
+    for (int width = SUM_LANES / 2; width > 0; width /= 2) {
+      for (int j = 0; j < width; j++) {
+        sums[j] += sums[j + width];
+      }
+    }
+    middle = (double)sums[0] / (double)n;
+    const REAL center = (REAL)middle;
+    for (int64_t i = 0; i < n; i += SUM_LANES) {
+      const int64_t left = n - i < SUM_LANES ? n - i : SUM_LANES;
+      for (int64_t j = 0; j < left; j++) {
+        squares[j] += (x[i + j] - center) * (x[i + j] - center);
+      }
+    }
+    for (int width = SUM_LANES / 2; width > 0; width /= 2) {
+      for (int j = 0; j < width; j++) {
+        squares[j] += squares[j + width];
+      }
+    }
+    const double lost = middle - (double)center, own = (double)squares[0] - lost * lost * (double)n;
+    const REAL factor = (REAL)(1 / sqrt((own > 0 || own != own ? own : 0) / (double)n + task->eps));
+    KERNEL_LANES
+    for (int64_t i = 0; i < n; i++) {
+      const REAL y = (x[i] - center) * factor, z = weight ? y * weight[i] : y;
+      out[i] = bias ? z + bias[i] : z;
+    }
+    if (mean) {
+      mean[row] = center;
+    }
+    if (scale) {
+      scale[row] = factor;
+    }
+  }
+}
+KERNEL_MULTI(static, NAME(short_rows),
+             (const struct layer_task *task, REAL *out, const REAL *x, int64_t rows, REAL *mean, REAL *scale),
+             (task, out, x, rows, mean, scale))
+
+static void NAME(forward_short_rows)(const struct layer_task *task, int64_t begin, int64_t end) {
+  const int64_t n = task->length, most = SUM_BLOCK / n;
+  for (int64_t row = begin, rows; row < end; row += rows) {
+    REAL rooms[2][SUM_BLOCK];
+    rows = end - row < most ? end - row : most;
+    REAL *out = NAME(data_get)(&task->to, row * n, rooms[0]);
+    const REAL *x = NAME(data_fetch)(&task->from, row * n, rows * n, rooms[1]);
+    NAME(short_rows)
+    (task, out, x, rows, task->mean ? (REAL *)task->mean + row : NULL, task->scale ? (REAL *)task->scale + row : NULL);
+    NAME(data_put)(&task->to, row * n, rows * n, out);
+  }
+}
+
 static void NAME(forward_rows)(const struct layer_task *task, int64_t begin, int64_t end) {
   const int64_t n = task->length;
+  if (n > 0 && n <= SHORT_LENGTH) {
+    NAME(forward_short_rows)(task, begin, end);
+    return;
+  }
   const REAL *weight = task->weight, *bias = task->bias;
   for (int64_t row = begin; row < end; row++) {
     double middle = 0, squares = 0;

@@ -8,6 +8,7 @@
 
 #define SUM_LANES 32
 #define SUM_BLOCK 2048
+#define SHORT_LENGTH 256  // elements of a row that is worked on in one function
 #define GRAIN 16384
 #define MAX_CHUNKS 64
 

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/mathd.h"
 #include "engine/mathf.h"
 #include "engine/rows.h"
 #include "engine/simd.h"
@@ -31,9 +32,9 @@
 #define REAL double
 #define NAME(x) x##_f64
 #define BODY(x) x##_f64_body
-#define EXP exp
+#define EXP exp_f64
 #define LOG1P log1p
-#define LOG log
+#define LOG log_f64
 #define FABS fabs
 #define POW pow
 #include REAL_LOOPS

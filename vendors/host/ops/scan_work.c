@@ -6,6 +6,8 @@
 
 #define COLUMN_BLOCK 256
 #define GRAIN 16384
+/// So many lines side by side go one after the other.
+#define FEW_LINES 4
 
 /// Lines side by side: one step of each.
 #define DEFINE_STEP(name, type, total)                                                            \
@@ -29,12 +31,14 @@ DEFINE_STEP(step_u64, uint64_t, uint64_t)
     const int64_t base = block / task->blocks * length * inner + first;            \
     const type *in = (const type *)task->in + base;                                \
     type *out = (type *)task->out + base;                                          \
-    if (n == 1) {                                                                  \
-      total sum = 0;                                                               \
-      for (int64_t i = 0; i < length; i++) {                                       \
-        const int64_t at = (task->reverse ? length - 1 - i : i) * inner;           \
-        sum += (total)in[at];                                                      \
-        out[at] = (type)sum;                                                       \
+    if (n <= FEW_LINES) {                                                          \
+      for (int64_t line = 0; line < n; line++) {                                   \
+        total sum = 0;                                                             \
+        for (int64_t i = 0; i < length; i++) {                                     \
+          const int64_t at = (task->reverse ? length - 1 - i : i) * inner + line;  \
+          sum += (total)in[at];                                                    \
+          out[at] = (type)sum;                                                     \
+        }                                                                          \
       }                                                                            \
       return;                                                                      \
     }                                                                              \

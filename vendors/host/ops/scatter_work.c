@@ -4,6 +4,7 @@
 #include "dit/parallel.h"
 #include "engine/cast.h"
 #include "engine/index.h"
+#include "engine/scratch.h"
 #include "gather.h"
 
 /// Lines beside each other: `count` of them, the steps between them in bytes.
@@ -121,23 +122,58 @@ static scatter_loop *select_loop(enum scatter_mode mode, int dtype) {
   }
 }
 
-/// Half types: lines of self and src are widened, worked on in float and rounded back. `room` holds one line of each.
-static void run_half_line(const struct scatter_task *task, const struct lines *lines, int64_t line, char *room) {
-  const int64_t size = task->self.sizes[task->dim], terms = task->src_step ? task->count : 1;
-  float *self = (float *)room, *src = self + size;
-  uint16_t *raw = (uint16_t *)(src + task->count);
-  char *target = lines->self + line * lines->self_step;
+/// Half types: lines of self and src are widened, worked on in float and rounded back; lines that are neighbours in
+/// both go together. `room` holds the lines of each, their steps apart by `lines->count` elements.
+#define HALF_ROOM 262144  ///< elements of both that the second-level cache holds
+static int64_t count_half_lines(const struct scatter_task *task, const struct lines *lines) {
+  const int64_t elements = task->self.sizes[task->dim] + task->count, fit = HALF_ROOM / elements;
+  const bool beside = lines->self_step == 2 && (lines->src_step == 2 || lines->src_step == 0);
+  return !beside || fit < 2 ? 1 : fit < lines->count ? fit : lines->count;
+}
+
+/// `steps` steps of lines into or out of the room.
+static void widen_lines(int dtype, float *room, const char *from, int64_t step, int64_t steps, int64_t count) {
+  for (int64_t i = 0; i < steps; i++) {
+    cast_block(DIT_DTYPE_F32, room + i * count, dtype, from + i * step, count);
+  }
+}
+
+/// One line: gathered as a whole.
+static void widen_line(int dtype, float *room, char *raw, const char *from, int64_t step, int64_t steps) {
+  cast_gather(raw, from, step, 2, steps);
+  cast_block(DIT_DTYPE_F32, room, dtype, raw, steps);
+}
+
+static void run_half_lines(const struct scatter_task *task, const struct lines *lines, char *room) {
+  const int dtype = task->self.dtype;
+  const int64_t size = task->self.sizes[task->dim], terms = task->src_step ? task->count : 1, count = lines->count;
+  const int64_t src_count = lines->src_step ? count : 1;
+  float *self = (float *)room, *src = self + size * count;
+  char *raw = (char *)(src + terms * count);
   struct scatter_task wide = *task;
-  struct lines one = {room, lines->index + line * lines->index_step, (char *)src, 0, 0, 0, 1};
-  wide.self_step = 4;
-  wide.src_step = task->src_step ? 4 : 0;
-  cast_gather(raw, target, task->self_step, 2, size);
-  cast_block(DIT_DTYPE_F32, self, task->self.dtype, raw, size);
-  cast_gather(raw, lines->src + line * lines->src_step, task->src_step, 2, terms);
-  cast_block(DIT_DTYPE_F32, src, task->self.dtype, raw, terms);
-  select_loop(task->mode, DIT_DTYPE_F32)(&wide, &one);
-  cast_block(task->self.dtype, raw, DIT_DTYPE_F32, self, size);
-  cast_scatter(target, task->self_step, raw, 2, size);
+  struct lines floats = *lines;
+  floats.self = room;
+  floats.src = (const char *)src;
+  floats.self_step = 4;
+  floats.src_step = lines->src_step ? 4 : 0;
+  wide.self_step = 4 * count;
+  wide.src_step = task->src_step ? 4 * src_count : 0;
+  if (count == 1) {
+    widen_line(dtype, self, raw, lines->self, task->self_step, size);
+    widen_line(dtype, src, raw, lines->src, task->src_step, terms);
+  } else {
+    widen_lines(dtype, self, lines->self, task->self_step, size, count);
+    widen_lines(dtype, src, lines->src, task->src_step, terms, src_count);
+  }
+  select_loop(task->mode, DIT_DTYPE_F32)(&wide, &floats);
+  if (count == 1) {
+    cast_block(dtype, raw, DIT_DTYPE_F32, self, size);
+    cast_scatter(lines->self, task->self_step, raw, 2, size);
+    return;
+  }
+  for (int64_t i = 0; i < size; i++) {
+    cast_block(dtype, lines->self + i * task->self_step, DIT_DTYPE_F32, self + i * count, count);
+  }
 }
 
 struct scatter_walk {
@@ -157,15 +193,21 @@ static void run_lines(void *context, char *const *data, int64_t count) {
     return;
   }
   const int64_t size = task->self.sizes[task->dim], longest = size > task->count ? size : task->count;
-  char *room = dit_malloc((size_t)(size + task->count) * sizeof(float) + (size_t)longest * 2);
+  const int64_t together = count_half_lines(task, &lines);
+  char *room = scratch_take((size_t)((size + task->count) * together) * sizeof(float) + (size_t)longest * 2);
   if (!room) {
     *walk->failed = true;
     return;
   }
-  for (int64_t line = 0; line < count; line++) {
-    run_half_line(task, &lines, line, room);
+  for (int64_t line = 0; line < count; line += together) {
+    struct lines some = lines;
+    some.self += line * lines.self_step;
+    some.index += line * lines.index_step;
+    some.src += line * lines.src_step;
+    some.count = count - line < together ? count - line : together;
+    run_half_lines(task, &some, room);
   }
-  dit_free(room);
+  scratch_give(room);
 }
 
 static void scatter_range(void *context, int64_t begin, int64_t end) {

@@ -11,15 +11,17 @@ LOOP_LIST_FLOAT(PRODUCTS)
 #define QUOTIENTS(tag, type, arith) LOOP_3(addcdiv_##tag, type, type, arith, x + k3 * y / z)
 LOOP_LIST_FLOAT(QUOTIENTS)
 #ifdef LOOP_COMPLEX
-#define PAIR(tag, type, arith)                                         \
-  LOOP_PLAIN_3(addcmul_##tag, type, type, arith, x + k3 * y * z)       \
-  LOOP_PLAIN_3(addcdiv_##tag, type, type, arith, x + k3 * y / z)       \
-  LOOP_PLAIN_3(lerp_##tag, type, type, arith, LERP(x, y, z, SIZE2(z))) \
-  LOOP_PLAIN_2(lerp_number_##tag, type, type, arith, LERP(x, y, k3, SIZE2(k3)))
+#define PAIR(tag, type, arith)                                                     \
+  LOOP_3(addcmul_##tag, type, type, arith, x + times_##tag(times_##tag(k3, y), z)) \
+  LOOP_3(addcdiv_##tag, type, type, arith, x + over_##tag(times_##tag(k3, y), z))  \
+  LOOP_3(lerp_##tag, type, type, arith, LERP_OF(x, y, z, SIZE2(z), times_##tag))   \
+  LOOP_2(lerp_number_##tag, type, type, arith, LERP_OF(x, y, k3, SIZE2(k3), times_##tag))
 #define SIZE2(z) (__real__(z) * __real__(z) + __imag__(z) * __imag__(z))
 #endif
 /// PyTorch starts from the nearer end.
-#define LERP(x, y, w, near) ((near) < 0.25 ? (x) + (w) * ((y) - (x)) : (y) - ((y) - (x)) * (1 - (w)))
+#define LERP_OF(x, y, w, near, times) ((near) < 0.25 ? (x) + times(w, (y) - (x)) : (y) - times((y) - (x), 1 - (w)))
+#define LERP_TIMES(a, b) (a) * (b)
+#define LERP(x, y, w, near) LERP_OF(x, y, w, near, LERP_TIMES)
 #ifdef LOOP_COMPLEX
 LOOP_LIST_COMPLEX(PAIR)
 #endif
@@ -40,7 +42,8 @@ LOOP_BF16_2(lerp_number_bf16, LERP(x, y, k3, k3 *k3))
   LOOP_2(clamp_min_##tag, type, type, arith, y != y ? y : LOW(x, y))                   \
   LOOP_2(clamp_max_##tag, type, type, arith, y != y ? y : HIGH(x, y))                  \
   LOOP_1(clamp_numbers_##tag, type, type, arith, k0 != k0 ? k0 : k1 != k1 ? k1 : HIGH(LOW(x, k0), k1))
-LOOP_LIST_INT(CLAMP)
+#define CLAMP_INT(tag, type, arith) CLAMP(tag, type, type)  // in its own width: more lanes
+LOOP_LIST_INT(CLAMP_INT)
 LOOP_LIST_FLOAT(CLAMP)
 LOOP_BF16_1(clamp_numbers_bf16, k0 != k0 ? k0 : k1 != k1 ? k1 : HIGH(LOW(x, k0), k1))
 

@@ -89,12 +89,6 @@ TRIG(tan)
 #ifdef LOOP_COMPLEX
 /// Complex functions that C lacks.
 #define COMPLEX_PARTS(tag, type, cexp_, clog_, expm1_, log1p_, sin_, cos_, exp_, hypot_, atan2_, cabs_, csqrt_)      \
-  static type _Complex make_##tag(type re, type im) {                                                                \
-    type _Complex z;                                                                                                 \
-    ((type *)&z)[0] = re;                                                                                            \
-    ((type *)&z)[1] = im;                                                                                            \
-    return z;                                                                                                        \
-  }                                                                                                                  \
   static type _Complex expm1_of_##tag(type _Complex z) {                                                             \
     const type re = ((type *)&z)[0], im = ((type *)&z)[1], half = sin_(im / 2);                                      \
     return make_##tag(expm1_(re) * cos_(im) - 2 * half * half, exp_(re) * sin_(im));                                 \
@@ -107,10 +101,6 @@ TRIG(tan)
   static type _Complex log_base_##tag(type _Complex z, type scale) {                                                 \
     const type _Complex value = clog_(z);                                                                            \
     return make_##tag(__real__ value * scale, __imag__ value * scale);                                               \
-  }                                                                                                                  \
-  static type _Complex sgn_of_##tag(type _Complex z) {                                                               \
-    const type size = cabs_(z);                                                                                      \
-    return size == 0 ? 0 : make_##tag(__real__ z / size, __imag__ z / size);                                         \
   }
 COMPLEX_PARTS(c64, float, cexpf, clogf, expm1f, log1pf, sinf, cosf, expf, hypotf, atan2f, cabsf, csqrtf)
 COMPLEX_PARTS(c128, double, cexp, clog, expm1, log1p, sin, cos, exp, hypot, atan2, cabs, csqrt)
@@ -119,7 +109,6 @@ COMPLEX_PARTS(c128, double, cexp, clog, expm1, log1p, sin, cos, exp, hypot, atan
 #define COMPLEX_LIST(X)                                                               \
   X(sqrt, csqrtf(x), csqrt(x))                                                        \
   X(rsqrt, 1 / csqrtf(x), 1 / csqrt(x))                                               \
-  X(reciprocal, 1 / x, 1 / x)                                                         \
   X(sin, csinf(x), csin(x))                                                           \
   X(cos, ccosf(x), ccos(x))                                                           \
   X(tan, ctanf(x), ctan(x))                                                           \
@@ -137,13 +126,23 @@ COMPLEX_PARTS(c128, double, cexp, clog, expm1, log1p, sin, cos, exp, hypot, atan
   X(log2, log_base_c64(x, 1.44269504089f), log_base_c128(x, 1.44269504088896340736))  \
   X(log10, log_base_c64(x, 0.43429448190f), log_base_c128(x, 0.43429448190325182765)) \
   X(log1p, log1p_of_c64(x), log1p_of_c128(x))                                         \
-  X(neg, -x, -x)                                                                      \
-  X(sgn, sgn_of_c64(x), sgn_of_c128(x))
+  X(neg, -x, -x)
 #define COMPLEX_LOOPS(name, single, precise)                                       \
   LOOP_PLAIN_1(name##_c64, float _Complex, float _Complex, float _Complex, single) \
   LOOP_PLAIN_1(name##_c128, double _Complex, double _Complex, double _Complex, precise)
 COMPLEX_LIST(COMPLEX_LOOPS)
-LOOP_PLAIN_1(abs_c64, float, float _Complex, float _Complex, cabsf(x))
+LOOP_1(reciprocal_c64, float _Complex, float _Complex, float _Complex, over_c64(1, x))
+LOOP_1(reciprocal_c128, double _Complex, double _Complex, double _Complex, over_c128(1, x))
+/// Squares of floats neither overflow nor vanish in double.
+KERNEL_INLINE float size_of_c64(float _Complex x) {
+  const double re = (double)__real__ x, im = (double)__imag__ x, size = sqrt(re * re + im * im);
+  const bool infinite = (fabs(re) == (double)INFINITY) | (fabs(im) == (double)INFINITY);
+  return infinite ? INFINITY : (float)size;
+}
+#define SGN(x, size, make) ((size) == 0 ? make(0, 0) : make(__real__(x) / (size), __imag__(x) / (size)))
+LOOP_1(sgn_c64, float _Complex, float _Complex, float _Complex, SGN(x, size_of_c64(x), make_c64))
+LOOP_PLAIN_1(sgn_c128, double _Complex, double _Complex, double _Complex, SGN(x, cabs(x), make_c128))
+LOOP_1(abs_c64, float, float _Complex, float _Complex, size_of_c64(x))
 LOOP_PLAIN_1(abs_c128, double, double _Complex, double _Complex, cabs(x))
 LOOP_PLAIN_1(isnan_c64, uint8_t, float _Complex, float _Complex,
              (__real__ x != __real__ x) | (__imag__ x != __imag__ x))

@@ -170,18 +170,26 @@ static bool is_channels_last(const struct dit_tensor_view *view) {
   return true;
 }
 
+/// Elements of half types that are moved alone go two at a time where channels lie together.
+static bool moves_pairs(const struct resize_work *call, const struct dit_tensor_view *to,
+                        const struct dit_tensor_view *from) {
+  return call->mode == RESIZE_NEAREST && !call->backward && dit_dtype_get_size(to->dtype) == 2 &&
+         to->sizes[1] % 2 == 0 && to->sizes[1] >= 4 && ((uintptr_t)to->data | (uintptr_t)from->data) % 4 == 0;
+}
+
 static diopiError_t run_resize(void *context) {
   struct resize_work *call = context;
   struct dense to = {0}, from = {0};
   const struct dit_tensor_view *result = call->backward ? &call->small : &call->large;
   const struct dit_tensor_view *input = call->backward ? &call->large : &call->small;
   const int work = dense_get_work(result->dtype);
+  const bool pairs = moves_pairs(call, result, input);
   const bool in_place =
-      work == result->dtype && result->sizes[1] > 1 && is_channels_last(result) && is_channels_last(input);
+      (work == result->dtype || pairs) && result->sizes[1] > 1 && is_channels_last(result) && is_channels_last(input);
   void *tables = make_tables(call);
   const bool done = tables && (in_place || (dense_read(&from, input, work) && dense_reserve(&to, result, work)));
-  call->inner = in_place ? result->sizes[1] : 1;
-  call->planes /= call->inner;
+  call->inner = !in_place ? 1 : work != result->dtype ? result->sizes[1] / 2 : result->sizes[1];
+  call->planes /= in_place ? result->sizes[1] : 1;
   if (done) {
     const int64_t rows = call->axis[0].out * call->axis[1].out, length = call->axis[2].out * call->inner;
     const int64_t cost = call->backward ? rows * length : length;
