@@ -26,13 +26,16 @@ DIT_EXTERN_C_BEGIN
 /// exactly once, on any thread. `wait` (nullable) is called on the writer's thread before the bytes are read: a copy
 /// from a device may still be under way; false gives the item up. An item that is refused or given up is released
 /// without waiting. What a process had queued when it forked is released in the parent alone. Neither may call the
-/// store, nor need a lock that a thread holds while it puts, flushes or destroys (an interpreter's).
+/// store, nor need a lock that a thread holds while it puts, flushes or destroys (an interpreter's). `identity`: blobs
+/// of one store that have the same one, not 0, and the same size have the same bytes; a container then refers to the
+/// first of them without looking at the others.
 struct dit_store_blob {
   const void *data;
   size_t size;
   bool (*wait)(void *context);
   void (*release)(void *context);
   void *context;
+  uint64_t identity;
 };
 
 /// All pointers are borrowed for the call only (blob bytes: until release).

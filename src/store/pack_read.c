@@ -3,7 +3,8 @@
 /// Invariant: nothing of the file is believed before its checksum was right and its numbers were checked against the
 /// size of the file; an item is delivered only with all its blobs. Memory is bounded by the size of the file. Where no
 /// sound frame begins, the next one is searched at every multiple of 64, first inside the frame before (a failed write
-/// may have left its head alone). Depends on files (unpacking), folder, crc32.
+/// may have left its head alone). Finding items reads the file a few times at most, however its frames overlap. Depends
+/// on files (unpacking), folder, crc32.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,6 +19,9 @@
 #include "store/pack.h"
 
 enum { WINDOW_BYTES = 1 << 20 };
+/// Payloads of items may be read for so many times the size of the file: frames that a program wrote do not overlap,
+/// and the few that failed writes left behind do not need it.
+enum { MOST_READS = 4 };
 
 struct buffer {
   unsigned char *data;
@@ -47,6 +51,9 @@ struct dit_store_reader {
   uint64_t position;   ///< of the next frame
   uint64_t last;       ///< where the frame before it begins
   uint64_t sound_end;  ///< of the last sound frame
+  uint64_t payloads;   ///< of items, read so far
+  uint64_t window_at;  ///< place in the file of what is in `window`
+  size_t window_size;
   struct dit_store_read_counts counts;
   struct buffer window, payload, references, blobs, bytes, path;
   struct dit_store_item item;
@@ -137,15 +144,20 @@ static enum dit_status scan(struct dit_store_reader *reader, uint64_t offset, st
   *found = false;
   DIT_RETURN_IF_NOT_OK(reserve(reader, &reader->window, WINDOW_BYTES, err));
   while (!*found && offset < reader->size) {
-    size_t got = 0;
-    DIT_RETURN_IF_NOT_OK(read_some(reader, offset, reader->window.data, WINDOW_BYTES, &got, err));
-    for (size_t at = 0; !*found && at + DIT_PACK_HEAD_SIZE <= got; at += DIT_PACK_ALIGNMENT) {
-      *found = take_head(reader, reader->window.data + at, offset + at, frame);
+    bool inside = offset >= reader->window_at && offset + DIT_PACK_HEAD_SIZE <= reader->window_at + reader->window_size;
+    if (!inside) {
+      reader->window_size = 0;
+      DIT_RETURN_IF_NOT_OK(read_some(reader, offset, reader->window.data, WINDOW_BYTES, &reader->window_size, err));
+      reader->window_at = offset;
     }
-    if (got < DIT_PACK_HEAD_SIZE) {
+    size_t at = (size_t)(offset - reader->window_at);
+    for (; !*found && at + DIT_PACK_HEAD_SIZE <= reader->window_size; at += DIT_PACK_ALIGNMENT) {
+      *found = take_head(reader, reader->window.data + at, reader->window_at + at, frame);
+    }
+    if (reader->window_size < DIT_PACK_HEAD_SIZE) {
       break;
     }
-    offset += WINDOW_BYTES;
+    offset = reader->window_at + at;
   }
   return DIT_OK;
 }
@@ -244,10 +256,11 @@ static bool check_parts(const struct frame *frame) {
 /// The item of a sound head; `*sound` is false when something of it is damaged.
 static enum dit_status read_item(struct dit_store_reader *reader, const struct frame *frame, bool *sound,
                                  struct dit_error *err) {
-  *sound = check_parts(frame);
+  *sound = check_parts(frame) && frame->payload <= MOST_READS * reader->size - reader->payloads;
   if (!*sound) {
     return DIT_OK;
   }
+  reader->payloads += frame->payload;
   DIT_RETURN_IF_NOT_OK(reserve(reader, &reader->payload, (size_t)frame->payload, err));
   DIT_RETURN_IF_NOT_OK(read_payload(reader, frame, reader->payload.data, sound, err));
   size_t table = (size_t)frame->blobs * DIT_PACK_REFERENCE_SIZE, total = 0;

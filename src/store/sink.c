@@ -15,7 +15,31 @@
 enum { DIRECT_BYTES = 32 << 10, CHUNK_BYTES = 512 << 10 };
 
 void dit_sink_init(struct dit_sink *sink, int fd, void *buffer, size_t capacity, uint64_t start) {
-  *sink = (struct dit_sink){.fd = fd, .buffer = buffer, .capacity = capacity, .written = start};
+  *sink = (struct dit_sink){.fd = fd, .direct_fd = -1, .buffer = buffer, .capacity = capacity, .written = start};
+}
+
+/// The whole blocks of the buffer past the page cache. What is left stays at its begin.
+static void write_blocks(struct dit_sink *sink) {
+  size_t size = sink->used / DIT_SINK_BLOCK * DIT_SINK_BLOCK, begin = 0;
+  while (!sink->error && sink->direct_fd >= 0 && begin < size) {
+    ssize_t done = pwrite(sink->direct_fd, sink->buffer + begin, size - begin, (off_t)sink->written);
+    if (done < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) {
+      sink->direct_fd = -1;  // not on this file system, or not in blocks of this size
+    } else if (done <= 0) {
+      sink->error = done < 0 ? (errno == EINTR ? 0 : errno) : ENOSPC;
+    } else {
+      sink->written += (uint64_t)done;
+      begin += (size_t)done;
+    }
+  }
+  memmove(sink->buffer, sink->buffer + begin, sink->used - begin);
+  sink->used -= begin;
+}
+
+void dit_sink_set_direct(struct dit_sink *sink, int fd) {
+  if (sink->direct_fd != fd && dit_sink_flush(sink)) {
+    sink->direct_fd = fd;
+  }
 }
 
 /// The buffer and then `size` bytes more, with as few calls as the kernel allows.
@@ -42,11 +66,35 @@ static bool write_out(struct dit_sink *sink, const void *data, size_t size) {
 }
 
 bool dit_sink_flush(struct dit_sink *sink) {
+  if (sink->direct_fd >= 0) {
+    write_blocks(sink);
+  }
   return write_out(sink, NULL, 0);
+}
+
+/// Gathers everything, so that whole blocks go out.
+static void put_direct(struct dit_sink *sink, const unsigned char *data, size_t size) {
+  while (size > 0 && !sink->error && sink->direct_fd >= 0) {
+    size_t room = sink->capacity - sink->used, piece = size < room ? size : room;
+    memcpy(sink->buffer + sink->used, data, piece);
+    sink->used += piece;
+    data += piece;
+    size -= piece;
+    if (sink->used == sink->capacity) {
+      write_blocks(sink);
+    }
+  }
+  if (size > 0) {  // refused on the way
+    dit_sink_put(sink, data, size);
+  }
 }
 
 void dit_sink_put(struct dit_sink *sink, const void *data, size_t size) {
   if (sink->error || size == 0) {
+    return;
+  }
+  if (sink->direct_fd >= 0) {
+    put_direct(sink, data, size);
     return;
   }
   if (sink->used + size > sink->capacity) {

@@ -1,6 +1,7 @@
 /// The container: names, round trips, sharing (also of forged checksums), unpacking, failing allocations.
 #include "record/format.h"
 #include "store/crc32.c"  // internal: not exported by libdit
+#include "store/pack.h"
 #include "store_test.h"
 
 enum { SEED = 21 };
@@ -192,6 +193,115 @@ static void test_sharing(void) {
   remove_tree(in_folder("root"));
 }
 
+/// Blobs of one identity are not looked at again; another size under it is another blob.
+static void test_identities(void) {
+  static unsigned char bytes[2][5000];
+  struct dit_error err = {0};
+  struct dit_store_options options = {.layout = DIT_STORE_PACKED, .container = "i.dpack"};
+  struct dit_store *store = create_store(&options);
+  struct dit_store_counts counts;
+  memset(bytes[0], 1, 5000);
+  memset(bytes[1], 2, 5000);
+  const struct {
+    size_t which, size;
+    uint64_t identity;
+  } puts[] = {{0, 5000, 7}, {1, 5000, 7}, {1, 4000, 7}, {0, 5000, 8}, {1, 4000, 7}, {1, 5000, 7 + (1 << 15)}};
+  const unsigned char expected[] = {1, 1, 2, 1, 2, 2};
+  for (size_t i = 0; i < 6; i++) {
+    struct dit_store_blob blob = {.data = bytes[puts[i].which], .size = puts[i].size, .identity = puts[i].identity};
+    struct dit_store_item item = {.path = "a.pth", .pickle = "p", .pickle_size = 1, .blobs = &blob, .blob_count = 1};
+    CHECK_OK(dit_store_put(store, &item, false, NULL, &err));
+  }
+  CHECK_OK(dit_store_flush(store, FLUSH_MS, &err));
+  dit_store_get_counts(store, &counts);
+  CHECK(counts.written == 6 && counts.shared == 5000 + 5000 + 4000);
+  destroy_store(store);
+  struct dit_store_reader *reader = NULL;
+  const struct dit_store_item *item = NULL;
+  CHECK_OK(dit_store_reader_open(in_folder("root/i.dpack"), &reader, &err));
+  for (size_t i = 0; i < 6; i++) {
+    CHECK_OK(dit_store_reader_next(reader, &item, &err));
+    const unsigned char *data = item->blobs[0].data;
+    CHECK(item->blobs[0].size == puts[i].size && data[0] == expected[i] && data[puts[i].size - 1] == expected[i]);
+  }
+  dit_store_reader_close(reader);
+  remove_tree(in_folder("root"));
+}
+
+/// The types of all frames, one letter each, in the order of the file; each begins where the one before ends.
+static size_t list_frames(const char *path, char *types, size_t most) {
+  size_t size = 0, count = 0;
+  unsigned char *data = load_file(path, &size);
+  for (size_t at = DIT_PACK_FILE_SIZE; at < size && count < most;) {
+    CHECK(dit_get_u32(data + at) == DIT_PACK_MARKER_VALUE);
+    int type = data[at + DIT_PACK_TYPE];
+    uint64_t payload = dit_get_u64(data + at + DIT_PACK_PAYLOAD_SIZE);
+    types[count++] = type == DIT_PACK_BLOB ? 'b' : type == DIT_PACK_ITEM ? 'i' : 'f';
+    at += (size_t)dit_pack_get_frame_size(payload);
+    CHECK(type != DIT_PACK_FILLER || at % DIT_SINK_BLOCK == 0);
+  }
+  free(data);
+  types[count] = '\0';
+  return size;
+}
+
+/// Large batches go past the page cache, in whole blocks with fillers between; small ones follow through it. What is
+/// read is what was put, whichever way it went.
+static void test_past_the_page_cache(void) {
+  static unsigned char large[3][1500001];
+  char types[100];
+  struct dit_error err = {0};
+  struct dit_store_options options = {.layout = DIT_STORE_PACKED, .container = "d.dpack"};
+  struct dit_store *store = create_store(&options);
+  atomic_int released = 0;
+  uint64_t state = 4;
+  for (size_t i = 0; i < 3 * sizeof(large[0]); i++) {
+    large[i / sizeof(large[0])][i % sizeof(large[0])] = (unsigned char)draw(&state);
+  }
+  for (int round = 0; round < 3; round++) {
+    pthread_mutex_lock(&gate);
+    put_gate(store, &released);  // all that follows is one list
+    put_bytes(store, large[round], sizeof(large[round]) - (size_t)round);
+    put_bytes(store, large[round], 100);
+    put_bytes(store, large[(round + 1) % 3], 1100000);
+    pthread_mutex_unlock(&gate);
+    CHECK_OK(dit_store_flush(store, FLUSH_MS, &err));
+    put_bytes(store, large[round] + 7, 50);
+    CHECK_OK(dit_store_flush(store, FLUSH_MS, &err));
+  }
+  destroy_store(store);
+  size_t size = list_frames(in_folder("root/d.dpack"), types, sizeof(types) - 1);
+  int fd = open(in_folder("root/d.dpack"), O_WRONLY | O_DIRECT);
+  if (fd >= 0) {  // the file system takes it
+    CHECK(size > 7000000 && strchr(types, 'f') && strchr(strchr(types, 'f') + 1, 'f'));
+    close(fd);
+  }
+  struct dit_store_reader *reader = NULL;
+  const struct dit_store_item *item = NULL;
+  struct dit_store_read_counts counts;
+  CHECK_OK(dit_store_reader_open(in_folder("root/d.dpack"), &reader, &err));
+  for (int round = 0; round < 3; round++) {
+    const struct {
+      const void *data;
+      size_t size;
+    } expected[] = {{"x", 1},
+                    {large[round], sizeof(large[round]) - (size_t)round},
+                    {large[round], 100},
+                    {large[(round + 1) % 3], 1100000},
+                    {large[round] + 7, 50}};
+    for (int i = 0; i < 5; i++) {
+      CHECK_OK(dit_store_reader_next(reader, &item, &err));
+      CHECK(item && item->blobs[0].size == expected[i].size);
+      CHECK(memcmp(item->blobs[0].data, expected[i].data, expected[i].size) == 0);
+    }
+  }
+  CHECK_OK(dit_store_reader_next(reader, &item, &err));
+  dit_store_reader_get_counts(reader, &counts);
+  CHECK(!item && counts.items == 15 && counts.damaged == 0 && counts.torn_bytes == 0);
+  dit_store_reader_close(reader);
+  remove_tree(in_folder("root"));
+}
+
 static void test_allocation_failures(void) {
   int64_t live = dit_alloc_get_live();
   write_random(DIT_STORE_PACKED, "packed", 0, 10);
@@ -217,6 +327,8 @@ int main(void) {
   RUN(test_names);
   RUN(test_round_trip);
   RUN(test_sharing);
+  RUN(test_identities);
+  RUN(test_past_the_page_cache);
   RUN(test_allocation_failures);
   remove_tree(test_folder);
   return 0;
