@@ -218,7 +218,8 @@ def describe_floor(results, steps, bare, seconds):
     floor = bare + max(copy, write)
     return (
         f"; {facts['bytes'] / steps / 1e6:.1f} MB of tensors a step, {size / 1e6:.1f} MB written; floor "
-        f"{floor * 1e3:.2f} ms (bare + copy {copy * 1e3:.2f} ms or write {write * 1e3:.2f} ms), {seconds / floor:.2f}x of it"
+        f"{floor * 1e3:.2f} ms (bare + copy {copy * 1e3:.2f} ms or write {write * 1e3:.2f} ms), "
+        f"{seconds / floor:.2f}x of it"
     )
 
 

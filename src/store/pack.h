@@ -6,6 +6,7 @@
 
 #include "store/folder.h"
 #include "store/sink.h"
+#include "store/squeeze.h"
 
 #define DIT_PACK_MAGIC \
   "\x8A"               \
@@ -14,6 +15,7 @@ enum {
   DIT_PACK_MAGIC_SIZE = 8,
   DIT_PACK_MAJOR = 1,
   DIT_PACK_MINOR = 1,
+  DIT_PACK_MAJOR_COMPRESSED = 2,  ///< may have compressed blobs; its minor version is 0
   DIT_PACK_ALIGNMENT = 64,
   DIT_PACK_NAME_SIZE = 300
 };
@@ -49,7 +51,9 @@ enum {
   DIT_PACK_REFERENCE_SIZE = 24,  ///< number, offset, size of a blob
 };
 #define DIT_PACK_MARKER_VALUE UINT32_C(0xA5D07AC3)  ///< first byte in the file: 0xC3
-enum { DIT_PACK_BLOB = 1, DIT_PACK_ITEM = 2, DIT_PACK_FILLER = 3 };
+enum { DIT_PACK_BLOB = 1, DIT_PACK_ITEM = 2, DIT_PACK_FILLER = 3, DIT_PACK_SQUEEZED = 4 };
+/// Offsets in the head of a compressed blob.
+enum { DIT_PACK_METHOD = 24, DIT_PACK_WIDTH = 28, DIT_PACK_FULL_SIZE = 32, DIT_PACK_PACKED_SIZE = 40 };
 enum { DIT_PACK_HAS_JSON = 1 };
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -82,12 +86,13 @@ struct dit_pack {
   void *memory;
   struct dit_sink sink;
   struct dit_pack_seen *seen;
+  struct dit_squeeze squeeze;
 };
 
 /// Create the container in the folder's root: `name` (NULL for "capture-r<rank>-p<pid>.dpack"), with ".1" and so on
-/// before the extension when it is taken. DIT_ERR_IO, DIT_ERR_NOMEM.
+/// before the extension when it is taken. DIT_ERR_IO, DIT_ERR_NOMEM, DIT_ERR_UNSUPPORTED.
 DIT_NODISCARD enum dit_status dit_pack_init(struct dit_pack *pack, struct dit_folder *folder, const char *name,
-                                            int32_t rank, struct dit_error *err);
+                                            int32_t rank, enum dit_store_compress compress, struct dit_error *err);
 void dit_pack_reset(struct dit_pack *pack);   ///< close and free; accepts a zeroed one whose fd is -1
 void dit_pack_forget(struct dit_pack *pack);  ///< close: in a forked child the file is the parent's
 void dit_pack_remove(struct dit_pack *pack);  ///< unlink

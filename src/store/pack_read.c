@@ -55,7 +55,8 @@ struct dit_store_reader {
   uint64_t window_at;  ///< place in the file of what is in `window`
   size_t window_size;
   struct dit_store_read_counts counts;
-  struct buffer window, payload, references, blobs, bytes, path;
+  uint64_t most;  ///< a blob is at most so many times as large as what the file has of it
+  struct buffer window, payload, references, blobs, bytes, path, packed;
   struct dit_store_item item;
 };
 
@@ -187,7 +188,7 @@ static int order_references(const void *a, const void *b) {
 }
 
 /// Gives every blob of the item its place in the memory, equal references the same one. False when they are not
-/// sound or together larger than the file, which no writer makes.
+/// sound or together larger than the file (uncompressed, than DIT_COMPRESS_MOST files), which no writer makes.
 static bool place_blobs(const struct dit_store_reader *reader, const struct frame *frame, struct reference *references,
                         size_t *total) {
   const unsigned char *p = reader->payload.data;
@@ -202,7 +203,7 @@ static bool place_blobs(const struct dit_store_reader *reader, const struct fram
       continue;
     }
     if (one->offset % DIT_PACK_ALIGNMENT != 0 || one->offset >= frame->offset ||
-        one->size > frame->offset - one->offset) {
+        one->size > reader->most * (frame->offset - one->offset)) {
       return false;
     }
     if (before && before->size > 0 && before->offset == one->offset) {
@@ -211,12 +212,38 @@ static bool place_blobs(const struct dit_store_reader *reader, const struct fram
     }
     one->place = (size_t)used;
     used += (one->size + DIT_PACK_ALIGNMENT - 1) / DIT_PACK_ALIGNMENT * DIT_PACK_ALIGNMENT;
-    if (used > reader->size) {
+    if (used > reader->most * reader->size) {
       return false;
     }
   }
   *total = (size_t)used;
   return true;
+}
+
+/// The bytes of a compressed blob into `data`. `*sound` is false when they are not those that its head promises.
+static enum dit_status read_squeezed(struct dit_store_reader *reader, const struct frame *frame, unsigned char *data,
+                                     size_t size, bool *sound, struct dit_error *err) {
+  enum dit_compress_method method = frame->path;
+  uint32_t width = frame->blobs;
+  uint64_t packed = frame->json;
+  *sound = method > DIT_COMPRESS_NONE && method < DIT_COMPRESS_COUNT && dit_compress_is_width(width) &&
+           frame->pickle == size && packed > 0 && packed <= frame->payload &&
+           size <= DIT_COMPRESS_MOST * frame->payload;
+  if (!*sound) {
+    return DIT_OK;
+  }
+  if (!dit_compress_has(method)) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "'%s' is compressed with %s, and %s is not on this machine",
+                         reader->name, dit_compress_get_name(method), dit_compress_get_library(method));
+  }
+  DIT_RETURN_IF_NOT_OK(reserve(reader, &reader->packed, (size_t)frame->payload + size, err));
+  DIT_RETURN_IF_NOT_OK(read_payload(reader, frame, reader->packed.data, sound, err));
+  unsigned char *planes = width > 1 ? reader->packed.data + frame->payload : data;
+  *sound = *sound && dit_compress_unpack(method, reader->packed.data, (size_t)packed, planes, size);
+  if (*sound && width > 1) {
+    dit_compress_join(planes, data, size, width);
+  }
+  return DIT_OK;
 }
 
 static enum dit_status read_blobs(struct dit_store_reader *reader, const struct reference *references, size_t count,
@@ -235,9 +262,14 @@ static enum dit_status read_blobs(struct dit_store_reader *reader, const struct 
       continue;
     }
     DIT_RETURN_IF_NOT_OK(look_head(reader, one->offset, &frame, sound, err));
-    *sound = *sound && frame.type == DIT_PACK_BLOB && frame.number == one->number && frame.payload == one->size;
-    if (*sound) {
-      DIT_RETURN_IF_NOT_OK(read_payload(reader, &frame, reader->bytes.data + one->place, sound, err));
+    bool squeezed = *sound && frame.type == DIT_PACK_SQUEEZED;
+    *sound = *sound && frame.number == one->number &&
+             (squeezed || (frame.type == DIT_PACK_BLOB && frame.payload == one->size));
+    unsigned char *place = reader->bytes.data + one->place;
+    if (*sound && squeezed) {
+      DIT_RETURN_IF_NOT_OK(read_squeezed(reader, &frame, place, (size_t)one->size, sound, err));
+    } else if (*sound) {
+      DIT_RETURN_IF_NOT_OK(read_payload(reader, &frame, place, sound, err));
     }
   }
   return DIT_OK;
@@ -330,10 +362,12 @@ static enum dit_status take_header(struct dit_store_reader *reader, struct dit_e
     return DIT_OK;
   }
   unsigned major = dit_get_u16(header + DIT_PACK_FILE_MAJOR), length = dit_get_u32(header + DIT_PACK_FILE_LENGTH);
-  if (magic && whole && major != DIT_PACK_MAJOR) {
-    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "'%s' is a container of format %u; this program reads format %d",
-                         reader->name, major, DIT_PACK_MAJOR);
+  if (magic && whole && major != DIT_PACK_MAJOR && major != DIT_PACK_MAJOR_COMPRESSED) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED,
+                         "'%s' is a container of format %u; this program reads formats %d and %d", reader->name, major,
+                         DIT_PACK_MAJOR, DIT_PACK_MAJOR_COMPRESSED);
   }
+  reader->most = whole && major == DIT_PACK_MAJOR ? 1 : DIT_COMPRESS_MOST;
   if (magic && whole && header[DIT_PACK_FILE_ORDER] != DIT_PACK_ORDER) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "'%s' was written on a machine of the other byte order",
                          reader->name);
@@ -388,8 +422,8 @@ void dit_store_reader_close(struct dit_store_reader *reader) {
   if (reader->fd >= 0) {
     close(reader->fd);
   }
-  struct buffer *buffers[] = {&reader->window, &reader->payload, &reader->references,
-                              &reader->blobs,  &reader->bytes,   &reader->path};
+  struct buffer *buffers[] = {&reader->window, &reader->payload, &reader->references, &reader->blobs,
+                              &reader->bytes,  &reader->path,    &reader->packed};
   for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
     dit_free(buffers[i]->data);
   }

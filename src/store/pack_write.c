@@ -27,7 +27,9 @@ struct seen {
   uint64_t key;
   uint64_t offset, size;  ///< of the payload
   uint64_t number;        ///< 0: free
-  uint32_t crc;
+  uint64_t packed;        ///< bytes that count of a compressed one's payload; 0: it is written as it is
+  uint32_t crc;           ///< of its bytes, not of their compressed form
+  uint32_t width;
 };
 
 struct dit_pack_seen {
@@ -50,8 +52,9 @@ static void put_header(struct dit_pack *pack) {
   clock_gettime(CLOCK_REALTIME, &now);
   pack->salt = make_salt();
   memcpy(header, DIT_PACK_MAGIC, DIT_PACK_MAGIC_SIZE);
-  dit_put_u16(header + DIT_PACK_FILE_MAJOR, DIT_PACK_MAJOR);
-  dit_put_u16(header + DIT_PACK_FILE_MINOR, DIT_PACK_MINOR);
+  bool compressed = pack->squeeze.method != DIT_COMPRESS_NONE;
+  dit_put_u16(header + DIT_PACK_FILE_MAJOR, compressed ? DIT_PACK_MAJOR_COMPRESSED : DIT_PACK_MAJOR);
+  dit_put_u16(header + DIT_PACK_FILE_MINOR, compressed ? 0 : DIT_PACK_MINOR);
   dit_put_u32(header + DIT_PACK_FILE_LENGTH, DIT_PACK_FILE_SIZE);
   dit_put_u64(header + DIT_PACK_FILE_WALL, (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
   dit_put_u32(header + DIT_PACK_FILE_PID, (uint32_t)getpid());
@@ -136,9 +139,10 @@ static int recover(struct dit_pack *pack) {
 }
 
 enum dit_status dit_pack_init(struct dit_pack *pack, struct dit_folder *folder, const char *name, int32_t rank,
-                              struct dit_error *err) {
+                              enum dit_store_compress compress, struct dit_error *err) {
   pack->folder = folder;
   pack->rank = rank;
+  DIT_RETURN_IF_NOT_OK(dit_squeeze_init(&pack->squeeze, compress, err));
   if (name) {
     snprintf(pack->name, sizeof(pack->name), "%s", name);
   } else {
@@ -180,6 +184,7 @@ void dit_pack_forget(struct dit_pack *pack) {
 
 void dit_pack_reset(struct dit_pack *pack) {
   dit_pack_forget(pack);
+  dit_squeeze_reset(&pack->squeeze);
   dit_free(pack->memory);
   dit_free(pack->seen);
   pack->memory = NULL;
@@ -239,6 +244,38 @@ static bool is_same(struct dit_pack *pack, uint64_t offset, const unsigned char 
   return true;
 }
 
+/// `size` bytes at `offset` of the file, which may still be in the buffer.
+static bool read_back(const struct dit_sink *sink, uint64_t offset, unsigned char *to, size_t size) {
+  while (size > 0 && offset < sink->written) {
+    size_t piece = size < sink->written - offset ? size : (size_t)(sink->written - offset);
+    ssize_t got = pread(sink->fd, to, piece, (off_t)offset);
+    if (got <= 0) {
+      return false;
+    }
+    offset += (uint64_t)got;
+    to += got;
+    size -= (size_t)got;
+  }
+  if (size > 0) {
+    memcpy(to, sink->buffer + (offset - sink->written), size);
+  }
+  return true;
+}
+
+/// Are these the bytes of a compressed blob of this size? No, too, where there is no memory to tell.
+static bool is_same_squeezed(struct dit_pack *pack, const struct seen *blob, const unsigned char *data) {
+  size_t packed = (size_t)blob->packed, size = (size_t)blob->size;
+  unsigned char *memory = dit_malloc(packed + 2 * size), *planes = memory + packed, *plain = planes + size;
+  bool same = memory && read_back(&pack->sink, blob->offset, memory, packed) &&
+              dit_compress_unpack(pack->squeeze.method, memory, packed, planes, size);
+  if (same) {
+    dit_compress_join(planes, plain, size, blob->width);
+    same = memcmp(plain, data, size) == 0;
+  }
+  dit_free(memory);
+  return same;
+}
+
 /// The remembered blob with these bytes, NULL for none. `*crc` is computed only when there may be one.
 static const struct seen *find_blob(struct dit_pack *pack, uint64_t key, const void *data, size_t size, uint32_t *crc,
                                     bool *has_crc) {
@@ -251,7 +288,8 @@ static const struct seen *find_blob(struct dit_pack *pack, uint64_t key, const v
       *crc = dit_crc32(0, data, size);
       *has_crc = true;
     }
-    if (set[way].crc == *crc && is_same(pack, set[way].offset, data, size)) {
+    if (set[way].crc == *crc &&
+        (set[way].packed > 0 ? is_same_squeezed(pack, &set[way], data) : is_same(pack, set[way].offset, data, size))) {
       return &set[way];
     }
   }
@@ -289,6 +327,20 @@ static void set_reference(unsigned char *reference, const struct seen *blob) {
   dit_put_u64(reference + 16, blob->size);
 }
 
+/// The compressed form of a blob.
+static void put_squeezed(struct dit_pack *pack, struct seen *fresh, const struct dit_squeezed *squeezed) {
+  unsigned char head[DIT_PACK_HEAD_SIZE] = {0};
+  dit_put_u32(head + DIT_PACK_METHOD, (uint32_t)pack->squeeze.method);
+  dit_put_u32(head + DIT_PACK_WIDTH, squeezed->width);
+  dit_put_u64(head + DIT_PACK_FULL_SIZE, fresh->size);
+  dit_put_u64(head + DIT_PACK_PACKED_SIZE, squeezed->packed);
+  put_head(pack, head, DIT_PACK_SQUEEZED, squeezed->size);
+  fresh->packed = squeezed->packed;
+  fresh->width = squeezed->width;
+  fresh->offset = dit_sink_get_position(&pack->sink);
+  put_tail(pack, dit_sink_put_crc(&pack->sink, squeezed->payload, squeezed->size));
+}
+
 /// Writes the blob, or finds an equal one; `*shared` grows by the bytes that were not written.
 static struct seen take_blob(struct dit_pack *pack, const struct dit_store_blob *blob, uint64_t *shared) {
   struct seen fresh = {.key = make_key(blob->data, blob->size), .size = blob->size};
@@ -297,6 +349,14 @@ static struct seen take_blob(struct dit_pack *pack, const struct dit_store_blob 
   if (equal) {
     *shared += blob->size;
     return *equal;
+  }
+  struct dit_squeezed squeezed;
+  if (dit_squeeze_take(&pack->squeeze, blob->data, blob->size, dit_sink_get_speed(&pack->sink), &squeezed)) {
+    fresh.crc = has_crc ? fresh.crc : dit_crc32(0, blob->data, blob->size);
+    put_squeezed(pack, &fresh, &squeezed);
+    fresh.number = pack->number;
+    remember_blob(pack, &fresh);
+    return fresh;
   }
   unsigned char head[DIT_PACK_HEAD_SIZE] = {0};
   put_head(pack, head, DIT_PACK_BLOB, blob->size);

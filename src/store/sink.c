@@ -7,20 +7,37 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "store/crc32.h"
 
 /// Pieces of this size and more are not copied; large ones are cut so that the checksum leaves them in the cache.
-enum { DIRECT_BYTES = 32 << 10, CHUNK_BYTES = 512 << 10 };
+enum { DIRECT_BYTES = 32 << 10, CHUNK_BYTES = 512 << 10, RECENT_BYTES = 64 << 20 };
 
 void dit_sink_init(struct dit_sink *sink, int fd, void *buffer, size_t capacity, uint64_t start) {
   *sink = (struct dit_sink){.fd = fd, .direct_fd = -1, .buffer = buffer, .capacity = capacity, .written = start};
 }
 
+static double get_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
+}
+
+static void note_speed(struct dit_sink *sink, double start, size_t bytes) {
+  if (sink->spent_bytes > RECENT_BYTES) {
+    sink->spent_bytes /= 2;
+    sink->spent_ns /= 2;
+  }
+  sink->spent_ns += get_ns() - start;
+  sink->spent_bytes += (double)bytes;
+}
+
 /// The whole blocks of the buffer past the page cache. What is left stays at its begin.
 static void write_blocks(struct dit_sink *sink) {
   size_t size = sink->used / DIT_SINK_BLOCK * DIT_SINK_BLOCK, begin = 0;
+  double start = get_ns();
   while (!sink->error && sink->direct_fd >= 0 && begin < size) {
     ssize_t done = pwrite(sink->direct_fd, sink->buffer + begin, size - begin, (off_t)sink->written);
     if (done < 0 && (errno == EINVAL || errno == EOPNOTSUPP)) {
@@ -32,6 +49,7 @@ static void write_blocks(struct dit_sink *sink) {
       begin += (size_t)done;
     }
   }
+  note_speed(sink, start, begin);
   memmove(sink->buffer, sink->buffer + begin, sink->used - begin);
   sink->used -= begin;
 }
@@ -46,6 +64,8 @@ void dit_sink_set_direct(struct dit_sink *sink, int fd) {
 static bool write_out(struct dit_sink *sink, const void *data, size_t size) {
   struct iovec parts[2] = {{sink->buffer, sink->used}, {(void *)(uintptr_t)data, size}};
   int first = sink->used > 0 ? 0 : 1;
+  double start = get_ns();
+  uint64_t before = sink->written;
   while (!sink->error && first < 2 && parts[first].iov_len > 0) {
     ssize_t done = writev(sink->fd, parts + first, (size > 0 ? 2 : 1) - first);
     if (done <= 0) {
@@ -62,6 +82,7 @@ static bool write_out(struct dit_sink *sink, const void *data, size_t size) {
     }
   }
   sink->used = 0;
+  note_speed(sink, start, (size_t)(sink->written - before));
   return !sink->error;
 }
 

@@ -18,11 +18,16 @@ struct dit_sink {
   int error;
   unsigned char *buffer;
   size_t used, capacity;
-  uint64_t written;  ///< bytes of the file that are with the kernel
+  uint64_t written;              ///< bytes of the file that are with the kernel
+  double spent_ns, spent_bytes;  ///< the time that writing took, the latest most
 };
 
 /// `buffer` is the caller's; `start` is the size of the file, whose offset is there.
 void dit_sink_init(struct dit_sink *sink, int fd, void *buffer, size_t capacity, uint64_t start);
+/// Nanoseconds per byte of writing so far; 0 when nothing was written.
+static inline double dit_sink_get_speed(const struct dit_sink *sink) {
+  return sink->spent_bytes > 0 ? sink->spent_ns / sink->spent_bytes : 0;
+}
 /// Where the next byte will lie in the file.
 static inline uint64_t dit_sink_get_position(const struct dit_sink *sink) {
   return sink->written + sink->used;

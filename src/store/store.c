@@ -51,6 +51,10 @@ static enum dit_status check_options(const struct dit_store_options *options, st
   if (options->pressure != DIT_RECORD_BLOCK && options->pressure != DIT_RECORD_DROP) {
     return dit_error_set(err, DIT_ERR_INVALID, "pressure is %d; valid: 0 (block), 1 (drop)", (int)options->pressure);
   }
+  if (options->compress < DIT_STORE_COMPRESS_OFF || options->compress > DIT_STORE_COMPRESS_ZLIB) {
+    return dit_error_set(err, DIT_ERR_INVALID, "compress is %d; valid: 0 (off), 1 (auto), 2 (zstd), 3 (zlib)",
+                         (int)options->compress);
+  }
   if (options->block_ms < 0 || options->rank < 0 || options->queue_bytes < 0) {
     return dit_error_set(err, DIT_ERR_INVALID, "block_ms is %d, rank %d, queue_bytes %lld; all must be 0 or more",
                          options->block_ms, (int)options->rank, (long long)options->queue_bytes);
@@ -87,7 +91,8 @@ enum dit_status dit_store_create(const char *root, const struct dit_store_option
   store->pack.direct_fd = -1;
   enum dit_status status = dit_files_init(&store->files, root, true, err);
   if (status == DIT_OK && store->layout == DIT_STORE_PACKED) {
-    status = dit_pack_init(&store->pack, &store->files.folder, options->container, options->rank, err);
+    status =
+        dit_pack_init(&store->pack, &store->files.folder, options->container, options->rank, options->compress, err);
   }
   if (status == DIT_OK) {
     memcpy(store->container, store->pack.opened, sizeof(store->container));

@@ -12,6 +12,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from .compressed import MOST, unpack
 from .file_bytes import FileBytes
 from .limits import Refused, one_line
 from .torch_file import Limits, load_parts
@@ -19,7 +20,7 @@ from .torch_file import Limits, load_parts
 MAGIC = b"\x8aDPACK\r\n"
 MARKER = b"\xc3\x7a\xd0\xa5"
 ALIGNMENT, HEAD = 64, 64
-BLOB, ITEM = 1, 2
+BLOB, ITEM, COMPRESSED = 1, 2, 4
 MAX_BLOBS, MAX_PATH = 1 << 20, 4000
 
 
@@ -71,8 +72,8 @@ class Pack:
         major, _minor, length = struct.unpack_from("<HHI", header, 8)
         salt, order = struct.unpack_from("<IB", header, 32)
         whole = zlib.crc32(header[:60]) == struct.unpack_from("<I", header, 60)[0]
-        if whole and major != 1:
-            raise Refused(f"it is a container of format {major}; format 1 is read")
+        if whole and major not in (1, 2):
+            raise Refused(f"it is a container of format {major}; formats 1 and 2 are read")
         if whole and order != (1 if struct.pack("=H", 1) == b"\1\0" else 2):
             raise Refused("it was written on a machine of the other byte order")
         self.damaged += not whole
@@ -161,9 +162,16 @@ class Pack:
         if size == 0:
             return memoryview(b"")
         frame = self._look(offset) if offset < item.offset else None
-        if frame is None or (frame.kind, frame.number, frame.payload) != (BLOB, number, size):
+        full = frame and (frame.pickle if frame.kind == COMPRESSED else frame.payload)
+        if frame is None or frame.kind not in (BLOB, COMPRESSED) or (frame.number, full) != (number, size):
             raise Refused(f"storage {one_line(key, 40)!r} is not where it should be: the container is damaged")
         content = self._check_payload(frame)
         if content is None:
             raise Refused(f"storage {one_line(key, 40)!r} is damaged (its checksum is wrong)")
-        return content
+        return content if frame.kind == BLOB else self._expand(frame, content)
+
+    def _expand(self, frame: Frame, content: memoryview) -> memoryview:
+        """Of a compressed blob: `path` is the method, `blobs` the width, `pickle` the size, `json` what counts."""
+        if not 0 < frame.json <= frame.payload or frame.pickle > min(MOST * frame.payload, self.limits.bytes):
+            raise Refused("a compressed storage has sizes that cannot be")
+        return unpack(frame.path, frame.blobs, content[: frame.json], frame.pickle)
