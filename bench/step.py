@@ -107,6 +107,9 @@ def debug_mode():
 class Quiet:
     """A tool of op_tools whose console is thrown away; start and stop are outside the measured time."""
 
+    # Of the last capture: bytes of its tensors, and of those it had not to write again.
+    facts: dict = {}
+
     def __init__(self, kind, **options):
         self.kind, self.options = kind, options
 
@@ -121,6 +124,8 @@ class Quiet:
     def __exit__(self, *exc):
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             self.tool.stop()
+        if self.kind == "OpCapture":
+            Quiet.facts = self.tool.describe()
 
     def step(self):
         self.tool.step()
@@ -181,10 +186,41 @@ def measure(step, makers, names, rounds, steps, results):
                 if name == "autocompare":
                     times.setdefault("autocompare, first step", []).append(first)
             shutil.rmtree(os.path.join(results, "op_tools_results", "op_capture_results"), ignore_errors=True)
-            for file in os.listdir(results) if os.path.isdir(results) else ():
-                if file.endswith(".dpack"):
-                    os.unlink(os.path.join(results, file))
     return times
+
+
+def time_floor(results, size, rounds=5):
+    """Seconds that the bytes of one step take when nothing else is done with them: copied once, as a snapshot must be,
+    and written to a file by another thread meanwhile. The slower of the two; medians."""
+    import torch
+
+    source, target = torch.ones(size, dtype=torch.uint8), torch.empty(size, dtype=torch.uint8)
+    content, path = memoryview(source.numpy()), os.path.join(results, "floor")
+    copies, writes = [], []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        target.copy_(source)
+        copies.append(time.perf_counter() - start)
+        start = time.perf_counter()
+        with open(path, "wb", buffering=0) as file:
+            for begin in range(0, size, 1 << 20):
+                file.write(content[begin : begin + (1 << 20)])
+        writes.append(time.perf_counter() - start)
+        os.unlink(path)
+    return statistics.median(copies), statistics.median(writes)
+
+
+def describe_floor(results, steps, bare, seconds):
+    """What a capture of one step wrote, what that takes at least, and the ratio to it."""
+    facts = Quiet.facts
+    size = max((facts["bytes"] - facts["shared"]) // steps, 1)
+    copy, write = time_floor(results, size)
+    floor = bare + max(copy, write)
+    return (
+        f"; {facts['bytes'] / steps / 1e6:.1f} MB of tensors a step, {size / 1e6:.1f} MB written; floor "
+        f"{floor * 1e3:.2f} ms (bare + copy {copy * 1e3:.2f} ms or write {write * 1e3:.2f} ms), "
+        f"{seconds / floor:.2f}x of it"
+    )
 
 
 def count_calls(step):
@@ -256,6 +292,9 @@ def measure_all(options, gpu, results):
     for name in heavy:
         beside = measure(step, makers, ["bare", name], options.heavy_rounds, options.heavy_steps, results)
         more = rows_of(beside, operators)
+        if name.startswith("capture"):
+            bare, mine = (statistics.median(beside[key]) for key in ("bare", name))
+            more[1]["figure"] += describe_floor(results, options.heavy_steps, bare, mine)
         rows += [{**more[0], "what": f"bare, beside {name}"}, *more[1:]]
     return rows, functions, operators
 

@@ -26,13 +26,16 @@ DIT_EXTERN_C_BEGIN
 /// exactly once, on any thread. `wait` (nullable) is called on the writer's thread before the bytes are read: a copy
 /// from a device may still be under way; false gives the item up. An item that is refused or given up is released
 /// without waiting. What a process had queued when it forked is released in the parent alone. Neither may call the
-/// store, nor need a lock that a thread holds while it puts, flushes or destroys (an interpreter's).
+/// store, nor need a lock that a thread holds while it puts, flushes or destroys (an interpreter's). `identity`: blobs
+/// of one store that have the same one, not 0, and the same size have the same bytes; a container then refers to the
+/// first of them without looking at the others.
 struct dit_store_blob {
   const void *data;
   size_t size;
   bool (*wait)(void *context);
   void (*release)(void *context);
   void *context;
+  uint64_t identity;
 };
 
 /// All pointers are borrowed for the call only (blob bytes: until release).
@@ -48,6 +51,13 @@ struct dit_store_item {
 };
 
 enum dit_store_layout { DIT_STORE_FILES, DIT_STORE_PACKED };
+/// Of the blobs of a container. AUTO: each as samples tell that compressing is faster than writing what it saves.
+enum dit_store_compress {
+  DIT_STORE_COMPRESS_OFF,
+  DIT_STORE_COMPRESS_AUTO,
+  DIT_STORE_COMPRESS_ZSTD,
+  DIT_STORE_COMPRESS_ZLIB
+};
 
 /// Zero everything that should have its default.
 struct dit_store_options {
@@ -57,6 +67,7 @@ struct dit_store_options {
   enum dit_record_pressure pressure;  ///< of a full queue
   int block_ms;                       ///< longest wait of a producer (default 60000)
   int64_t queue_bytes;                ///< bound of what waits, blobs included
+  enum dit_store_compress compress;   ///< PACKED; the libraries are looked up: libzstd.so.1, libz.so.1
 };
 
 struct dit_store_counts {
@@ -74,7 +85,8 @@ struct dit_store_counts {
 struct dit_store;
 
 /// Create the root (and its parents), open the container where there is one, start the thread. DIT_ERR_INVALID,
-/// DIT_ERR_IO, DIT_ERR_NOMEM. In a forked child the store is closed.
+/// DIT_ERR_IO, DIT_ERR_NOMEM; DIT_ERR_UNSUPPORTED when the library of a compression that was asked for is not there. In
+/// a forked child the store is closed.
 DIT_API DIT_NODISCARD enum dit_status dit_store_create(const char *root, const struct dit_store_options *options,
                                                        struct dit_store **store, struct dit_error *err);
 /// Queue an item. `now`: write-ahead, return when it is with the kernel (or lost, or block_ms is over: not kept).
@@ -115,7 +127,8 @@ DIT_API DIT_NODISCARD enum dit_status dit_store_reader_open(const char *path, st
                                                             struct dit_error *err);
 DIT_API void dit_store_reader_close(struct dit_store_reader *reader);  ///< accepts NULL
 /// The next item, valid until the next call; NULL at the end. Its blobs have no wait and no release, their bytes are in
-/// memory, aligned to 16. Damage is passed over and counted, never an error. DIT_ERR_IO, DIT_ERR_NOMEM.
+/// memory, aligned to 16. Damage is passed over and counted, never an error. DIT_ERR_IO, DIT_ERR_NOMEM;
+/// DIT_ERR_UNSUPPORTED when blobs are compressed and the library is not on this machine.
 DIT_API DIT_NODISCARD enum dit_status dit_store_reader_next(struct dit_store_reader *reader,
                                                             const struct dit_store_item **item, struct dit_error *err);
 DIT_API void dit_store_reader_get_counts(const struct dit_store_reader *reader, struct dit_store_read_counts *counts);

@@ -261,6 +261,9 @@
   X(max_findings, FINDERS, OWN, NULL, INT, "100", NULL, 0, INT64_MAX, "Findings to report; 0: all.")                   \
   X(layout, CAPTURE, OWN, NULL, CHOICE, "files", "files|packed", 0, 0,                                                 \
     "A .pth file per tensor group, or one container per process that ditorch export unpacks.")                         \
+  X(compress, CAPTURE, OWN, NULL, CHOICE, "off", "off|auto|zstd|zlib", 0, 0,                                           \
+    "Compress tensors of the packed layout: never, where that is faster than writing them (measured), or all that "    \
+    "shrink.")                                                                                                         \
   X(write_ahead, CAPTURE, OWN, NULL, BOOL, "0", NULL, 0, 1,                                                            \
     "Have the inputs of a call on disk before it runs, so that a crash leaves them.")                                  \
   X(outputs, CAPTURE, OWN, NULL, BOOL, "1", NULL, 0, 1, "Save the results too, not only the inputs.")                  \

@@ -6,6 +6,7 @@
 
 #include "store/folder.h"
 #include "store/sink.h"
+#include "store/squeeze.h"
 
 #define DIT_PACK_MAGIC \
   "\x8A"               \
@@ -13,7 +14,8 @@
 enum {
   DIT_PACK_MAGIC_SIZE = 8,
   DIT_PACK_MAJOR = 1,
-  DIT_PACK_MINOR = 0,
+  DIT_PACK_MINOR = 1,
+  DIT_PACK_MAJOR_COMPRESSED = 2,  ///< may have compressed blobs; its minor version is 0
   DIT_PACK_ALIGNMENT = 64,
   DIT_PACK_NAME_SIZE = 300
 };
@@ -49,7 +51,9 @@ enum {
   DIT_PACK_REFERENCE_SIZE = 24,  ///< number, offset, size of a blob
 };
 #define DIT_PACK_MARKER_VALUE UINT32_C(0xA5D07AC3)  ///< first byte in the file: 0xC3
-enum { DIT_PACK_BLOB = 1, DIT_PACK_ITEM = 2 };
+enum { DIT_PACK_BLOB = 1, DIT_PACK_ITEM = 2, DIT_PACK_FILLER = 3, DIT_PACK_SQUEEZED = 4 };
+/// Offsets in the head of a compressed blob.
+enum { DIT_PACK_METHOD = 24, DIT_PACK_WIDTH = 28, DIT_PACK_FULL_SIZE = 32, DIT_PACK_PACKED_SIZE = 40 };
 enum { DIT_PACK_HAS_JSON = 1 };
 
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
@@ -71,26 +75,33 @@ struct dit_pack {
   char name[256];                   ///< as asked for
   char opened[DIT_PACK_NAME_SIZE];  ///< the file that was free
   bool broken;                      ///< by a failed commit: recover first
+  bool direct;                      ///< chosen
   atomic_int fd;                    ///< -1 when there is none
+  int direct_fd;                    ///< the same file past the page cache; -1 where it cannot be
   int32_t rank;
   uint32_t salt;
-  uint64_t number;  ///< of the last blob or item
-  uint64_t sound;   ///< bytes of the file that were committed
-  unsigned char *buffer;
+  uint64_t number;        ///< of the last blob or item
+  uint64_t sound;         ///< bytes of the file that were committed
+  unsigned char *buffer;  ///< aligned to blocks of the sink, inside `memory`
+  void *memory;
   struct dit_sink sink;
   struct dit_pack_seen *seen;
+  struct dit_squeeze squeeze;
 };
 
 /// Create the container in the folder's root: `name` (NULL for "capture-r<rank>-p<pid>.dpack"), with ".1" and so on
-/// before the extension when it is taken. DIT_ERR_IO, DIT_ERR_NOMEM.
+/// before the extension when it is taken. DIT_ERR_IO, DIT_ERR_NOMEM, DIT_ERR_UNSUPPORTED.
 DIT_NODISCARD enum dit_status dit_pack_init(struct dit_pack *pack, struct dit_folder *folder, const char *name,
-                                            int32_t rank, struct dit_error *err);
+                                            int32_t rank, enum dit_store_compress compress, struct dit_error *err);
 void dit_pack_reset(struct dit_pack *pack);   ///< close and free; accepts a zeroed one whose fd is -1
 void dit_pack_forget(struct dit_pack *pack);  ///< close: in a forked child the file is the parent's
 void dit_pack_remove(struct dit_pack *pack);  ///< unlink
 /// Put an item; blobs that are there already are referred to. `bytes` is what it takes in the file, `shared` the size
 /// of the blobs that were not written again. ENOMEM: nothing was put; other errors are those of the batch, see commit.
 int dit_pack_append(struct dit_pack *pack, const struct dit_store_item *item, uint64_t *bytes, uint64_t *shared);
+/// From the next item on write past the page cache, or through it. The former leaves the processor and the memory to
+/// the program, the latter takes bursts that the disk cannot follow. Nothing may be put and not committed.
+void dit_pack_choose(struct dit_pack *pack, bool direct);
 /// Hand everything to the kernel. 0, or errno: then everything since the last commit is lost and cut off, and the
 /// next append starts again (in a new file when this one was removed).
 int dit_pack_commit(struct dit_pack *pack);

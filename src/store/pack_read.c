@@ -3,7 +3,8 @@
 /// Invariant: nothing of the file is believed before its checksum was right and its numbers were checked against the
 /// size of the file; an item is delivered only with all its blobs. Memory is bounded by the size of the file. Where no
 /// sound frame begins, the next one is searched at every multiple of 64, first inside the frame before (a failed write
-/// may have left its head alone). Depends on files (unpacking), folder, crc32.
+/// may have left its head alone). Finding items reads the file a few times at most, however its frames overlap. Depends
+/// on files (unpacking), folder, crc32.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -18,6 +19,9 @@
 #include "store/pack.h"
 
 enum { WINDOW_BYTES = 1 << 20 };
+/// Payloads of items may be read for so many times the size of the file: frames that a program wrote do not overlap,
+/// and the few that failed writes left behind do not need it.
+enum { MOST_READS = 4 };
 
 struct buffer {
   unsigned char *data;
@@ -47,8 +51,12 @@ struct dit_store_reader {
   uint64_t position;   ///< of the next frame
   uint64_t last;       ///< where the frame before it begins
   uint64_t sound_end;  ///< of the last sound frame
+  uint64_t payloads;   ///< of items, read so far
+  uint64_t window_at;  ///< place in the file of what is in `window`
+  size_t window_size;
   struct dit_store_read_counts counts;
-  struct buffer window, payload, references, blobs, bytes, path;
+  uint64_t most;  ///< a blob is at most so many times as large as what the file has of it
+  struct buffer window, payload, references, blobs, bytes, path, packed;
   struct dit_store_item item;
 };
 
@@ -137,15 +145,20 @@ static enum dit_status scan(struct dit_store_reader *reader, uint64_t offset, st
   *found = false;
   DIT_RETURN_IF_NOT_OK(reserve(reader, &reader->window, WINDOW_BYTES, err));
   while (!*found && offset < reader->size) {
-    size_t got = 0;
-    DIT_RETURN_IF_NOT_OK(read_some(reader, offset, reader->window.data, WINDOW_BYTES, &got, err));
-    for (size_t at = 0; !*found && at + DIT_PACK_HEAD_SIZE <= got; at += DIT_PACK_ALIGNMENT) {
-      *found = take_head(reader, reader->window.data + at, offset + at, frame);
+    bool inside = offset >= reader->window_at && offset + DIT_PACK_HEAD_SIZE <= reader->window_at + reader->window_size;
+    if (!inside) {
+      reader->window_size = 0;
+      DIT_RETURN_IF_NOT_OK(read_some(reader, offset, reader->window.data, WINDOW_BYTES, &reader->window_size, err));
+      reader->window_at = offset;
     }
-    if (got < DIT_PACK_HEAD_SIZE) {
+    size_t at = (size_t)(offset - reader->window_at);
+    for (; !*found && at + DIT_PACK_HEAD_SIZE <= reader->window_size; at += DIT_PACK_ALIGNMENT) {
+      *found = take_head(reader, reader->window.data + at, reader->window_at + at, frame);
+    }
+    if (reader->window_size < DIT_PACK_HEAD_SIZE) {
       break;
     }
-    offset += WINDOW_BYTES;
+    offset = reader->window_at + at;
   }
   return DIT_OK;
 }
@@ -175,7 +188,7 @@ static int order_references(const void *a, const void *b) {
 }
 
 /// Gives every blob of the item its place in the memory, equal references the same one. False when they are not
-/// sound or together larger than the file, which no writer makes.
+/// sound or together larger than the file (uncompressed, than DIT_COMPRESS_MOST files), which no writer makes.
 static bool place_blobs(const struct dit_store_reader *reader, const struct frame *frame, struct reference *references,
                         size_t *total) {
   const unsigned char *p = reader->payload.data;
@@ -190,7 +203,7 @@ static bool place_blobs(const struct dit_store_reader *reader, const struct fram
       continue;
     }
     if (one->offset % DIT_PACK_ALIGNMENT != 0 || one->offset >= frame->offset ||
-        one->size > frame->offset - one->offset) {
+        one->size > reader->most * (frame->offset - one->offset)) {
       return false;
     }
     if (before && before->size > 0 && before->offset == one->offset) {
@@ -199,12 +212,38 @@ static bool place_blobs(const struct dit_store_reader *reader, const struct fram
     }
     one->place = (size_t)used;
     used += (one->size + DIT_PACK_ALIGNMENT - 1) / DIT_PACK_ALIGNMENT * DIT_PACK_ALIGNMENT;
-    if (used > reader->size) {
+    if (used > reader->most * reader->size) {
       return false;
     }
   }
   *total = (size_t)used;
   return true;
+}
+
+/// The bytes of a compressed blob into `data`. `*sound` is false when they are not those that its head promises.
+static enum dit_status read_squeezed(struct dit_store_reader *reader, const struct frame *frame, unsigned char *data,
+                                     size_t size, bool *sound, struct dit_error *err) {
+  enum dit_compress_method method = frame->path;
+  uint32_t width = frame->blobs;
+  uint64_t packed = frame->json;
+  *sound = method > DIT_COMPRESS_NONE && method < DIT_COMPRESS_COUNT && dit_compress_is_width(width) &&
+           frame->pickle == size && packed > 0 && packed <= frame->payload &&
+           size <= DIT_COMPRESS_MOST * frame->payload;
+  if (!*sound) {
+    return DIT_OK;
+  }
+  if (!dit_compress_has(method)) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "'%s' is compressed with %s, and %s is not on this machine",
+                         reader->name, dit_compress_get_name(method), dit_compress_get_library(method));
+  }
+  DIT_RETURN_IF_NOT_OK(reserve(reader, &reader->packed, (size_t)frame->payload + size, err));
+  DIT_RETURN_IF_NOT_OK(read_payload(reader, frame, reader->packed.data, sound, err));
+  unsigned char *planes = width > 1 ? reader->packed.data + frame->payload : data;
+  *sound = *sound && dit_compress_unpack(method, reader->packed.data, (size_t)packed, planes, size);
+  if (*sound && width > 1) {
+    dit_compress_join(planes, data, size, width);
+  }
+  return DIT_OK;
 }
 
 static enum dit_status read_blobs(struct dit_store_reader *reader, const struct reference *references, size_t count,
@@ -223,9 +262,14 @@ static enum dit_status read_blobs(struct dit_store_reader *reader, const struct 
       continue;
     }
     DIT_RETURN_IF_NOT_OK(look_head(reader, one->offset, &frame, sound, err));
-    *sound = *sound && frame.type == DIT_PACK_BLOB && frame.number == one->number && frame.payload == one->size;
-    if (*sound) {
-      DIT_RETURN_IF_NOT_OK(read_payload(reader, &frame, reader->bytes.data + one->place, sound, err));
+    bool squeezed = *sound && frame.type == DIT_PACK_SQUEEZED;
+    *sound = *sound && frame.number == one->number &&
+             (squeezed || (frame.type == DIT_PACK_BLOB && frame.payload == one->size));
+    unsigned char *place = reader->bytes.data + one->place;
+    if (*sound && squeezed) {
+      DIT_RETURN_IF_NOT_OK(read_squeezed(reader, &frame, place, (size_t)one->size, sound, err));
+    } else if (*sound) {
+      DIT_RETURN_IF_NOT_OK(read_payload(reader, &frame, place, sound, err));
     }
   }
   return DIT_OK;
@@ -244,10 +288,11 @@ static bool check_parts(const struct frame *frame) {
 /// The item of a sound head; `*sound` is false when something of it is damaged.
 static enum dit_status read_item(struct dit_store_reader *reader, const struct frame *frame, bool *sound,
                                  struct dit_error *err) {
-  *sound = check_parts(frame);
+  *sound = check_parts(frame) && frame->payload <= MOST_READS * reader->size - reader->payloads;
   if (!*sound) {
     return DIT_OK;
   }
+  reader->payloads += frame->payload;
   DIT_RETURN_IF_NOT_OK(reserve(reader, &reader->payload, (size_t)frame->payload, err));
   DIT_RETURN_IF_NOT_OK(read_payload(reader, frame, reader->payload.data, sound, err));
   size_t table = (size_t)frame->blobs * DIT_PACK_REFERENCE_SIZE, total = 0;
@@ -317,10 +362,12 @@ static enum dit_status take_header(struct dit_store_reader *reader, struct dit_e
     return DIT_OK;
   }
   unsigned major = dit_get_u16(header + DIT_PACK_FILE_MAJOR), length = dit_get_u32(header + DIT_PACK_FILE_LENGTH);
-  if (magic && whole && major != DIT_PACK_MAJOR) {
-    return dit_error_set(err, DIT_ERR_UNSUPPORTED, "'%s' is a container of format %u; this program reads format %d",
-                         reader->name, major, DIT_PACK_MAJOR);
+  if (magic && whole && major != DIT_PACK_MAJOR && major != DIT_PACK_MAJOR_COMPRESSED) {
+    return dit_error_set(err, DIT_ERR_UNSUPPORTED,
+                         "'%s' is a container of format %u; this program reads formats %d and %d", reader->name, major,
+                         DIT_PACK_MAJOR, DIT_PACK_MAJOR_COMPRESSED);
   }
+  reader->most = whole && major == DIT_PACK_MAJOR ? 1 : DIT_COMPRESS_MOST;
   if (magic && whole && header[DIT_PACK_FILE_ORDER] != DIT_PACK_ORDER) {
     return dit_error_set(err, DIT_ERR_UNSUPPORTED, "'%s' was written on a machine of the other byte order",
                          reader->name);
@@ -375,8 +422,8 @@ void dit_store_reader_close(struct dit_store_reader *reader) {
   if (reader->fd >= 0) {
     close(reader->fd);
   }
-  struct buffer *buffers[] = {&reader->window, &reader->payload, &reader->references,
-                              &reader->blobs,  &reader->bytes,   &reader->path};
+  struct buffer *buffers[] = {&reader->window, &reader->payload, &reader->references, &reader->blobs,
+                              &reader->bytes,  &reader->path,    &reader->packed};
   for (size_t i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
     dit_free(buffers[i]->data);
   }

@@ -8,6 +8,8 @@
 #include "store/pack.h"
 
 enum { DIT_STORE_FIRST_RETRY_MS = 100, DIT_STORE_LAST_RETRY_MS = 5000, DIT_STORE_LINGER_MS = 5 };
+/// Blocks of nodes are kept for reuse: memory that one thread takes and another frees is what malloc does worst.
+enum { DIT_STORE_NODE_BYTES = 2048, DIT_STORE_SPARE_NODES = 4096 };
 
 /// The wait of a write-ahead put. Freed by whoever is second: the thread, or the caller who stopped waiting.
 struct dit_store_ticket {
@@ -19,6 +21,7 @@ struct dit_store_node {
   struct dit_store_node *next;
   struct dit_store_ticket *ticket;  ///< NULL for most
   uint64_t cost;                    ///< in the queue
+  bool common;                      ///< the block has DIT_STORE_NODE_BYTES
   struct dit_store_item item;
 };
 
@@ -27,6 +30,8 @@ struct dit_store_node {
 struct dit_store {
   struct dit_background thread;  ///< `finished`: items written or lost; `done` also for write-ahead puts
   struct dit_store_node *head, **tail;
+  struct dit_store_node *spare;  ///< blocks that wait for reuse, `common` all of them
+  int spare_count;
   uint64_t queued;  ///< cost of the items that wait or are being written
   uint64_t queued_items;
   uint64_t wanted;  ///< the smallest `finished` somebody waits for at `done`; UINT64_MAX: nobody

@@ -24,6 +24,11 @@ static void free_store(struct dit_background *thread) {
     }
     dit_free(node);
   }
+  while (store->spare) {
+    struct dit_store_node *node = store->spare;
+    store->spare = node->next;
+    dit_free(node);
+  }
   dit_files_reset(&store->files);
   dit_pack_reset(&store->pack);
   dit_background_reset(thread);
@@ -45,6 +50,10 @@ static enum dit_status check_options(const struct dit_store_options *options, st
   }
   if (options->pressure != DIT_RECORD_BLOCK && options->pressure != DIT_RECORD_DROP) {
     return dit_error_set(err, DIT_ERR_INVALID, "pressure is %d; valid: 0 (block), 1 (drop)", (int)options->pressure);
+  }
+  if (options->compress < DIT_STORE_COMPRESS_OFF || options->compress > DIT_STORE_COMPRESS_ZLIB) {
+    return dit_error_set(err, DIT_ERR_INVALID, "compress is %d; valid: 0 (off), 1 (auto), 2 (zstd), 3 (zlib)",
+                         (int)options->compress);
   }
   if (options->block_ms < 0 || options->rank < 0 || options->queue_bytes < 0) {
     return dit_error_set(err, DIT_ERR_INVALID, "block_ms is %d, rank %d, queue_bytes %lld; all must be 0 or more",
@@ -79,9 +88,11 @@ enum dit_status dit_store_create(const char *root, const struct dit_store_option
   take_options(store, options);
   store->tail = &store->head;
   atomic_store(&store->pack.fd, -1);
+  store->pack.direct_fd = -1;
   enum dit_status status = dit_files_init(&store->files, root, true, err);
   if (status == DIT_OK && store->layout == DIT_STORE_PACKED) {
-    status = dit_pack_init(&store->pack, &store->files.folder, options->container, options->rank, err);
+    status =
+        dit_pack_init(&store->pack, &store->files.folder, options->container, options->rank, options->compress, err);
   }
   if (status == DIT_OK) {
     memcpy(store->container, store->pack.opened, sizeof(store->container));
@@ -108,16 +119,33 @@ static void *copy_bytes(unsigned char **at, const void *data, size_t size) {
   return copy;
 }
 
+/// A block for a node of `size` bytes; NULL when memory is exhausted.
+static struct dit_store_node *take_block(struct dit_store *store, size_t size, bool *common) {
+  *common = size <= DIT_STORE_NODE_BYTES;
+  if (!*common) {
+    return dit_malloc(size);
+  }
+  pthread_mutex_lock(&store->thread.mutex);
+  struct dit_store_node *node = store->spare;
+  if (node) {
+    store->spare = node->next;
+    store->spare_count--;
+  }
+  pthread_mutex_unlock(&store->thread.mutex);
+  return node ? node : dit_malloc(DIT_STORE_NODE_BYTES);
+}
+
 /// NULL when memory is exhausted.
-static struct dit_store_node *make_node(const struct dit_store_item *item, size_t path_size) {
+static struct dit_store_node *make_node(struct dit_store *store, const struct dit_store_item *item, size_t path_size) {
   size_t blobs = item->blob_count * sizeof(struct dit_store_blob);
   size_t json = item->json ? item->json_size : 0;
   size_t size = sizeof(struct dit_store_node) + blobs + path_size + item->pickle_size + json + 3;
-  struct dit_store_node *node = size > item->pickle_size ? dit_malloc(size) : NULL;
+  bool common = false;
+  struct dit_store_node *node = size > item->pickle_size ? take_block(store, size, &common) : NULL;
   if (!node) {
     return NULL;
   }
-  *node = (struct dit_store_node){.item = *item};
+  *node = (struct dit_store_node){.item = *item, .common = common};
   unsigned char *at = (unsigned char *)(node + 1);
   node->item.blobs = (struct dit_store_blob *)(void *)at;
   if (blobs > 0) {
@@ -197,7 +225,7 @@ static bool wait_for_ticket(struct dit_store *store, struct dit_store_ticket *ti
 
 /// The blobs are the thread's when true.
 static bool put(struct dit_store *store, const struct dit_store_item *item, size_t path_size, bool now, bool *kept) {
-  struct dit_store_node *node = make_node(item, path_size);
+  struct dit_store_node *node = make_node(store, item, path_size);
   struct dit_store_ticket *ticket = now && node ? dit_calloc(1, sizeof(*ticket)) : NULL;
   if (now && !ticket) {
     dit_free(node);

@@ -19,6 +19,8 @@ struct batch {
 };
 
 enum { BATCH_BYTES = 4 << 20, NOT_TRIED = -1 };
+/// Waiting bytes from which writing past the page cache pays: each time costs a round trip to the disk.
+enum { DIRECT_BYTES = 1 << 20 };
 
 /// Problems of one path; all others, and a root that is gone, are problems of the disk.
 static bool is_item_error(const struct dit_store *store, int error) {
@@ -85,6 +87,21 @@ static void take_failure(struct dit_store *store, const char *problem, bool of_i
   store->counts.failing = true;
 }
 
+/// Keeps blocks for the next nodes; those that are too many or too large are returned. The mutex is held.
+static struct dit_store_node *keep_blocks(struct dit_store *store, struct dit_store_node *node) {
+  struct dit_store_node *rest = NULL;
+  while (node) {
+    struct dit_store_node *next = node->next;
+    bool keep = node->common && store->spare_count < DIT_STORE_SPARE_NODES;
+    struct dit_store_node **list = keep ? &store->spare : &rest;
+    store->spare_count += keep;
+    node->next = *list;
+    *list = node;
+    node = next;
+  }
+  return rest;
+}
+
 /// The batch's outcome; frees its nodes. `error` is errno, `problem` its text; NOT_TRIED: lost without an attempt.
 static void finish_batch(struct dit_store *store, struct batch *batch, int error, const char *problem) {
   bool of_item = is_item_error(store, error);
@@ -95,6 +112,7 @@ static void finish_batch(struct dit_store *store, struct batch *batch, int error
   for (struct dit_store_node *node = batch->first; node; node = node->next) {
     count_outcome(store, node, error == 0);
   }
+  struct dit_store_node *rest = keep_blocks(store, batch->first);
   if (error == 0) {
     take_success(store, batch);
   } else if (error > 0) {
@@ -105,9 +123,9 @@ static void finish_batch(struct dit_store *store, struct batch *batch, int error
     pthread_cond_broadcast(&store->thread.done);
   }
   pthread_mutex_unlock(&store->thread.mutex);
-  while (batch->first) {
-    struct dit_store_node *node = batch->first;
-    batch->first = node->next;
+  while (rest) {
+    struct dit_store_node *node = rest;
+    rest = node->next;
     dit_free(node);
   }
   *batch = (struct batch){.last = &batch->first};
@@ -143,8 +161,20 @@ static void lose_node(struct dit_store *store, struct dit_store_node *node, int 
   finish_batch(store, &one, error, problem);
 }
 
+/// Past the page cache while the disk keeps up; when the queue fills, the page cache takes what the disk cannot. The
+/// caller of a write-ahead item waits, and the page cache is quicker to take it.
+static void choose_way(struct dit_store *store, const struct dit_store_node *node) {
+  pthread_mutex_lock(&store->thread.mutex);
+  bool direct = !node->ticket && store->queued >= DIRECT_BYTES && store->queued <= (uint64_t)store->queue_bytes / 2;
+  pthread_mutex_unlock(&store->thread.mutex);
+  dit_pack_choose(&store->pack, direct);
+}
+
 static void write_packed(struct dit_store *store, struct dit_store_node *node, struct batch *batch) {
   uint64_t bytes = 0, shared = 0;
+  if (!batch->first) {
+    choose_way(store, node);
+  }
   int error = dit_pack_append(&store->pack, &node->item, &bytes, &shared);
   if (error == ENOMEM) {
     lose_node(store, node, error, "no memory to write an item");

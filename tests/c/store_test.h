@@ -115,7 +115,8 @@ static inline struct dit_store_blob make_blob(size_t size, int byte) {
   blob->size = size;
   memset(blob->data, byte, size);
   atomic_fetch_add(&blobs_made, 1);
-  return (struct dit_store_blob){blob->data, size, wait_blob, release_blob, blob};
+  return (struct dit_store_blob){
+      .data = blob->data, .size = size, .wait = wait_blob, .release = release_blob, .context = blob};
 }
 
 static inline void check_released(void) {
@@ -230,7 +231,8 @@ static inline void count_release(void *context) {
 /// Holds the store's thread until the gate opens.
 static inline void put_gate(struct dit_store *store, atomic_int *released) {
   struct dit_error err = {0};
-  struct dit_store_blob blob = {"x", 1, wait_for_gate, count_release, released};
+  struct dit_store_blob blob = {
+      .data = "x", .size = 1, .wait = wait_for_gate, .release = count_release, .context = released};
   struct dit_store_item item = {.path = "gate.pth", .pickle = "p", .pickle_size = 1, .blobs = &blob, .blob_count = 1};
   CHECK_OK(dit_store_put(store, &item, false, NULL, &err));
 }

@@ -52,6 +52,36 @@ def equal(a, b):
     assert torch.equal(a.detach(), b.detach().cpu()) or bool(torch.isnan(b).any())
 
 
+@pytest.mark.parametrize("compress", ["auto", "zstd", "zlib"])
+def test_compressed_captures_are_those_that_are_not(capture, compress):
+    torch.manual_seed(1)
+    x = torch.randn(200, 300, device="cuda")
+
+    def run():
+        mask = (x > 0).to(torch.int64)
+        torch.add(mask, mask.t().contiguous().t())
+        torch.relu(x)[:, 1:].contiguous()
+
+    plain = capture(run, layout="packed")
+    size = sum(os.path.getsize(capture.folder / name) for name in os.listdir(capture.folder) if name.endswith("dpack"))
+    try:
+        packed = capture(run, layout="packed", compress=compress)
+    except ValueError as error:
+        pytest.skip(str(error))
+    (container,) = (capture.folder / name for name in os.listdir(capture.folder) if name.endswith("dpack"))
+    assert compress == "auto" or os.path.getsize(container) < size * 3 // 4
+    in_place = sorted(find_cases(container), key=lambda ref: ref.id)
+    assert len(plain) == len(packed) == len(in_place) > 3
+    for one, two, three in zip(plain, packed, in_place, strict=True):
+        assert list_parts(one) == list_parts(two)
+        for what in list_parts(one):
+            assert str(load(one, what)["args"]) == str(load(two, what)["args"])
+        first, third = load_case(one), load_case(three)
+        for a, b in zip((*first.args, first.output), (*third.args, third.output), strict=True):
+            if isinstance(a, torch.Tensor):
+                equal(a, b)
+
+
 # Layout
 
 

@@ -21,6 +21,7 @@ class Blob(ctypes.Structure):
         ("wait", ctypes.c_void_p),
         ("release", ctypes.c_void_p),
         ("context", ctypes.c_void_p),
+        ("identity", ctypes.c_uint64),
     ]
 
 

@@ -13,12 +13,14 @@ unsigned engine_class_find(const char *name) {
   flags |= traits & DIT_OPERATOR_TRANSFER ? ENGINE_OP_TRANSFER : 0;
   flags |= traits & DIT_OPERATOR_UNINITIALISED ? ENGINE_OP_UNINITIALISED : 0;
   flags |= traits & DIT_OPERATOR_RANDOM ? ENGINE_OP_RANDOM : 0;
+  flags |= traits & DIT_OPERATOR_BEYOND ? ENGINE_OP_BEYOND : 0;
+  flags |= traits & DIT_OPERATOR_OPTIMIZER ? ENGINE_OP_OPTIMIZER : 0;
   flags |= strncmp(name, "torch.distributed.", 18) == 0 || strncmp(name, "c10d::", 6) == 0 ? ENGINE_OP_COLLECTIVE : 0;
   return flags;
 }
 
 bool engine_op_is_fused_optimizer(const struct engine_op *op) {
-  return (op->flags & ENGINE_OP_INPLACE) && dit_operator_has(op->name, DIT_OPERATOR_OPTIMIZER);
+  return (op->flags & ENGINE_OP_INPLACE) && (op->flags & ENGINE_OP_OPTIMIZER);
 }
 
 bool engine_call_has_sparse_gradient(const struct engine_call *call) {

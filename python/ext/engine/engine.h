@@ -131,6 +131,8 @@ enum engine_op_flag {
   ENGINE_OP_RANDOM = 1 << 5,         ///< draws from a generator
   ENGINE_OP_UNINITIALISED = 1 << 6,  ///< hands out uninitialised memory
   ENGINE_OP_COLLECTIVE = 1 << 7,     ///< torch.distributed: counts as a device operator whatever its tensors
+  ENGINE_OP_BEYOND = 1 << 9,         ///< reads memory outside of the tensor that it is given
+  ENGINE_OP_OPTIMIZER = 1 << 10,     ///< a step of an optimizer in one operator
 };
 
 /// The last part of an operator's name: "mul_" of torch.Tensor.mul_ and of aten::mul_.

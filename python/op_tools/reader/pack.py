@@ -1,8 +1,8 @@
 """Capture containers (.dpack, docs/store-format.md) read in place: which items there are, and one of them as a value.
 
 Nothing is unpacked to disk. A frame is believed only when its marker, checksum and sizes are right; damage is passed
-over, as in libdit's reader. Work is bounded by a few times the size of the file, whatever its frames claim. Depends on:
-torch_file.
+over, as in libdit's reader. Work is bounded by a few times the size of the file, whatever its frames claim. The file
+may become shorter meanwhile: what is gone is refused. Depends on: torch_file, file_bytes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from .compressed import MOST, unpack
+from .file_bytes import FileBytes
 from .limits import Refused, one_line
-from .torch_file import Limits, load_parts, open_bytes
+from .torch_file import Limits, load_parts
 
 MAGIC = b"\x8aDPACK\r\n"
 MARKER = b"\xc3\x7a\xd0\xa5"
 ALIGNMENT, HEAD = 64, 64
-BLOB, ITEM = 1, 2
+BLOB, ITEM, COMPRESSED = 1, 2, 4
 MAX_BLOBS, MAX_PATH = 1 << 20, 4000
 
 
@@ -49,7 +51,7 @@ class Pack:
 
     def __init__(self, path: str, limits: Limits) -> None:
         self.path, self.limits = path, limits
-        self.data = open_bytes(path, limits)
+        self.data = FileBytes(path, limits)
         self.items: dict[str, Frame] = {}
         self.folders: dict[str, list[str]] = {}
         """Names of the items in each folder."""
@@ -62,7 +64,7 @@ class Pack:
             self.folders.setdefault(folder, []).append(last)
 
     def _read_header(self) -> tuple[int, int]:
-        header = bytes(self.data[:64])
+        header = bytes(self.data.read(0, min(HEAD, len(self.data))))
         if not header.startswith(MAGIC):
             raise Refused("it is no capture container (its header is wrong)")
         if len(header) < 64:
@@ -70,8 +72,8 @@ class Pack:
         major, _minor, length = struct.unpack_from("<HHI", header, 8)
         salt, order = struct.unpack_from("<IB", header, 32)
         whole = zlib.crc32(header[:60]) == struct.unpack_from("<I", header, 60)[0]
-        if whole and major != 1:
-            raise Refused(f"it is a container of format {major}; format 1 is read")
+        if whole and major not in (1, 2):
+            raise Refused(f"it is a container of format {major}; formats 1 and 2 are read")
         if whole and order != (1 if struct.pack("=H", 1) == b"\1\0" else 2):
             raise Refused("it was written on a machine of the other byte order")
         self.damaged += not whole
@@ -82,7 +84,7 @@ class Pack:
         """A sound head at this place."""
         if offset < 0 or offset % ALIGNMENT or offset + HEAD > len(self.data):
             return None
-        head = bytes(self.data[offset : offset + HEAD])
+        head = bytes(self.data.read(offset, HEAD))
         if head[:4] != MARKER or zlib.crc32(head[:60], self.salt) != struct.unpack_from("<I", head, 60)[0]:
             return None
         frame = Frame(offset, *struct.unpack_from("<HHQQIIQQ", head, 4))
@@ -94,7 +96,7 @@ class Pack:
             return frame
         place = last + ALIGNMENT
         while True:
-            place = self.data.obj.find(MARKER, place)
+            place = self.data.find(MARKER, place)
             if place < 0:
                 return None
             frame = self._look(place)
@@ -121,8 +123,8 @@ class Pack:
         self._work -= frame.payload
         if self._work < 0:
             raise Refused("its frames overlap")
-        content = self.data[frame.begin : frame.begin + frame.payload]
-        crc = struct.unpack_from("<I", self.data, frame.begin + frame.payload)[0]
+        whole = self.data.read(frame.begin, frame.payload + 4)
+        content, crc = whole[:-4], struct.unpack_from("<I", whole, frame.payload)[0]
         return content if zlib.crc32(content) == crc else None
 
     def _read_path(self, frame: Frame) -> str | None:
@@ -143,7 +145,7 @@ class Pack:
         """The value of an item."""
         frame = self.items[path]
         begin = frame.begin + frame.blobs * 24 + frame.path
-        stream = self.data[begin : begin + frame.pickle]
+        stream = self.data.read(begin, frame.pickle)
         self._work = 4 * len(self.data) + (1 << 20)
         return load_parts(stream, lambda key: self._get_blob(frame, key), self.limits, locations)
 
@@ -151,18 +153,25 @@ class Pack:
         """The item's companion."""
         frame = self.items[path]
         begin = frame.begin + frame.payload - frame.json
-        return bytes(self.data[begin : begin + frame.json]) if frame.flags & 1 else None
+        return bytes(self.data.read(begin, frame.json)) if frame.flags & 1 else None
 
     def _get_blob(self, item: Frame, key: str) -> memoryview | None:
         if not (key.isascii() and key.isdigit() and len(key) < 8) or int(key) >= item.blobs:
             return None
-        number, offset, size = struct.unpack_from("<QQQ", self.data, item.begin + 24 * int(key))
+        number, offset, size = struct.unpack("<QQQ", self.data.read(item.begin + 24 * int(key), 24))
         if size == 0:
-            return self.data[:0]
+            return memoryview(b"")
         frame = self._look(offset) if offset < item.offset else None
-        if frame is None or (frame.kind, frame.number, frame.payload) != (BLOB, number, size):
+        full = frame and (frame.pickle if frame.kind == COMPRESSED else frame.payload)
+        if frame is None or frame.kind not in (BLOB, COMPRESSED) or (frame.number, full) != (number, size):
             raise Refused(f"storage {one_line(key, 40)!r} is not where it should be: the container is damaged")
         content = self._check_payload(frame)
         if content is None:
             raise Refused(f"storage {one_line(key, 40)!r} is damaged (its checksum is wrong)")
-        return content
+        return content if frame.kind == BLOB else self._expand(frame, content)
+
+    def _expand(self, frame: Frame, content: memoryview) -> memoryview:
+        """Of a compressed blob: `path` is the method, `blobs` the width, `pickle` the size, `json` what counts."""
+        if not 0 < frame.json <= frame.payload or frame.pickle > min(MOST * frame.payload, self.limits.bytes):
+            raise Refused("a compressed storage has sizes that cannot be")
+        return unpack(frame.path, frame.blobs, content[: frame.json], frame.pickle)

@@ -50,7 +50,7 @@ class FolderSource(Source):
         return os.path.join(self.folder, part + FILE)
 
     def read(self, part: str) -> Any:
-        return load(self.get_path(part), self.limits, self.verify, self.locations)
+        return load(self.get_path(part), self.limits, self.verify, self.locations, mapped=False)
 
     def read_json(self) -> bytes | None:
         file = self.get_path("input") + ".json"

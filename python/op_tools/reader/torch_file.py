@@ -4,7 +4,8 @@
 own constructors: what torch.load(weights_only=True) reads, and beyond it slices, Ellipsis, torch.return_types, named
 tuples (as tuples), generators and vendors' tensors. Everything is on the CPU. A file that is anything else gives one
 CaseError, in time and memory bounded by `Limits`. Large files are mapped, copy on write: their tensors take memory only
-where they are written to. Depends on: pickle, tensors, archive.
+where they are written to. A mapped file must not become shorter while its tensors live; `mapped=False` reads it.
+Depends on: pickle, tensors, archive, file_bytes.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import stat
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from . import archive
+from . import archive, file_bytes
 from .limits import IGNORED, Budget, CaseError, Limits, Refused, Unknown, one_line, survey
 from .pickle import Machine
 from .tensors import Rebuilder, StorageType, parse_identity
@@ -52,31 +52,29 @@ def refuse(name: str | os.PathLike) -> Iterator[None]:
         raise CaseError(f"{name}: its values are nested too deeply") from None
 
 
-def open_bytes(path: str | os.PathLike, limits: Limits, map_from: int = MAP_FROM) -> memoryview:
+def open_bytes(path: str | os.PathLike, limits: Limits, map_from: int = MAP_FROM, mapped: bool = True) -> memoryview:
     """The bytes of a regular file: read, or mapped when there are many. Writable either way; the file never changes."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd, size = file_bytes.open_regular(path, limits)
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise Refused("it is not a file")
-        if status.st_size > limits.bytes:
-            raise Refused(f"it has {status.st_size} bytes; the limit is {limits.bytes}")
-        if status.st_size >= max(map_from, 1):
-            return memoryview(mmap.mmap(fd, status.st_size, access=mmap.ACCESS_COPY))
-        with os.fdopen(os.dup(fd), "rb") as file:
-            return memoryview(bytearray(file.read(status.st_size)))
+        if mapped and size >= max(map_from, 1):
+            return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_COPY))
+        return file_bytes.read_at(fd, 0, size)
     finally:
         os.close(fd)
 
 
 def load(
-    path: str | os.PathLike, limits: Limits | None = None, verify: bool = True, locations: dict[int, str] | None = None
+    path: str | os.PathLike,
+    limits: Limits | None = None,
+    verify: bool = True,
+    locations: dict[int, str] | None = None,
+    mapped: bool = True,
 ) -> Any:
     """The value in a file. `verify=False` believes the checksums. `locations` receives, by id of the storage's memory,
     the device it was on."""
     limits = limits or Limits()
     with refuse(path):
-        data = open_bytes(path, limits)
+        data = open_bytes(path, limits, mapped=mapped)
         if not len(data):
             raise Refused("it is empty")
         if bytes(data[:4]) == archive.MAGIC:

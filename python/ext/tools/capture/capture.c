@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "dit/log.h"
-#include "dit/operator.h"
 #include "engine/log.h"
 #include "tools/call_settings.h"
 #include "tools/capture/item.h"
@@ -205,11 +204,6 @@ static unsigned mark_get_saved(const void *mark) {
   return (unsigned)((uintptr_t)mark & ((1u << SAVED_BITS) - 1));
 }
 
-// Operators that read memory outside of the tensor that they are given.
-static bool op_reaches_beyond(const struct engine_op *op) {
-  return dit_operator_has(op->name, DIT_OPERATOR_BEYOND);
-}
-
 static int capture_before(struct engine_tool *tool, struct engine_call *call) {
   struct capture_state *state = tool->state;
   call->data[tool->slot] = NULL;
@@ -228,7 +222,7 @@ static int capture_before(struct engine_tool *tool, struct engine_call *call) {
       .state = call_settings_get(call),
       .tensors = call->in.tensor,
       .tensor_count = call->in.tensor_count,
-      .whole = op_reaches_beyond(call->op),
+      .whole = call->op->flags & ENGINE_OP_BEYOND,
   };
   unsigned saved = call_save(&job, &source) ? TAKEN | SAVED_INPUT : TAKEN;
   Py_XDECREF(source.state);

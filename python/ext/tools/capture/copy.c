@@ -20,7 +20,8 @@ static void blob_set(struct capture_blobs *blobs, int index, struct capture_memo
                                                .size = size,
                                                .wait = memory->pending ? capture_memory_wait : NULL,
                                                .release = capture_memory_release,
-                                               .context = memory};
+                                               .context = memory,
+                                               .identity = memory->identity};
   blobs->bytes += (int64_t)size;
 }
 
@@ -62,6 +63,7 @@ static struct capture_memory *bytes_take(uintptr_t low, size_t size) {
   bool same = last && memcmp((const void *)low, last->data, size) == 0;
   if (!same && (fresh = capture_memory_create(size))) {
     memcpy(fresh->data, (const void *)low, size);
+    capture_memory_identify(fresh);
   }
   if (large) {
     PyEval_RestoreThread(state);

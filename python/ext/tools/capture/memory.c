@@ -95,8 +95,14 @@ struct capture_memory *capture_memory_create(size_t size) {
     }
     *memory = (struct capture_memory){.size = capacity, .data = (unsigned char *)memory + header};
   }
+  memory->identity = 0;
   atomic_init(&memory->references, 1);
   return memory;
+}
+
+void capture_memory_identify(struct capture_memory *memory) {
+  static _Atomic uint64_t last;
+  memory->identity = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
 }
 
 // Pinned memory

@@ -24,11 +24,14 @@ struct capture_memory {
   bool pending;                 ///< the bytes come by a copy that may be under way
   void *event;                  ///< recorded behind the copy; NULL: the device's default stream, see `ticket`
   uint64_t ticket;              ///< number of the copy on the default stream
+  uint64_t identity;            ///< of its one blob, for the store; 0: none
   struct capture_memory *next;  ///< while it waits for reuse
 };
 
 /// One reference; NULL when memory is exhausted.
 struct capture_memory *capture_memory_create(size_t size);
+/// The block holds one snapshot, from now on unchanged: blobs of it are known to be equal.
+void capture_memory_identify(struct capture_memory *memory);
 /// Pinned memory for copies from a device; NULL when it could not be had.
 struct capture_memory *capture_memory_create_pinned(size_t size, const struct dit_helper_vtable *helper, int device);
 /// The copies into a pinned block are queued on `stream`: from now on its bytes must be waited for. On the default

@@ -326,6 +326,36 @@ static int container_write(struct json *j, PyObject *value) {
   return done;
 }
 
+// The text of a number that was written before: optimizers pass the same few to every call. Guarded by the GIL.
+static int float_write(struct json *j, PyObject *value) {
+  enum { TEXTS = 64, TEXT_BYTES = 31 };
+  static struct {
+    uint64_t bits;
+    unsigned char size;  // 0: free
+    char text[TEXT_BYTES];
+  } texts[TEXTS];
+  double number = PyFloat_AS_DOUBLE(value);
+  uint64_t bits;
+  memcpy(&bits, &number, sizeof bits);
+  size_t place = (bits * UINT64_C(0x9E3779B97F4A7C15)) >> 58;
+  if (!texts[place].size || texts[place].bits != bits) {
+    PyObject *py_text = PyObject_Repr(value);
+    Py_ssize_t size = 0;
+    const char *text = py_text ? PyUnicode_AsUTF8AndSize(py_text, &size) : NULL;
+    if (!text || size > TEXT_BYTES) {
+      Py_XDECREF(py_text);
+      py_error_drop();
+      return text_write(j, value);
+    }
+    memcpy(texts[place].text, text, (size_t)size);
+    texts[place].size = (unsigned char)size;
+    texts[place].bits = bits;
+    Py_DECREF(py_text);
+  }
+  plain_write(j, texts[place].text, texts[place].size);
+  return 0;
+}
+
 static bool number_write(struct json *j, PyObject *value) {
   if (PyLong_CheckExact(value)) {
     int overflow;
@@ -355,6 +385,9 @@ static int value_write(struct json *j, PyObject *value) {
   }
   if (number_write(j, value)) {
     return 0;
+  }
+  if (PyFloat_CheckExact(value)) {
+    return float_write(j, value);
   }
   if (PyUnicode_CheckExact(value)) {
     unicode_write(j, value);

@@ -72,12 +72,14 @@ struct capture_state *capture_state_create(PyObject *options) {
   }
   state->outputs = state->gradients = true;
   int64_t queue = 0;  // the store's own
-  int layout = DIT_STORE_FILES, pressure = DIT_RECORD_BLOCK;
+  int layout = DIT_STORE_FILES, pressure = DIT_RECORD_BLOCK, compress = DIT_STORE_COMPRESS_OFF;
   bool staging = true;
   if (root_read(state, options) < 0 ||
       option_read_choice(options, "OpCapture", "layout", (const char *const[]){"files", "packed", NULL}, &layout) < 0 ||
       option_read_choice(options, "OpCapture", "pressure", (const char *const[]){"block", "drop", NULL}, &pressure) <
           0 ||
+      option_read_choice(options, "OpCapture", "compress", (const char *const[]){"off", "auto", "zstd", "zlib", NULL},
+                         &compress) < 0 ||
       option_read_number(options, "OpCapture", "cap_bytes", 0, &state->cap_bytes) < 0 ||
       option_read_number(options, "OpCapture", "cap_calls", 0, &state->cap_calls) < 0 ||
       option_read_number(options, "OpCapture", "queue_bytes", 65536, &queue) < 0 ||
@@ -92,6 +94,7 @@ struct capture_state *capture_state_create(PyObject *options) {
   state->store_options.layout = layout == DIT_STORE_PACKED ? DIT_STORE_PACKED : DIT_STORE_FILES;
   state->store_options.pressure = pressure == DIT_RECORD_DROP ? DIT_RECORD_DROP : DIT_RECORD_BLOCK;
   state->store_options.queue_bytes = queue;
+  state->store_options.compress = (enum dit_store_compress)compress;
   return state;
 }
 
