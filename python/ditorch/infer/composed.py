@@ -8,6 +8,8 @@ import itertools
 import torch
 from torch import Tensor
 
+from .composed_sparse import lightning_indexer, sparse_flash_attention  # noqa: F401  of the same table
+
 
 def _wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
@@ -242,4 +244,37 @@ def fused_moe(hidden_states, gate_up_weights, down_weights, topk_weights, topk_i
             hidden = _wide(hidden_states[tokens]) @ _wide(gate_up_weights[expert]).t()
             result = silu_and_mul(hidden) @ _wide(down_weights[expert]).t()
             out.index_add_(0, tokens, result * weights[tokens, places].unsqueeze(-1).to(result.dtype))
+    return out.to(hidden_states.dtype)
+
+
+def _ops():
+    return torch.ops.dlinfer  # what C has of the parts is C's
+
+
+def linear_w8a8_static(x, weight, input_scale, input_offset, deq_scale, out_dtype, quant_bias) -> Tensor:
+    if x.dtype != torch.int8:
+        x = _round(_wide(x) / input_scale.float() + input_offset.float(), -128, 127).to(torch.int8)
+    ones = torch.ones(x.shape[:-1].numel(), device=x.device)
+    scale = deq_scale.reshape(-1).float()
+    bias = None if quant_bias is None else quant_bias.float() * scale
+    return _ops().linear_w8a8(x, weight, ones, scale.unsqueeze(1), out_dtype, bias)
+
+
+def fused_moe_w8a8(
+    hidden_states, gate_up_weights, gate_up_scales, down_weights, down_scales, topk_weights, topk_ids, renormalize
+) -> Tensor:
+    weights = _wide(topk_weights)
+    weights = weights / weights.sum(-1, keepdim=True) if renormalize else weights
+    rows, scale = _ops().dynamic_quant(hidden_states, torch.int8)
+    up_scales, down_scales = (x.reshape(x.shape[0], -1, 1).float() for x in (gate_up_scales, down_scales))
+    out = torch.zeros(hidden_states.shape, dtype=torch.float32, device=hidden_states.device)
+    for expert in range(gate_up_weights.shape[0]):
+        tokens, places = (topk_ids == expert).nonzero(as_tuple=True)
+        if tokens.numel():
+            up = (gate_up_weights[expert], scale[tokens], up_scales[expert], torch.float32, None)
+            hidden = _ops().silu_and_mul(_ops().linear_w8a8(rows[tokens], *up))
+            inner, inner_scale = _ops().dynamic_quant(hidden, torch.int8)
+            down = (down_weights[expert], inner_scale, down_scales[expert], torch.float32, None)
+            result = _ops().linear_w8a8(inner, *down)
+            out.index_add_(0, tokens, result * weights[tokens, places].unsqueeze(-1).float())
     return out.to(hidden_states.dtype)
