@@ -171,7 +171,7 @@ class Journal:
 
 
 def try_one(mutant: tuple[str, str, str], files: dict[str, list[str]], link: list[str]) -> str:
-    """"noticed", or why not. In a copy of the folder."""
+    """ "noticed", or why not. In a copy of the folder."""
     name, old, new = mutant
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place) / FOLDER.name

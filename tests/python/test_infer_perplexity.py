@@ -87,8 +87,8 @@ PARTS = (
     ("rule", "way"),
     [
         *((f"value:dlinfer::{name},scale=4", way) for name in PARTS for way in ("eager", "graph")),
-        ("value:dlinfer::prefill_attention,scale=4", "eager"),
-        ("value:dlinfer::paged_prefill_attention,scale=4", "transformers"),
+        ("nan:dlinfer::prefill_attention", "eager"),
+        ("precision:dlinfer::paged_prefill_attention,bits=1", "transformers"),
     ],
     ids=str,
 )

@@ -142,7 +142,9 @@ def _gaps(model: torch.nn.Module, prompt: list[int], tokens: list[int]) -> float
     return (gaps / logits.std(-1)).max().item()
 
 
-@pytest.mark.parametrize("kind", ["llama", *(pytest.param(k, marks=pytest.mark.full) for k in ("mistral-window", "gpt-oss"))])
+@pytest.mark.parametrize(
+    "kind", ["llama", *(pytest.param(k, marks=pytest.mark.full) for k in ("mistral-window", "gpt-oss"))]
+)
 @pytest.mark.parametrize("options", [{}, {"cache_implementation": "static"}], ids=["dynamic", "static"])
 def test_padded_batches_of_half_precision(kind, options):
     """Each sequence's tokens are those of float32 on the CPU over its text alone, but for ties of float16."""
@@ -150,7 +152,9 @@ def test_padded_batches_of_half_precision(kind, options):
     ours, before = dlinfer.use(copy.deepcopy(model).half().cuda()), _count()
     prompts = [[5, 9, 20], list(range(1, 30)), [7], [3, 1, 4, 1, 5, 9, 2, 6]]
     ids = torch.tensor([[0] * (29 - len(p)) + p for p in prompts])
-    out = ours.generate(ids.cuda(), attention_mask=(ids > 0).long().cuda(), max_new_tokens=12, do_sample=False, **options)
+    out = ours.generate(
+        ids.cuda(), attention_mask=(ids > 0).long().cuda(), max_new_tokens=12, do_sample=False, **options
+    )
     assert _count() >= before + 12 * len(ours.model.layers)
     for prompt, row in zip(prompts, out[:, 29:].tolist(), strict=True):
         assert len(row) == 12 and _gaps(model, prompt, row) < 0.008
@@ -163,7 +167,10 @@ def test_a_mask_of_the_callers_own_goes_another_way():
     mask = torch.ones(2, 1, 9, 9, dtype=torch.bool).tril()
     mask[:, :, 5:, 3] = False
     with torch.no_grad():
-        expected, got = model(prompt, attention_mask=mask).logits, ours(prompt.cuda(), attention_mask=mask.cuda()).logits
+        expected, got = (
+            model(prompt, attention_mask=mask).logits,
+            ours(prompt.cuda(), attention_mask=mask.cuda()).logits,
+        )
         assert _count() == before
         torch.testing.assert_close(got.cpu(), expected, rtol=2e-3, atol=2e-3)
         mask[:, :, 5:, 3] = True
@@ -174,7 +181,7 @@ def test_a_mask_of_the_callers_own_goes_another_way():
 
 def _batch(model: torch.nn.Module, prompts: list[list[int]], **options) -> list[list[int]]:
     config = transformers.GenerationConfig(max_new_tokens=8, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    settings = transformers.ContinuousBatchingConfig(use_cuda_graph=False, **options)
+    settings = transformers.ContinuousBatchingConfig(num_blocks=16, use_cuda_graph=False, **options)
     results = model.generate_batch(
         prompts, generation_config=config, continuous_batching_config=settings, progress_bar=False
     )

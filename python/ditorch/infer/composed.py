@@ -76,9 +76,17 @@ def apply_rotary_pos_emb_interleaved(query: Tensor, key: Tensor, cos: Tensor, si
     return _rotate(query, cos, sin, True), _rotate(key, cos, sin, True)
 
 
+def _get_extent(cache: Tensor) -> int:
+    """Elements from the first of a token to behind its last."""
+    return (cache.shape[2] - 1) * cache.stride(2) + cache.shape[3]
+
+
 def _is_inside(value_cache: Tensor, key_cache: Tensor) -> bool:
-    """MLA's value cache is the beginning of the key cache."""
-    return value_cache.data_ptr() == key_cache.data_ptr() and value_cache.shape[-1] < key_cache.shape[-1]
+    """MLA's value cache is a part of each token of the key cache."""
+    offset = value_cache.data_ptr() - key_cache.data_ptr()
+    last = offset + _get_extent(value_cache) * value_cache.element_size()
+    same = value_cache.stride()[:2] == key_cache.stride()[:2]
+    return same and 0 <= offset and last <= _get_extent(key_cache) * key_cache.element_size()
 
 
 def _fill(rows: Tensor, cache: Tensor, slots: Tensor, scale: Tensor | None, zero: Tensor | None) -> None:

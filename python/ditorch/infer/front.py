@@ -346,9 +346,7 @@ def fused_moe_w8a8(
     return _ops().fused_moe_w8a8(hidden_states, *experts, topk_weights, topk_ids, bool(renormalize))
 
 
-def lightning_indexer(
-    query, key, weights, actual_seq_lengths_query, actual_seq_lengths_key, block_table, sparse_count
-):
+def lightning_indexer(query, key, weights, actual_seq_lengths_query, actual_seq_lengths_key, block_table, sparse_count):
     lengths = (actual_seq_lengths_query, actual_seq_lengths_key)
     return _ops().lightning_indexer(query, _cache(key), weights, *lengths, block_table, sparse_count)
 
