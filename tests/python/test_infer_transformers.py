@@ -181,7 +181,7 @@ def test_a_mask_of_the_callers_own_goes_another_way():
 
 def _batch(model: torch.nn.Module, prompts: list[list[int]], **options) -> list[list[int]]:
     config = transformers.GenerationConfig(max_new_tokens=8, do_sample=False, eos_token_id=-1, pad_token_id=0)
-    settings = transformers.ContinuousBatchingConfig(num_blocks=16, use_cuda_graph=False, **options)
+    settings = transformers.ContinuousBatchingConfig(num_blocks=16, **options)
     results = model.generate_batch(
         prompts, generation_config=config, continuous_batching_config=settings, progress_bar=False
     )
@@ -201,12 +201,13 @@ def _alone(model: torch.nn.Module) -> list[list[int]]:
 @pytest.mark.full
 @pytest.mark.parametrize("attention", ["dlinfer_flash2", "sdpa"])
 @pytest.mark.parametrize("kind", ["llama", "mistral-window"])
-def test_continuous_batching(kind, attention):
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_continuous_batching(kind, attention, graph):
     """By name: transformers takes sdpa, and what has flash in it."""
     model = _make(kind)
     expected = _alone(model)
     before = _count(), _count("paged_decode_attention")
-    assert _batch(dlinfer.use(model.cuda(), attention), PROMPTS) == expected
+    assert _batch(dlinfer.use(model.cuda(), attention), PROMPTS, use_cuda_graph=graph) == expected
     if attention != "sdpa":
         assert _count() > before[0]
         assert kind != "llama" or _count("paged_decode_attention") > before[1]  # windows have no pages there

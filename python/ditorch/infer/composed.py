@@ -86,7 +86,7 @@ def _is_inside(value_cache: Tensor, key_cache: Tensor) -> bool:
     offset = value_cache.data_ptr() - key_cache.data_ptr()
     last = offset + _get_extent(value_cache) * value_cache.element_size()
     same = value_cache.stride()[:2] == key_cache.stride()[:2]
-    return same and 0 <= offset and last <= _get_extent(key_cache) * key_cache.element_size()
+    return same and offset >= 0 and last <= _get_extent(key_cache) * key_cache.element_size()
 
 
 def _fill(rows: Tensor, cache: Tensor, slots: Tensor, scale: Tensor | None, zero: Tensor | None) -> None:
