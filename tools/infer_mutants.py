@@ -43,7 +43,7 @@ MUTANTS = [
     ),
     ("attention_work.c", "q[i] *= scale;", ""),
     ("attention_work.c", "sum += piece[1] * factor;", "sum += piece[1];"),
-    ("attention_work.c", "(acc[i] + zero) * factor", "acc[i] * factor"),
+    ("attention_work.c", "(acc[i] + zero) * factor", "(acc[i] + 0 * zero) * factor"),
     ("attention_work.c", "return call->k.zero * (float)sum;", "return 0;"),
     ("attention.c", "number >= 0 && number < count", "number >= 0"),
     ("attention.c", "lengths[i] <= columns * size", "lengths[i] <= columns * size + 1"),

@@ -1,5 +1,5 @@
-/// Pools of device memory: what a thread allocates while it has chosen one comes from segments of that pool alone, which
-/// serve nobody else and stay with it until the pool is released (torch.cuda.MemPool, pools of graphs).
+/// Pools of device memory: what a thread allocates while it has chosen one comes from segments of that pool alone,
+/// which serve nobody else and stay with it until the pool is released (torch.cuda.MemPool, pools of graphs).
 ///
 /// A pool is a number above 0, chosen by the caller; it exists on every device on which it was chosen.
 #ifndef DIT_MEMORY_POOL_H

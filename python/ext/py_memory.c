@@ -1,7 +1,6 @@
 // Bindings of dit/memory.h: statistics, snapshot and control of the caching allocator, in the shapes torch.cuda's
 // functions return.
 #include "dit/memory.h"
-
 #include "dit/memory_pool.h"
 #include "module.h"
 
@@ -86,14 +85,13 @@ static PyObject *segment_describe(const struct dit_memory_segment *segment) {
   if (!py_blocks) {
     return NULL;
   }
-  return Py_BuildValue("{s:i,s:N,s:n,s:n,s:n,s:n,s:L,s:s,s:(iL),s:O,s:[],s:N}", "device", segment->device, "address",
-                       PyLong_FromVoidPtr((void *)(uintptr_t)segment->address), "total_size",
-                       (Py_ssize_t)segment->total_size, "allocated_size", (Py_ssize_t)segment->allocated_size,
-                       "active_size", (Py_ssize_t)segment->active_size, "requested_size",
-                       (Py_ssize_t)segment->requested_size, "stream", (long long)segment->stream, "segment_type",
-                       segment->large ? "large" : "small", "segment_pool_id", 0,
-                       (long long)dit_memory_pool_find(segment->address), "is_expandable", Py_False, "frames",
-                       "blocks", py_blocks);
+  return Py_BuildValue(
+      "{s:i,s:N,s:n,s:n,s:n,s:n,s:L,s:s,s:(iL),s:O,s:[],s:N}", "device", segment->device, "address",
+      PyLong_FromVoidPtr((void *)(uintptr_t)segment->address), "total_size", (Py_ssize_t)segment->total_size,
+      "allocated_size", (Py_ssize_t)segment->allocated_size, "active_size", (Py_ssize_t)segment->active_size,
+      "requested_size", (Py_ssize_t)segment->requested_size, "stream", (long long)segment->stream, "segment_type",
+      segment->large ? "large" : "small", "segment_pool_id", 0, (long long)dit_memory_pool_find(segment->address),
+      "is_expandable", Py_False, "frames", "blocks", py_blocks);
 }
 
 static bool snapshot_add(void *context, const struct dit_memory_segment *segment) {

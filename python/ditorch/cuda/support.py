@@ -110,7 +110,10 @@ def _add_memory() -> None:
     _add("torch.cuda", WORKS, pools, "segments of their own; use_on_oom, no_split and an allocator are refused")
     allocators = "CUDAPluggableAllocator change_current_allocator"
     _add("torch.cuda", REFUSED, allocators, "one allocator per device")
-    _same("torch.cuda.memory", f"{counters} {rest} {pools} {allocators} memory_snapshot reset_accumulated_host_memory_stats")
+    _same(
+        "torch.cuda.memory",
+        f"{counters} {rest} {pools} {allocators} memory_snapshot reset_accumulated_host_memory_stats",
+    )
     _same("torch.cuda.memory", "list_gpu_processes is_initialized")
 
 
