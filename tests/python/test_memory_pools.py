@@ -3,7 +3,7 @@
 import gc
 import threading
 
-import ditorch  # noqa: F401
+import ditorch
 import pytest
 import torch
 

@@ -102,10 +102,8 @@ def flash_attn_with_kvcache(
     scale = q.shape[-1] ** -0.5 if softmax_scale is None else float(softmax_scale)
     window = window_size[0] + 1 if window_size[0] >= 0 else -1
     out = q.new_empty((q.shape[0], q.shape[2], v_cache.shape[-1]))
-    ops.paged_decode_attention(
-        q.squeeze(1), k_cache, v_cache, block_table, None, lengths, scale, None, s_aux, window, softcap or 0.0, None, None,
-        0, out,
-    )  # fmt: skip
+    caches, options = (k_cache, v_cache), (scale, None, s_aux, window, softcap or 0.0, None, None, 0)
+    ops.paged_decode_attention(q.squeeze(1), *caches, block_table, None, lengths, *options, out)
     return out.unsqueeze(1)
 
 
