@@ -1,4 +1,4 @@
-"""What a finished request leaves behind in the engine's process: nothing that can be reached, and no garbage of ours."""
+"""What a finished request leaves in the engine's process: nothing that can be reached, and no garbage of ours."""
 
 from __future__ import annotations
 
