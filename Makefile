@@ -156,8 +156,8 @@ test-lmdeploy-versions: package ## LMDeploy 0.13.0 and 0.18.0 besides (downloads
 	@for version in 0.13.0 0.18.0; do tests/lmdeploy/setup.sh build/venv-lmdeploy-$$version $(PY) $$version build/venv-lmdeploy; \
 	  for mode in "" --graph; do PYTHONPATH=python build/venv-lmdeploy-$$version/bin/python tests/lmdeploy/run.py ascend llama mixtral $$mode 2>/dev/null | grep -E ': (right|WRONG)$$' || exit 1; done; done
 
-test-infer-mutants: build ## break the inference kernels, one line at a time: does a test notice each? (minutes)
-	@$(PY) tools/infer_mutants.py
+test-infer-mutants: build ## break the inference kernels, one line at a time: does a test notice each? (minutes; goes on where it was cut off)
+	@$(PY) tools/infer_mutants.py --jobs $(JOBS)
 
 test-vllm: package ## the real vLLM 0.30.0 on the embedded device: seven tiny models, its engine and server (downloads it once)
 	@tests/vllm/setup.sh build/venv-vllm $(PY)

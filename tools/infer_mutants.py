@@ -1,11 +1,15 @@
 """Break the C kernels of the inference operators, one line at a time, and see whether tests/python/test_infer_ops.py
-and test_infer_shapes.py notice. Works on copies: the sources and the library stay as they are.
+and test_infer_shapes.py notice. Works on copies: the sources and the library stay as they are. What was seen is kept in
+build/infer-mutants.jsonl, for the same kernels and the same tests, so that a run that was cut off goes on.
 
-    python tools/infer_mutants.py [norm.c cache.c ...]
+    python tools/infer_mutants.py [--jobs 2] [--afresh] [norm.c cache.c ...]
 """
 
 from __future__ import annotations
 
+import argparse
+import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -14,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build/dev"
@@ -38,7 +43,7 @@ MUTANTS = [
     ),
     ("attention_work.c", "q[i] *= scale;", ""),
     ("attention_work.c", "sum += piece[1] * factor;", "sum += piece[1];"),
-    ("attention_work.c", "(acc[i] + zero) * factor", "acc[i] * factor"),
+    ("attention_work.c", "(acc[i] + zero) * factor", "(acc[i] + 0 * zero) * factor"),
     ("attention_work.c", "return call->k.zero * (float)sum;", "return 0;"),
     ("attention.c", "number >= 0 && number < count", "number >= 0"),
     ("attention.c", "lengths[i] <= columns * size", "lengths[i] <= columns * size + 1"),
@@ -84,7 +89,10 @@ TESTS = ("tests/python/test_infer_ops.py", "tests/python/test_infer_shapes.py")
 
 def run(command: list[str], folder: pathlib.Path = ROOT, **variables: str) -> bool:
     environment = {**os.environ, **variables}
-    done = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=900, env=environment)
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False, timeout=1800, env=environment)
+    except subprocess.TimeoutExpired:
+        return False  # a broken loop need not end
     return done.returncode == 0
 
 
@@ -138,31 +146,78 @@ def is_noticed(library: str) -> bool:
     return not run(command, DITORCH_DIOPI_LIB=library, PYTHONPATH=str(ROOT / "python"))
 
 
-def main() -> int:
-    settings = (ROOT / ".venv/cpu-environment").read_text().split() if (ROOT / ".venv/cpu-environment").exists() else []
-    os.environ.update(entry.split("=", 1) for entry in settings if "=" in entry)
-    files, link = read_commands()
-    chosen = [mutant for mutant in MUTANTS if not sys.argv[1:] or mutant[0] in sys.argv[1:]]
-    missed = []
+def make_mark() -> str:
+    """Of what a result depends on: the kernels and the tests."""
+    kept = hashlib.sha256()
+    for path in (*sorted(FOLDER.iterdir()), *(ROOT / name for name in TESTS)):
+        kept.update(path.read_bytes())
+    return kept.hexdigest()[:16]
+
+
+class Journal:
+    """What was seen of each mutant, a line each, written as soon as it is known."""
+
+    def __init__(self, path: pathlib.Path, afresh: bool) -> None:
+        self.path, self.mark, self.lock = path, make_mark(), threading.Lock()
+        if afresh:
+            path.unlink(missing_ok=True)
+        rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        self.seen = {tuple(row["mutant"]): row["said"] for row in rows if row["mark"] == self.mark}
+
+    def add(self, mutant: tuple[str, ...], said: str) -> None:
+        with self.lock, self.path.open("a") as file:
+            self.seen[mutant] = said
+            file.write(json.dumps({"mark": self.mark, "mutant": mutant, "said": said}) + "\n")
+
+
+def try_one(mutant: tuple[str, str, str], files: dict[str, list[str]], link: list[str]) -> str:
+    """ "noticed", or why not. In a copy of the folder."""
+    name, old, new = mutant
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place) / FOLDER.name
         shutil.copytree(FOLDER, folder)
-        whole = build(folder, "norm.c", files, link)
-        if whole is None or is_noticed(whole):
-            print("the unbroken kernels fail already: nothing to learn")
+        text = (folder / name).read_text()
+        if old not in text:
+            return "no such text"
+        (folder / name).write_text(text.replace(old, new, 1))
+        library = build(folder, name, files, link)
+        if library is None:
+            return "does not build"
+        return "noticed" if is_noticed(library) else "not noticed"
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("files", nargs="*", help="only the mutants of these files")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--afresh", action="store_true", help="forget what was seen before")
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = read_arguments()
+    settings = (ROOT / ".venv/cpu-environment").read_text().split() if (ROOT / ".venv/cpu-environment").exists() else []
+    os.environ.update(entry.split("=", 1) for entry in settings if "=" in entry)
+    files, link = read_commands()
+    chosen = [mutant for mutant in MUTANTS if not arguments.files or mutant[0] in arguments.files]
+    journal = Journal(ROOT / "build/infer-mutants.jsonl", arguments.afresh)
+    whole = ("norm.c", "#include", "#include")
+    if journal.seen.get(whole) != "not noticed":
+        journal.add(whole, try_one(whole, files, link))
+        if journal.seen[whole] != "not noticed":
+            print(f"the unbroken kernels fail already ({journal.seen[whole]}): nothing to learn")
             return 1
-        for name, old, new in chosen:
-            text = (folder / name).read_text()
-            (folder / name).write_text(text.replace(old, new, 1))
-            library = build(folder, name, files, link) if old in text else ""
-            (folder / name).write_text(text)
-            for made in folder.glob("*.o"):
-                made.unlink()
-            words = f"{old} -> {new or 'nothing'}"
-            said = "no such text" if library == "" else "does not build" if library is None else None
-            if said or not is_noticed(str(library)):
-                missed.append(f"{name}: {said or 'not noticed'}: {words}")
-                print(missed[-1], flush=True)
+    waiting = [mutant for mutant in chosen if mutant not in journal.seen]
+
+    def see(mutant: tuple[str, str, str]) -> None:
+        journal.add(mutant, try_one(mutant, files, link))
+        print(f"{mutant[0]}: {journal.seen[mutant]}: {mutant[1]} -> {mutant[2] or 'nothing'}", flush=True)
+
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(see, waiting))
+    missed = [mutant for mutant in chosen if journal.seen[mutant] != "noticed"]
+    for name, old, new in missed:
+        print(f"{name}: {journal.seen[name, old, new]}: {old} -> {new or 'nothing'}")
     print(f"{len(chosen) - len(missed)} of {len(chosen)} noticed")
     return 1 if missed else 0
 

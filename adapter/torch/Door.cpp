@@ -114,11 +114,21 @@ void damageStaged(uint64_t token, c10::DeviceIndex device, const std::vector<at:
   }
 }
 
+// An operator without results is its effect: the arguments that it writes stand for them.
+void collectWritten(const Operator &op, const c10::IValue *arguments, std::vector<at::Tensor> &out) {
+  for (size_t i = 0; i < op.nargs && op.nrets == 0; i++) {
+    if (op.isWritten(i)) {
+      collectTensors(arguments + i, 1, out);
+    }
+  }
+}
+
 // The slow way in, taken only while a fault rule is set.
 void runWithFaults(const Operator &op, const c10::OperatorHandle &handle, Stack *stack) {
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> outputs;
   collectTensors(stack->data() + (stack->size() - op.nargs), op.nargs, inputs);
+  collectWritten(op, stack->data() + (stack->size() - op.nargs), outputs);
   const auto input_views = viewAll(inputs);
   uint64_t token = 0;
   const int device = dit_device_get_current();

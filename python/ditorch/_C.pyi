@@ -476,6 +476,13 @@ def memory_get_fraction(device: int, /) -> float: ...
 def memory_info(device: int, /) -> tuple[int, int]:
     """Bytes, as the vendor counts them."""
 
+def memory_pool_begin(device: int, pool: int, /) -> None:
+    """This thread's allocations come from the pool until the end."""
+
+def memory_pool_end(device: int, pool: int, /) -> None: ...
+def memory_pool_release(pool: int, /) -> None:
+    """Its free segments go back to the devices."""
+
 def memory_reset_accumulated(device: int, /) -> None:
     """The counts 'allocated' and 'freed' start again from 0."""
 

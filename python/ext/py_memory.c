@@ -1,6 +1,7 @@
 // Bindings of dit/memory.h: statistics, snapshot and control of the caching allocator, in the shapes torch.cuda's
 // functions return.
 #include "dit/memory.h"
+#include "dit/memory_pool.h"
 #include "module.h"
 
 // Statistics
@@ -84,13 +85,13 @@ static PyObject *segment_describe(const struct dit_memory_segment *segment) {
   if (!py_blocks) {
     return NULL;
   }
-  return Py_BuildValue("{s:i,s:N,s:n,s:n,s:n,s:n,s:L,s:s,s:(ii),s:O,s:[],s:N}", "device", segment->device, "address",
-                       PyLong_FromVoidPtr((void *)(uintptr_t)segment->address), "total_size",
-                       (Py_ssize_t)segment->total_size, "allocated_size", (Py_ssize_t)segment->allocated_size,
-                       "active_size", (Py_ssize_t)segment->active_size, "requested_size",
-                       (Py_ssize_t)segment->requested_size, "stream", (long long)segment->stream, "segment_type",
-                       segment->large ? "large" : "small", "segment_pool_id", 0, 0, "is_expandable", Py_False, "frames",
-                       "blocks", py_blocks);
+  return Py_BuildValue(
+      "{s:i,s:N,s:n,s:n,s:n,s:n,s:L,s:s,s:(iL),s:O,s:[],s:N}", "device", segment->device, "address",
+      PyLong_FromVoidPtr((void *)(uintptr_t)segment->address), "total_size", (Py_ssize_t)segment->total_size,
+      "allocated_size", (Py_ssize_t)segment->allocated_size, "active_size", (Py_ssize_t)segment->active_size,
+      "requested_size", (Py_ssize_t)segment->requested_size, "stream", (long long)segment->stream, "segment_type",
+      segment->large ? "large" : "small", "segment_pool_id", 0, (long long)dit_memory_pool_find(segment->address),
+      "is_expandable", Py_False, "frames", "blocks", py_blocks);
 }
 
 static bool snapshot_add(void *context, const struct dit_memory_segment *segment) {
@@ -197,6 +198,41 @@ static PyObject *py_memory_get_configuration(PyObject *module, PyObject *unused)
   return PyUnicode_FromString(dit_memory_get_configuration());
 }
 
+// Pools
+
+static PyObject *choose_pool(PyObject *module, PyObject *args, bool begins) {
+  int device = 0;
+  long long pool = 0;
+  if (!PyArg_ParseTuple(args, begins ? "iL:memory_pool_begin" : "iL:memory_pool_end", &device, &pool) ||
+      py_device_check(module, device) < 0) {
+    return NULL;
+  }
+  struct dit_error err = {0};
+  enum dit_status status = begins ? dit_memory_pool_begin(device, pool, &err) : dit_memory_pool_end(device, pool, &err);
+  return py_status_return(module, status, &err);
+}
+
+static PyObject *py_memory_pool_begin(PyObject *module, PyObject *args) {
+  return choose_pool(module, args, true);
+}
+
+static PyObject *py_memory_pool_end(PyObject *module, PyObject *args) {
+  return choose_pool(module, args, false);
+}
+
+static PyObject *py_memory_pool_release(PyObject *module, PyObject *args) {
+  long long pool = 0;
+  if (!PyArg_ParseTuple(args, "L:memory_pool_release", &pool)) {
+    return NULL;
+  }
+  struct dit_error err = {0};
+  enum dit_status status;
+  Py_BEGIN_ALLOW_THREADS;
+  status = dit_memory_pool_release(pool, &err);
+  Py_END_ALLOW_THREADS;
+  return py_status_return(module, status, &err);
+}
+
 // Blocks
 
 PyDoc_STRVAR(
@@ -267,6 +303,12 @@ PyMethodDef py_memory_methods[] = {
     {"memory_configure", py_memory_configure, METH_O, memory_configure_doc},
     {"memory_get_configuration", py_memory_get_configuration, METH_NOARGS,
      "memory_get_configuration() -> str\n\nThe text last accepted."},
+    {"memory_pool_begin", py_memory_pool_begin, METH_VARARGS,
+     "memory_pool_begin(device: int, pool: int, /) -> None\n\nThis thread's allocations come from the pool until the "
+     "end."},
+    {"memory_pool_end", py_memory_pool_end, METH_VARARGS, "memory_pool_end(device: int, pool: int, /) -> None"},
+    {"memory_pool_release", py_memory_pool_release, METH_VARARGS,
+     "memory_pool_release(pool: int, /) -> None\n\nIts free segments go back to the devices."},
     {"memory_alloc", py_memory_alloc, METH_VARARGS, memory_alloc_doc},
     {"memory_free", py_memory_free, METH_O, memory_free_doc},
     {"memory_find", py_memory_find, METH_O, memory_find_doc},

@@ -12,6 +12,7 @@
 #include "device/memory_watch.h"
 #include "dit/alloc.h"
 #include "dit/log.h"
+#include "dit/memory_pool.h"
 #include "dit/runtime.h"
 
 static pthread_mutex_t front_lock = PTHREAD_MUTEX_INITIALIZER;  ///< taken before any allocator's lock
@@ -197,6 +198,17 @@ enum dit_status dit_memory_empty_cache(int device, struct dit_error *err) {
   for (int i = device < 0 ? 0 : device; i <= (device < 0 ? DIT_MAX_DEVICES - 1 : device); i++) {
     if (is_ready(i)) {
       enum dit_status status = dit_allocator_empty_cache(&allocators[i], first == DIT_OK ? err : NULL);
+      first = first == DIT_OK ? status : first;
+    }
+  }
+  return first;
+}
+
+enum dit_status dit_memory_pool_release(int64_t pool, struct dit_error *err) {
+  enum dit_status first = DIT_OK;
+  for (int i = 0; i < DIT_MAX_DEVICES; i++) {
+    if (is_ready(i)) {
+      enum dit_status status = dit_allocator_release_pool(&allocators[i], pool, first == DIT_OK ? err : NULL);
       first = first == DIT_OK ? status : first;
     }
   }

@@ -101,6 +101,10 @@ bool dit_memory_is_used(int device);
 void dit_memory_set_default(const struct dit_allocator_config *config);
 DIT_API DIT_NODISCARD enum dit_status dit_allocator_empty_cache(struct dit_allocator *allocator, struct dit_error *err);
 
+/// See dit_memory_pool_release.
+DIT_API DIT_NODISCARD enum dit_status dit_allocator_release_pool(struct dit_allocator *allocator, int64_t pool,
+                                                                 struct dit_error *err);
+
 DIT_API void dit_allocator_get_stats(struct dit_allocator *allocator, struct dit_memory_stats *out);
 DIT_API void dit_allocator_reset_peak(struct dit_allocator *allocator);
 DIT_API void dit_allocator_reset_accumulated(struct dit_allocator *allocator);

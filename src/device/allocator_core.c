@@ -83,7 +83,7 @@ static enum dit_status find_block(struct dit_allocator *a, int64_t stream, size_
                                   struct dit_allocator_block **out, struct dit_error *err) {
   struct dit_allocator_slot *slot;
   struct dit_allocator_use *use = NULL;
-  DIT_RETURN_IF_NOT_OK(dit_allocator_slot_get(a, stream, &slot, err));
+  DIT_RETURN_IF_NOT_OK(dit_allocator_slot_get(a, stream, dit_allocator_get_choice(a->device), &slot, err));
   if (DIT_LIKELY(a->config.algorithm != DIT_ALGORITHM_RAW)) {
     *out = DIT_LIKELY(a->config.algorithm == DIT_ALGORITHM_TORCH) ? dit_torch_take(a, slot, size)
                                                                   : a->algorithm->take(a, slot, size);
@@ -322,7 +322,7 @@ static enum dit_status record_use(const void *ptr, bool pinned, int64_t stream, 
   if (use) {
     goto done;
   }
-  status = dit_allocator_slot_get(a, stream, &slot, err);
+  status = dit_allocator_slot_get(a, stream, 0, &slot, err);
   use = status == DIT_OK ? dit_allocator_use_get(a) : NULL;
   if (use) {
     use->block = block;

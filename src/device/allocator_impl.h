@@ -74,6 +74,8 @@ struct dit_allocator_use {
 
 struct dit_allocator_slot {
   int64_t stream;
+  int64_t pool;  ///< 0: none (dit/memory_pool.h)
+  bool kept;     ///< its segments stay: the pool was not released
   struct dit_allocator_slot *next_in_bucket, *next;
   struct dit_allocator_use *queue_head, *queue_tail;  ///< uses on this stream whose block is PENDING_FREE
   struct dit_allocator_block *large;                  ///< root of the tree ordered by (size, address)
@@ -159,8 +161,8 @@ struct dit_allocator_block *dit_allocator_tree_find(struct dit_allocator_block *
 
 // allocator_pool.c: slots and recycled metadata, the way to the free sets. The lock is held.
 
-enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, struct dit_allocator_slot **out,
-                                       struct dit_error *err);
+enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, int64_t pool,
+                                       struct dit_allocator_slot **out, struct dit_error *err);
 void dit_allocator_pool_insert(struct dit_allocator_block *block);
 void dit_allocator_pool_remove(struct dit_allocator_block *block);
 /// Zeroed; NULL when host memory is exhausted.
@@ -181,15 +183,23 @@ enum dit_status dit_allocator_segment_acquire(struct dit_allocator *a, struct di
 void dit_allocator_segment_detach(struct dit_allocator_segment *segment, struct dit_allocator_segment **list);
 /// (unlocks) Give a->doomed back.
 void dit_allocator_segment_flush(struct dit_allocator *a);
-/// (unlocks) Synchronise, complete pending frees, give every unused segment back.
+/// (unlocks) Synchronise, complete pending frees, give every unused segment back, but for those of pools.
 enum dit_status dit_allocator_segment_release_cached(struct dit_allocator *a, struct dit_error *err);
+/// (unlocks) The same for one pool, whose slots are not kept any more.
+enum dit_status dit_allocator_segment_release_pool(struct dit_allocator *a, int64_t pool, struct dit_error *err);
+/// Is it free as a whole, and may anybody give it back?
 static inline bool dit_allocator_segment_is_unused(const struct dit_allocator_segment *segment) {
-  return segment->first->state == DIT_BLOCK_INACTIVE && !segment->first->next;
+  return segment->first->state == DIT_BLOCK_INACTIVE && !segment->first->next && !segment->slot->kept;
 }
 /// The block that contains `ptr`, whatever its state.
 struct dit_allocator_block *dit_allocator_segment_find(const struct dit_allocator_segment *segment, const void *ptr);
 void dit_allocator_segment_set_start(struct dit_allocator_segment *segment, const char *address,
                                      struct dit_allocator_block *block);
+
+// allocator_choice.c
+
+/// The pool that this thread has chosen for the device; 0: none.
+int64_t dit_allocator_get_choice(int device);
 
 // allocator_event.c: frees that wait for streams. The lock is held.
 

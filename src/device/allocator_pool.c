@@ -43,14 +43,14 @@ static size_t get_bucket(int64_t stream) {
   return (size_t)(((uint64_t)stream * UINT64_C(0x9E3779B97F4A7C15)) >> 58);
 }
 
-enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, struct dit_allocator_slot **out,
-                                       struct dit_error *err) {
-  if (DIT_LIKELY(a->last_slot && a->last_slot->stream == stream)) {
+enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, int64_t pool,
+                                       struct dit_allocator_slot **out, struct dit_error *err) {
+  if (DIT_LIKELY(a->last_slot && a->last_slot->stream == stream && a->last_slot->pool == pool)) {
     *out = a->last_slot;
     return DIT_OK;
   }
   struct dit_allocator_slot **bucket = &a->buckets[get_bucket(stream)], *slot = *bucket;
-  while (slot && slot->stream != stream) {
+  while (slot && (slot->stream != stream || slot->pool != pool)) {
     slot = slot->next_in_bucket;
   }
   if (!slot) {
@@ -61,6 +61,8 @@ enum dit_status dit_allocator_slot_get(struct dit_allocator *a, int64_t stream, 
                            (long long)stream);
     }
     slot->stream = stream;
+    slot->pool = pool;
+    slot->kept = pool != 0;
     slot->next_in_bucket = *bucket;
     *bucket = slot;
     slot->next = a->slots;

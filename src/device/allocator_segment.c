@@ -163,7 +163,8 @@ void dit_allocator_segment_flush(struct dit_allocator *a) {
   (void)ignored;  // cannot fail: nothing is synchronised
 }
 
-enum dit_status dit_allocator_segment_release_cached(struct dit_allocator *a, struct dit_error *err) {
+/// (unlocks) pool 0: all that may be given back.
+static enum dit_status release_unused(struct dit_allocator *a, int64_t pool, struct dit_error *err) {
   enum dit_status status = DIT_OK;
   a->stats.num_sync_all_streams++;
   if (a->pending > 0) {
@@ -177,13 +178,22 @@ enum dit_status dit_allocator_segment_release_cached(struct dit_allocator *a, st
   struct dit_allocator_segment *list = NULL;
   for (struct dit_allocator_segment *segment = a->segments, *next; segment; segment = next) {
     next = segment->next;
-    if (dit_allocator_segment_is_unused(segment)) {
+    if (dit_allocator_segment_is_unused(segment) && (pool == 0 || segment->slot->pool == pool)) {
       dit_allocator_segment_detach(segment, &list);
     }
   }
-  a->bf_step = DIT_BF_FIRST_STEP;
   enum dit_status released = release_list(a, list, true, status == DIT_OK ? err : NULL);
   return status == DIT_OK ? released : status;
+}
+
+enum dit_status dit_allocator_segment_release_cached(struct dit_allocator *a, struct dit_error *err) {
+  enum dit_status status = release_unused(a, 0, err);
+  a->bf_step = DIT_BF_FIRST_STEP;
+  return status;
+}
+
+enum dit_status dit_allocator_segment_release_pool(struct dit_allocator *a, int64_t pool, struct dit_error *err) {
+  return release_unused(a, pool, err);
 }
 
 /// (unlocks) Give back unused large segments of more than average age until the threshold is reached again.

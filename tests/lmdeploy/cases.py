@@ -15,6 +15,7 @@ import sys
 import traceback
 
 import cases_engine  # noqa: F401  enters its cases
+import cases_memory  # noqa: F401
 import cases_parallel  # noqa: F401
 import cases_quantized  # noqa: F401
 import cases_server  # noqa: F401

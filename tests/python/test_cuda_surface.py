@@ -75,6 +75,7 @@ NEEDS_ARGUMENTS = {
     "custom_bwd",
     "graph",
     "make_graphed_callables",
+    "use_mem_pool",
 }
 NEEDS_ARGUMENTS_IN = ("torch.cuda.comm", "torch.cuda.nvtx", "torch.cuda.nccl")
 

@@ -19,6 +19,13 @@ def whole(*values):
     return torch.tensor(values, dtype=torch.int32)
 
 
+def bytes_(*shape):
+    return torch.randint(-128, 128, shape, dtype=INT8)
+
+
+TABLE = whole(1, 4, 8, 2).view(2, 2)
+
+
 def caches():
     return rows(9, 4, 2, 8), rows(9, 4, 2, 8)
 
@@ -51,6 +58,14 @@ CASES = {
     "moe_gating_topk_softmax": lambda: (rows(3, 8), 2, -1),
     "fused_moe": lambda: (rows(3, 16), rows(4, 24, 16), rows(4, 16, 12), torch.rand(3, 2), whole(0, 1, 3, 2, 1, 0)
                           .view(3, 2), True),
+    "linear_w8a8_static": lambda: (rows(3, 32), bytes_(5, 32), torch.tensor([0.1]), torch.tensor([3.0]), torch.rand(5),
+                                   DTYPE, whole(9, -8, 7, 0, 1)),
+    "fused_moe_w8a8": lambda: (rows(3, 16), bytes_(4, 24, 16), torch.rand(4, 24) / 99, bytes_(4, 16, 12),
+                               torch.rand(4, 16) / 99, torch.rand(3, 2), whole(0, 1, 3, 2, 1, 0).view(3, 2), True),
+    "lightning_indexer": lambda: (rows(3, 4, 8), rows(9, 4, 1, 8), rows(3, 4), whole(2, 3), whole(5, 8), TABLE, 6),
+    "sparse_flash_attention": lambda: (rows(3, 4, 8), rows(9, 4, 1, 8), rows(9, 4, 1, 8),
+                                       whole(4, 0, -1, 3, -1, 1, 7, 2, 6).view(3, 1, 3), 0.3, TABLE, whole(2, 3),
+                                       whole(5, 8), rows(3, 4, 2), rows(9, 4, 1, 2)),
 }  # fmt: skip
 
 

@@ -139,6 +139,33 @@ def test_fill_kv_cache(dtype, vendor, column):
         assert torch.equal(got, expected)
 
 
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+def test_fill_pages_that_take_turns(device):
+    """Keys and values as pages of one storage, in turns: the two caches overlap, their tokens do not."""
+    pool = torch.zeros(6, 4, 1, 8, device=device)
+    k_cache, v_cache = pool[0:5], pool[1:6]
+    key, value = make(2, 1, 8).to(device), make(2, 1, 8).to(device)
+    slots = torch.tensor([0, 2 * 4 + 3], device=device)
+    torch.ops.dlinfer.fill_kv_cache(key, value, k_cache, v_cache, slots, None, None, None, None, 0)
+    assert torch.equal(pool[0, 0], key[0]) and torch.equal(pool[1, 0], value[0])
+    assert torch.equal(pool[2, 3], key[1]) and torch.equal(pool[3, 3], value[1])
+    assert pool.count_nonzero() == 32
+
+
+@pytest.mark.parametrize("device", ["cuda", "cpu"])
+@pytest.mark.parametrize("first", [0, 8])
+def test_fill_leaves_a_value_inside_the_key(device, first):
+    """MLA: the value is a part of the key's row, wherever it begins there, and not written for itself."""
+    cache = torch.zeros(2, 4, 1, 24, device=device)
+    key = make(1, 1, 24).to(device)
+    inside = cache[..., first : first + 16]
+    slots = torch.tensor([5], device=device)
+    torch.ops.dlinfer.fill_kv_cache(
+        key, torch.ones(1, 1, 16, device=device), cache, inside, slots, None, None, None, None, 0
+    )
+    assert torch.equal(cache[1, 1], key[0])
+
+
 def test_fill_leaves_everything_when_a_slot_is_wrong():
     k_cache, v_cache = make_caches(2, 4, 1, 8, torch.float32)
     before = k_cache.clone()

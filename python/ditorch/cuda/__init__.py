@@ -14,7 +14,7 @@ import torch.cuda.nccl
 
 from .. import _C
 from ..patches import Patches
-from . import comm, graphs, legacy_types, memory, neutral, refused, state, streams, tensor, trace
+from . import comm, graphs, legacy_types, memory, neutral, pools, refused, state, streams, tensor, trace
 
 
 def install(patches: Patches) -> None:
@@ -31,6 +31,7 @@ def install(patches: Patches) -> None:
     if torch.device("cuda").type != "cuda":
         _install_index(patches)
     refused.install(patches)
+    pools.install(patches)
     graphs.install(patches)
     legacy_types.install(patches)
     tensor.install(patches)

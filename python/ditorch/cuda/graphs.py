@@ -10,7 +10,6 @@ long as the graph does. The capture belongs to its thread.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +19,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from .. import _C
 from ..patches import Patches
+from . import pools
 
 _READS = {
     "aten::_local_scalar_dense",
@@ -35,7 +36,6 @@ _READS = {
     "aten::unique_consecutive",
     "aten::bincount",
 }
-_tokens = itertools.count(1)
 _local = threading.local()
 
 
@@ -176,6 +176,8 @@ class Graph:
 
     _tape: _Tape | None = None
     _token: tuple[int, int] = (0, 0)
+    _device = 0
+    _drop: Callable[[], Any] | None = None
 
     def __new__(cls, keep_graph: bool = False) -> Any:
         return object.__new__(cls)
@@ -190,8 +192,12 @@ class Graph:
             )
         if getattr(_local, "tape", None) is not None:
             raise RuntimeError("this thread captures a CUDA graph already; end that capture first")
+        self.reset()
         self._token = tuple(pool) if pool is not None else graph_pool_handle()
+        self._device = torch.cuda.current_device()
         self._tape = _local.tape = _Tape()
+        self._drop = pools.drop_with(self, self._token[1])
+        _C.memory_pool_begin(self._device, self._token[1])
         self._tape.__enter__()
 
     def capture_end(self) -> None:
@@ -199,6 +205,7 @@ class Graph:
         if tape is None or tape is not self._tape:
             raise RuntimeError("capture_end() without capture_begin() of this graph in this thread")
         tape.__exit__(None, None, None)
+        _C.memory_pool_end(self._device, self._token[1])
         with torch.inference_mode():
             tape.restore()
         torch.cuda.synchronize()  # a capture runs nothing on CUDA: no stream may find it under way
@@ -214,6 +221,9 @@ class Graph:
 
     def reset(self) -> None:
         self._tape = None
+        if self._drop is not None:
+            self._drop()
+            self._drop = None
 
     def pool(self) -> tuple[int, int]:
         return self._token
@@ -226,8 +236,8 @@ class Graph:
 
 
 def graph_pool_handle() -> tuple[int, int]:
-    """A token of its own for each call: graphs keep their tensors themselves."""
-    return (0, next(_tokens))
+    """A pool of its own for each call; graphs that share one keep it together."""
+    return (0, pools.new_number())
 
 
 def is_current_stream_capturing() -> bool:
@@ -237,7 +247,7 @@ def is_current_stream_capturing() -> bool:
 
 _METHODS = (
     *("__new__", "__init__", "capture_begin", "capture_end", "replay", "reset", "pool", "instantiate"),
-    *("enable_debug_mode", "_tape", "_token"),
+    *("enable_debug_mode", "_tape", "_token", "_device", "_drop"),
 )
 
 

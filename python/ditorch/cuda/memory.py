@@ -24,12 +24,14 @@ def memory_stats(device: int) -> dict:
 
 
 def memory_snapshot(mempool_id=None) -> dict:
-    """Segments of all devices in torch's layout; allocation history is not recorded, so the traces are empty."""
+    """Segments of all devices in torch's layout, or of one pool; allocation history is not recorded, so the traces are
+    empty."""
     segments = _C.memory_snapshot(-1)
     if isinstance(segments, dict):
         segments = segments["segments"]
+    if mempool_id is not None and any(mempool_id[:2]):
+        segments = [segment for segment in segments if segment["segment_pool_id"] == tuple(mempool_id[:2])]
     for segment in segments:
-        segment.setdefault("segment_pool_id", (0, 0))
         segment.setdefault("is_expandable", False)
         segment.setdefault("frames", [])
         for block in segment["blocks"]:

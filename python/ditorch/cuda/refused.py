@@ -13,7 +13,7 @@ from typing import Any
 from ..patches import Patches
 from ..refusal import refusing
 
-_POOL = "it has one memory pool per device; allocate without a pool"
+_POOL = "it has one allocator per device; torch.cuda.MemPool has pools of it"
 _GREEN = "it has no green contexts; use torch.cuda.Stream"
 _NVML = "it has no NVML counters; torch.cuda.mem_get_info and memory_stats report memory"
 _NCCL = "use torch.distributed, or torch.cuda.comm for tensors of one process"
@@ -23,7 +23,6 @@ _TUNE = "it has no tunable GEMM kernels"
 
 FUNCTIONS: dict[str, str] = {
     "torch.cuda.memory.change_current_allocator": _POOL,
-    "torch.cuda.memory.use_mem_pool": _POOL,
     "torch.cuda.utilization": _NVML,
     "torch.cuda.memory_usage": _NVML,
     "torch.cuda.temperature": _NVML,
@@ -45,7 +44,6 @@ FUNCTIONS: dict[str, str] = {
 }
 
 CLASSES: dict[str, str] = {
-    "torch.cuda.memory.MemPool": _POOL,
     "torch.cuda.memory.CUDAPluggableAllocator": _POOL,
     "torch.cuda.gds.GdsFile": _GDS,
     "torch.cuda.green_contexts.GreenContext": _GREEN,

@@ -106,9 +106,14 @@ def _add_memory() -> None:
         "get_allocator_backend"
     )
     _add("torch.cuda", WORKS, rest)
-    pools = "CUDAPluggableAllocator change_current_allocator MemPool use_mem_pool"
-    _add("torch.cuda", REFUSED, pools, "one allocator and one pool per device")
-    _same("torch.cuda.memory", f"{counters} {rest} {pools} memory_snapshot reset_accumulated_host_memory_stats")
+    pools = "MemPool use_mem_pool"
+    _add("torch.cuda", WORKS, pools, "segments of their own; use_on_oom, no_split and an allocator are refused")
+    allocators = "CUDAPluggableAllocator change_current_allocator"
+    _add("torch.cuda", REFUSED, allocators, "one allocator per device")
+    _same(
+        "torch.cuda.memory",
+        f"{counters} {rest} {pools} {allocators} memory_snapshot reset_accumulated_host_memory_stats",
+    )
     _same("torch.cuda.memory", "list_gpu_processes is_initialized")
 
 

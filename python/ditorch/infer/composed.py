@@ -8,6 +8,8 @@ import itertools
 import torch
 from torch import Tensor
 
+from .composed_sparse import lightning_indexer, sparse_flash_attention  # noqa: F401  of the same table
+
 
 def _wide(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
@@ -74,9 +76,17 @@ def apply_rotary_pos_emb_interleaved(query: Tensor, key: Tensor, cos: Tensor, si
     return _rotate(query, cos, sin, True), _rotate(key, cos, sin, True)
 
 
+def _get_extent(cache: Tensor) -> int:
+    """Elements from the first of a token to behind its last."""
+    return (cache.shape[2] - 1) * cache.stride(2) + cache.shape[3]
+
+
 def _is_inside(value_cache: Tensor, key_cache: Tensor) -> bool:
-    """MLA's value cache is the beginning of the key cache."""
-    return value_cache.data_ptr() == key_cache.data_ptr() and value_cache.shape[-1] < key_cache.shape[-1]
+    """MLA's value cache is a part of each token of the key cache."""
+    offset = value_cache.data_ptr() - key_cache.data_ptr()
+    last = offset + _get_extent(value_cache) * value_cache.element_size()
+    same = value_cache.stride()[:2] == key_cache.stride()[:2]
+    return same and offset >= 0 and last <= _get_extent(key_cache) * key_cache.element_size()
 
 
 def _fill(rows: Tensor, cache: Tensor, slots: Tensor, scale: Tensor | None, zero: Tensor | None) -> None:
@@ -242,4 +252,37 @@ def fused_moe(hidden_states, gate_up_weights, down_weights, topk_weights, topk_i
             hidden = _wide(hidden_states[tokens]) @ _wide(gate_up_weights[expert]).t()
             result = silu_and_mul(hidden) @ _wide(down_weights[expert]).t()
             out.index_add_(0, tokens, result * weights[tokens, places].unsqueeze(-1).to(result.dtype))
+    return out.to(hidden_states.dtype)
+
+
+def _ops():
+    return torch.ops.dlinfer  # what C has of the parts is C's
+
+
+def linear_w8a8_static(x, weight, input_scale, input_offset, deq_scale, out_dtype, quant_bias) -> Tensor:
+    if x.dtype != torch.int8:
+        x = _round(_wide(x) / input_scale.float() + input_offset.float(), -128, 127).to(torch.int8)
+    ones = torch.ones(x.shape[:-1].numel(), device=x.device)
+    scale = deq_scale.reshape(-1).float()
+    bias = None if quant_bias is None else quant_bias.float() * scale
+    return _ops().linear_w8a8(x, weight, ones, scale.unsqueeze(1), out_dtype, bias)
+
+
+def fused_moe_w8a8(
+    hidden_states, gate_up_weights, gate_up_scales, down_weights, down_scales, topk_weights, topk_ids, renormalize
+) -> Tensor:
+    weights = _wide(topk_weights)
+    weights = weights / weights.sum(-1, keepdim=True) if renormalize else weights
+    rows, scale = _ops().dynamic_quant(hidden_states, torch.int8)
+    up_scales, down_scales = (x.reshape(x.shape[0], -1, 1).float() for x in (gate_up_scales, down_scales))
+    out = torch.zeros(hidden_states.shape, dtype=torch.float32, device=hidden_states.device)
+    for expert in range(gate_up_weights.shape[0]):
+        tokens, places = (topk_ids == expert).nonzero(as_tuple=True)
+        if tokens.numel():
+            up = (gate_up_weights[expert], scale[tokens], up_scales[expert], torch.float32, None)
+            hidden = _ops().silu_and_mul(_ops().linear_w8a8(rows[tokens], *up))
+            inner, inner_scale = _ops().dynamic_quant(hidden, torch.int8)
+            down = (down_weights[expert], inner_scale, down_scales[expert], torch.float32, None)
+            result = _ops().linear_w8a8(inner, *down)
+            out.index_add_(0, tokens, result * weights[tokens, places].unsqueeze(-1).float())
     return out.to(hidden_states.dtype)

@@ -34,5 +34,13 @@ FAKES = {
         x.new_empty((x.shape[0], topk), dtype=torch.float32),
         x.new_empty((x.shape[0], topk), dtype=torch.int32),
     ),
+    "linear_w8a8_static": lambda x, w, scale, offset, deq, dtype, bias: x.new_empty(
+        (*x.shape[:-1], w.shape[0]), dtype=dtype
+    ),
+    "fused_moe_w8a8": lambda x, up, up_scales, down, down_scales, weights, ids, renormalize: _like(x),
+    "lightning_indexer": lambda q, key, weights, ends, lengths, table, count: q.new_empty(
+        (q.shape[0], 1, count), dtype=torch.int32
+    ),
+    "sparse_flash_attention": lambda q, key, value, *rest: q.new_empty((*q.shape[:2], value.shape[-1])),
     "fused_moe": lambda x, up, down, weights, ids, renormalize: _like(x),
 }

@@ -326,6 +326,50 @@ def fused_moe(
     return _ops().fused_moe(hidden_states, gate_up_weights, down_weights, topk_weights, ids, bool(renormalize))
 
 
+def linear_w8a8_static(x, weight, input_scale, input_offset, deq_scale, out_dtype, quant_dtype, quant_bias):
+    return _ops().linear_w8a8_static(x, weight, input_scale, input_offset, deq_scale, out_dtype, quant_bias)
+
+
+def fused_moe_w8a8(
+    hidden_states,
+    gate_up_weights,
+    gate_up_scales,
+    down_weights,
+    down_scales,
+    topk_weights,
+    topk_ids,
+    topk,
+    renormalize,
+    moe_metadata,
+):
+    experts = (gate_up_weights, gate_up_scales, down_weights, down_scales)
+    return _ops().fused_moe_w8a8(hidden_states, *experts, topk_weights, topk_ids, bool(renormalize))
+
+
+def lightning_indexer(query, key, weights, actual_seq_lengths_query, actual_seq_lengths_key, block_table, sparse_count):
+    lengths = (actual_seq_lengths_query, actual_seq_lengths_key)
+    return _ops().lightning_indexer(query, _cache(key), weights, *lengths, block_table, sparse_count)
+
+
+def sparse_flash_attention(
+    query,
+    key,
+    value,
+    sparse_indices,
+    scale_value,
+    block_table,
+    actual_seq_lengths_query,
+    kv_seqlens,
+    query_rope,
+    key_rope,
+):
+    rope = (query_rope, None if key_rope is None else _cache(key_rope))
+    lengths = (actual_seq_lengths_query, kv_seqlens)
+    return _ops().sparse_flash_attention(
+        query, _cache(key), _cache(value), sparse_indices, scale_value, block_table, *lengths, *rope
+    )
+
+
 def fill_contiguous_kvcache(key_cache, value_cache, key_state, value_state):
     return torch.cat((key_cache, key_state), 1), torch.cat((value_cache, value_state), 1)
 

@@ -30,6 +30,7 @@ def define() -> torch.library.Library:
         function = getattr(composed, name)
         if name not in IN_C:
             library.impl(name, function, "CompositeExplicitAutograd")
+            torch.library.register_fake(f"dlinfer::{name}", fakes.FAKES[name], lib=library)
             continue
         for key in ("CPU", "MAIA") if is_ours() else ("CPU", *_OTHERS):  # the alias takes "CUDA" for its own
             library.impl(name, function, key)

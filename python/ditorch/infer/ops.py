@@ -48,6 +48,22 @@ OPERATORS = {
         "(Tensor hidden_states, Tensor gate_up_weights, Tensor down_weights, Tensor topk_weights, Tensor "
         "topk_ids, bool renormalize) -> Tensor"
     ),
+    "linear_w8a8_static": (
+        "(Tensor x, Tensor weight, Tensor input_scale, Tensor input_offset, Tensor deq_scale, ScalarType "
+        "out_dtype, Tensor? quant_bias) -> Tensor"
+    ),
+    "fused_moe_w8a8": (
+        "(Tensor hidden_states, Tensor gate_up_weights, Tensor gate_up_scales, Tensor down_weights, Tensor "
+        "down_scales, Tensor topk_weights, Tensor topk_ids, bool renormalize) -> Tensor"
+    ),
+    "lightning_indexer": (
+        "(Tensor query, Tensor key, Tensor weights, Tensor query_ends, Tensor key_lengths, Tensor "
+        "block_table, int sparse_count) -> Tensor"
+    ),
+    "sparse_flash_attention": (
+        "(Tensor query, Tensor key, Tensor value, Tensor sparse_indices, float scale_value, Tensor "
+        "block_table, Tensor query_ends, Tensor kv_seqlens, Tensor? query_rope, Tensor? key_rope) -> Tensor"
+    ),
 }
 """Operator of torch.ops.dlinfer -> its schema."""
 IN_C = (
@@ -346,6 +362,81 @@ def fused_moe(
         renormalize,
         moe_metadata,
         chunked_moe_layout,
+    )
+
+
+def linear_w8a8_static(
+    x, weight, input_scale, input_offset, deq_scale, out_dtype, quant_dtype=torch.int8, quant_bias=None
+):
+    """Q = round(x / input_scale + input_offset), -128 to 127 (an int8 x is q already); (q @ weight^T + quant_bias)
+    * deq_scale, whole numbers in the brackets; weight (N, K) int8, quant_bias (N,) int32, deq_scale (N,)."""
+    return front.linear_w8a8_static(x, weight, input_scale, input_offset, deq_scale, out_dtype, quant_dtype, quant_bias)
+
+
+def fused_moe_w8a8(
+    hidden_states,
+    gate_up_weights,
+    gate_up_scales,
+    down_weights,
+    down_scales,
+    topk_weights,
+    topk_ids,
+    topk,
+    renormalize,
+    moe_metadata=None,
+):
+    """Fused_moe over int8 weights with a scale for each of their rows (E, rows): tokens, and what lies between the
+    two products, are quantised as in dynamic_quant."""
+    return front.fused_moe_w8a8(
+        hidden_states,
+        gate_up_weights,
+        gate_up_scales,
+        down_weights,
+        down_scales,
+        topk_weights,
+        topk_ids,
+        topk,
+        renormalize,
+        moe_metadata,
+    )
+
+
+def lightning_indexer(
+    query, key, weights, actual_seq_lengths_query, actual_seq_lengths_key, block_table, sparse_count=2048
+):
+    """For each query (T, H, D) the places (T, 1, sparse_count) int32 of the keys with the largest sums over the
+    heads of weights (T, H) * relu(query . key), the best first, -1 behind the last; a paged cache of keys
+    with one head, causal, query_ends: where each sequence's queries end."""
+    return front.lightning_indexer(
+        query, key, weights, actual_seq_lengths_query, actual_seq_lengths_key, block_table, sparse_count
+    )
+
+
+def sparse_flash_attention(
+    query,
+    key,
+    value,
+    sparse_indices,
+    scale_value,
+    block_table,
+    actual_seq_lengths_query,
+    kv_seqlens,
+    query_rope=None,
+    key_rope=None,
+):
+    """Attention of each query (T, H, D) over the keys of a paged cache with one head that sparse_indices (T, 1, K)
+    names (-1: none); the rope parts are further elements of queries and keys."""
+    return front.sparse_flash_attention(
+        query,
+        key,
+        value,
+        sparse_indices,
+        scale_value,
+        block_table,
+        actual_seq_lengths_query,
+        kv_seqlens,
+        query_rope,
+        key_rope,
     )
 
 

@@ -74,6 +74,7 @@ class PagedModel:
         self.first_slot = torch.arange(batch, device=device) * (columns * BLOCK)
         self.position = torch.zeros(batch, dtype=torch.int64, device=device)  # of the token that comes next
         self.token = torch.zeros(batch, dtype=torch.int64, device=device)
+        self.logits = weight.new_zeros(batch, weight.shape[0])  # of the last step
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def _attend(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, run: Callable) -> Tensor:
@@ -102,7 +103,8 @@ class PagedModel:
         return _ops.add_rms_norm(hidden, residual, model.norm.weight, model.norm.variance_epsilon)[0]
 
     def _choose(self, hidden: Tensor) -> None:
-        self.token.copy_(F.linear(hidden, self.model.lm_head.weight).argmax(-1))
+        self.logits.copy_(F.linear(hidden, self.model.lm_head.weight))
+        self.token.copy_(self.logits.argmax(-1))
 
     @torch.no_grad()
     def prefill(self, prompts: Tensor) -> Tensor:
@@ -162,3 +164,18 @@ class PagedModel:
         tokens = [self.prefill(prompts).clone()]
         tokens += [self.step().clone() for _ in range(count - 1)]
         return torch.stack(tokens, 1)
+
+    @torch.no_grad()
+    def score(self, text: Tensor, known: int = 1) -> Tensor:
+        """text (batch, n) -> (batch, n - known) float32: the logarithm of the probability of each token after the first
+        `known` ones, each in a decoding step."""
+        if not 0 < known < text.shape[1] <= self.length:
+            raise ValueError(f"'known' is {known} of {text.shape[1]} tokens; valid: 1 to {text.shape[1] - 1}")
+        self.prefill(text[:, :known])
+        found = []
+        for place in range(known, text.shape[1]):
+            if found:
+                self.token.copy_(text[:, place - 1])
+                self.step()
+            found.append(self.logits.float().log_softmax(-1).gather(1, text[:, place : place + 1]))
+        return torch.cat(found, 1)

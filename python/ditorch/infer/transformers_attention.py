@@ -1,8 +1,9 @@
 """transformers: `attn_implementation="dlinfer"` and `experts_implementation="dlinfer"`, through dlinfer's operators.
 
-A dense cache is one block for each sequence, so the paged operator serves it without a copy of keys and values. Batches
-without padding and without a mask of the user's own take it; others, and training, go to PyTorch's
-scaled_dot_product_attention, or are composed where there is a soft limit or a sink, which it does not know.
+A dense cache is one block for each sequence, so the paged operator serves it without a copy of keys and values; where
+the batch is padded on the left, or a static cache longer than what was written, its tokens are the blocks. Other masks,
+and training, go to PyTorch's scaled_dot_product_attention, or are composed where there is a soft limit or a sink, which
+it does not know.
 """
 
 from __future__ import annotations
@@ -12,12 +13,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import transformers_flash, transformers_padding
+
 NAME = "dlinfer"
 
 
-def _fits(module: Any, attention_mask: Tensor | None, dropout: float, inputs: tuple[Tensor, ...]) -> bool:
+def _fits(module: Any, dropout: float, inputs: tuple[Tensor, ...]) -> bool:
     trained = torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
-    return attention_mask is None and dropout == 0.0 and getattr(module, "is_causal", True) and not trained
+    return dropout == 0.0 and getattr(module, "is_causal", True) and not trained
+
+
+def _find_sequences(key: Tensor, value: Tensor, count: int) -> tuple[Tensor, ...]:
+    """Caches, table, starts and lengths of a batch without a mask. Then transformers means what SDPA's is_causal means:
+    several queries are the first keys, not the last."""
+    length, batch = key.shape[2] if count == 1 else count, key.shape[0]
+    table = torch.arange(batch, dtype=torch.int32).unsqueeze(1)
+    lengths = torch.full((batch,), length, dtype=torch.int32)
+    return key.transpose(1, 2), value.transpose(1, 2), table, None, lengths
+
+
+def _find_padded(key: Tensor, value: Tensor, mask: Tensor, window: int) -> tuple[Tensor, ...] | None:
+    """The same as the mask tells it; None where it tells something else."""
+    if mask.shape[0] != key.shape[0] or mask.shape[-1] != key.shape[2]:
+        return None
+    layout = transformers_padding.get_layout(mask, window)
+    if layout is None:
+        return None
+    views = [transformers_padding.view_tokens(x) for x in (key, value)]
+    if None in views or views[0][1] != views[1][1]:
+        views = [transformers_padding.view_tokens(x.contiguous()) for x in (key, value)]
+    table = layout.table + (layout.rows * views[0][1]).int()
+    return views[0][0], views[1][0], table, layout.starts, layout.lengths
 
 
 def _compose(
@@ -66,9 +92,15 @@ def attention(
 ) -> tuple[Tensor, None]:
     """query (B, H, q, D), key and value (B, Hk, k, D) -> (B, q, H, D)."""
     window, softcap, sinks = rest.get("sliding_window") or -1, rest.get("softcap") or 0.0, rest.get("s_aux")
-    if not _fits(module, attention_mask, dropout, (query, key, value)):
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    found = None
+    if _fits(module, dropout, (query, key, value)):
+        masked = attention_mask is not None
+        found = (
+            _find_padded(key, value, attention_mask, window) if masked else _find_sequences(key, value, query.shape[2])
+        )
+    if found is None:
         if sinks is not None or softcap > 0:
-            scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
             out = _compose(module, query, key, value, attention_mask, scale, dropout, sinks, window, softcap)
             return out.transpose(1, 2).contiguous(), None
         from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -77,27 +109,11 @@ def attention(
     from . import operators  # noqa: F401  defines them
 
     batch, heads, count, width = query.shape
-    # Without a mask transformers means what SDPA's is_causal means: several queries are the first keys, not the last.
-    # A static cache is longer than what was written: the rest of it is not to be seen.
-    length = key.shape[2] if count == 1 else count
     out = query.new_empty((batch * count, heads, value.shape[-1]))
-    torch.ops.dlinfer.paged_prefill_attention(
-        query.transpose(1, 2).reshape(batch * count, heads, width),
-        key.transpose(1, 2),
-        value.transpose(1, 2),
-        torch.arange(batch, dtype=torch.int32).unsqueeze(1),
-        None,
-        torch.full((batch,), length, dtype=torch.int32),
-        width**-0.5 if scaling is None else float(scaling),
-        None,
-        sinks,
-        window,
-        softcap,
-        None,
-        None,
-        0,
-        out,
-    )
+    packed = query.transpose(1, 2).reshape(batch * count, heads, width)
+    window = -1 if count == 1 and attention_mask is not None else window  # it is in the mask
+    options = (scale, None, sinks, window, softcap, None, None, 0)
+    torch.ops.dlinfer.paged_prefill_attention(packed, *found, *options, out)
     return out.view(batch, count, heads, -1), None
 
 
@@ -138,6 +154,7 @@ def register() -> None:
 
     AttentionInterface.register(NAME, attention)
     AttentionMaskInterface.register(NAME, sdpa_mask)
+    transformers_flash.register()
     try:
         from transformers.integrations.moe import ExpertsInterface
     except ImportError:
@@ -149,10 +166,11 @@ def _has_experts(model: Any) -> bool:
     return any(hasattr(module, "is_transposed") and hasattr(module, "has_gate") for module in model.modules())
 
 
-def use(model: Any) -> Any:
-    """Attention and experts of this transformers model through dlinfer, from the next call on; returns the model."""
+def use(model: Any, attention: str = NAME) -> Any:
+    """Attention and experts of this transformers model through dlinfer, from the next call on; returns the model.
+    `attention`: "dlinfer", or "dlinfer_flash2", which continuous batching takes for flash attention."""
     register()
-    model.set_attn_implementation(NAME)
+    model.set_attn_implementation(attention)
     if _has_experts(model):
         model.set_experts_implementation(NAME)
     return model

@@ -49,9 +49,19 @@ static void fill(const struct fill *f, float *room) {
   }
 }
 
-/// The value cache of MLA is the beginning of the key cache.
+/// Elements from the first of a token to behind its last.
+static int64_t get_extent(const struct dit_tensor_view *cache) {
+  return (cache->sizes[2] - 1) * cache->strides[2] + cache->sizes[3];
+}
+
+/// The value cache of MLA is a part of each token of the key cache. (Pages of keys and of values may take turns in one
+/// storage: such caches overlap as a whole, and their tokens do not.)
 static bool lies_inside(const struct dit_tensor_view *value, const struct dit_tensor_view *key) {
-  return value->storage == key->storage && dit_tensor_get_shared(value, key) == DIT_OVERLAP_YES;
+  const int64_t size = (int64_t)dit_dtype_get_size(key->dtype);
+  const int64_t offset = (const char *)value->data - (const char *)key->data;
+  return value->storage == key->storage && value->strides[0] == key->strides[0] &&
+         value->strides[1] == key->strides[1] && offset >= 0 &&
+         offset + get_extent(value) * size <= get_extent(key) * size;
 }
 
 enum dit_status infer_fill_kv_cache(const struct dit_infer_fill_kv_cache *call, struct dit_error *err) {
