@@ -48,6 +48,17 @@ def test_elements_are_walked_as_they_lie(kept):
         assert sizes is None or step["sizes"] == sizes
 
 
+def test_numbers_beside_half_precision_are_rounded_as_in_eager_mode():
+    """Sums, differences and comparisons took 0.3 as it is; eager mode rounds it to the dtype of the tensor."""
+
+    def function(x):
+        return x + 0.3, 0.3 - x, x >= -0.7, torch.sub(x, x * 2, alpha=0.3), x * 0.3
+
+    x = torch.cat([torch.randn(500), torch.tensor([-0.7])]).cuda().bfloat16()
+    for got, wanted in zip(torch.compile(function, backend="dit")(x), function(x), strict=True):
+        assert torch.equal(got, wanted)
+
+
 def test_a_maximum_keeps_nan():
     x = torch.tensor([[1.0, float("nan"), 2.0], [-0.0, float("-inf"), 3.0]], device="cuda")
     got = torch.compile(lambda a: a.amax(-1) + 1, backend="dit")(x)

@@ -29,6 +29,14 @@ def _make_sample(value: Any) -> Any:
     return 1 if isinstance(value, torch.SymInt) else value
 
 
+def _round_number(value: Any, dtype: torch.dtype) -> Any:
+    """A number as sums, differences and comparisons take it beside tensors of half precision."""
+    is_plain = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_plain or dtype not in HALVES:
+        return value
+    return torch.tensor(value, dtype=torch.float64, device="cpu").to(dtype).item()
+
+
 class Elementwise(Nodes):
     """`out` is the fake result."""
 
@@ -42,8 +50,10 @@ class Elementwise(Nodes):
             return self._like(UNARY[name], args, out)
         if name in BINARY and len(args) == 2 and not kwargs:
             return self._like(BINARY[name], args, out)
+        if name in ("add", "sub", "rsub") and len(args) >= 2:
+            args = [*(_round_number(arg, dtype) for arg in args[:2]), *args[2:]]
         if name in ("add", "sub") and len(args) in (2, 3):
-            alpha = args[2] if len(args) == 3 else kwargs.get("alpha", 1)
+            alpha = _round_number(args[2] if len(args) == 3 else kwargs.get("alpha", 1), dtype)
             if alpha == 1:
                 return self._like(name.upper(), args[:2], out)
             if dtype.is_floating_point and isinstance(args[1], Value) and isinstance(args[0], Value):
@@ -54,7 +64,8 @@ class Elementwise(Nodes):
             return self._like("DIV", args, out)
         if name in COMPARE:
             common = torch.result_type(*map(_make_sample, args))
-            return self.point(COMPARE[name], [self.cast(a, common) for a in args], torch.bool, shape, strides)
+            given = [_round_number(self.cast(arg, common), common) for arg in args]
+            return self.point(COMPARE[name], given, torch.bool, shape, strides)
         if name == "logical_not":
             return self.point("NOT", [self.cast(args[0], torch.bool)], torch.bool, shape, strides)
         if name == "isnan" and args[0].dtype.is_floating_point:
