@@ -4,27 +4,20 @@
 // A row is called in C with what the plan knows (GraphRow.h). An operator that has none, or whose row does not take the
 // call, and all of them while something watches operators or changes them (faults, controls, profilers, modes), are
 // called through the dispatcher, so that all that is the same inside of a graph and outside.
-#include "dit/graph.h"
+#include "Graph.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ScalarOps.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <sstream>
 #include <utility>
 
 #include "Allocator.h"
 #include "Controls.h"
-#include "GraphRow.h"
 #include "Profiler.h"
 #include "dit/fault.h"
 #include "dit/runtime.h"
@@ -36,50 +29,16 @@ using c10::IValue;
 
 constexpr size_t kKeptPlans = 32;
 
-struct Call {
-  std::optional<c10::OperatorHandle> op;
-  std::vector<IValue> arguments;    // those that no run changes
-  std::vector<int> changing;        // places of the others,
-  std::vector<c10::TypePtr> types;  // and what the operator takes there
-  dit_ledger_entry *island = nullptr;
-  const Operator *row = nullptr;  // what C can be asked for without the dispatcher
-};
-
-struct FreePlan {
-  void operator()(dit_graph_plan *plan) const { dit_graph_plan_destroy(plan); }
-};
-struct FreeGraph {
-  void operator()(dit_graph *graph) const { dit_graph_destroy(graph); }
-};
-
-struct Plan {
-  std::unique_ptr<dit_graph_plan, FreePlan> plan;
-  std::vector<std::unique_ptr<GraphRow>> rows;  // by node; null: through the dispatcher
-};
-
-struct Graph {
-  std::unique_ptr<dit_graph, FreeGraph> ir;
-  std::vector<Call> calls;     // by node; empty for those of regions
-  std::vector<size_t> places;  // by input: which of the tensors, or of the integers
-  size_t tensor_count = 0, number_count = 0;
-  std::mutex mutex;
-  std::map<std::vector<int64_t>, std::shared_ptr<Plan>> plans;  // by symbols and device
-  std::deque<std::vector<int64_t>> ages;                        // the plan that was used longest ago comes first
-  std::string refusal;                                          // why the engine could make no plan of it
-  std::vector<int64_t> last_key;                                // of the plan that ran last
-  std::shared_ptr<Plan> last;
-};
-
 // One run.
 struct Run : GraphMemory {
   Graph &graph;
-  const Plan &made;
+  const GraphPlan &made;
   bool goes_direct = true;  // rows are called in C
   std::exception_ptr error;
   std::vector<at::Tensor> *seen = nullptr;  // of a traced run: copies, and six numbers for each
   std::vector<int64_t> *seen_rows = nullptr;
 
-  Run(Graph &of, const Plan &with, c10::Device on) : GraphMemory(*with.plan, on), graph(of), made(with) {}
+  Run(Graph &of, const GraphPlan &with, c10::Device on) : GraphMemory(*with.plan, on), graph(of), made(with) {}
 };
 
 // Arguments of calls
@@ -168,8 +127,8 @@ IValue makeArgument(const dit_graph &ir, const dit_graph_arg &arg, const c10::Ty
   }
 }
 
-Call prepareCall(const dit_graph &ir, const dit_graph_node &node) {
-  Call call;
+GraphCall prepareCall(const dit_graph &ir, const dit_graph_node &node) {
+  GraphCall call;
   call.op = c10::Dispatcher::singleton().findSchemaOrThrow(node.name, node.overload);
   const auto &arguments = call.op->schema().arguments();
   TORCH_CHECK(arguments.size() == static_cast<size_t>(node.nargs), "graph: ", node.name, " with ", node.nargs,
@@ -203,7 +162,7 @@ void takeReturned(Run &run, const dit_graph_node &node, int at, const at::Tensor
 void callBoxed(Run &run, int32_t index) {
   const dit_graph &ir = *run.graph.ir;
   const dit_graph_node &node = ir.nodes[index];
-  const Call &call = run.graph.calls[static_cast<size_t>(index)];
+  const GraphCall &call = run.graph.calls[static_cast<size_t>(index)];
   torch::jit::Stack stack = call.arguments;
   for (size_t k = 0; k < call.changing.size(); k++) {
     const dit_graph_arg &arg = ir.args[node.first_arg + call.changing[k]];
@@ -246,16 +205,16 @@ void takeNoMemory(Graph &graph, int32_t index) {
 
 void callOperator(Run &run, int32_t index) {
   const GraphRow *row = run.made.rows[static_cast<size_t>(index)].get();
-  GraphRow::Outcome outcome = GraphRow::Outcome::kDeclined;
   if (row == nullptr || !run.goes_direct) {
     return callBoxed(run, index);
   }
-  outcome = row->run(run);
-  if (C10_UNLIKELY(outcome != GraphRow::Outcome::kDone)) {
-    takeNoMemory(run.graph, index);
-    if (outcome == GraphRow::Outcome::kDeclined) {
-      callBoxed(run, index);
-    }
+  const GraphRow::Outcome outcome = row->run(run);
+  if (C10_LIKELY(outcome == GraphRow::Outcome::kDone)) {
+    return;
+  }
+  takeNoMemory(run.graph, index);
+  if (outcome == GraphRow::Outcome::kDeclined) {
+    callBoxed(run, index);
   }
 }
 
@@ -352,12 +311,16 @@ std::map<int64_t, std::shared_ptr<Graph>> &listGraphs() {
   return *graphs;
 }
 
+}  // namespace
+
 std::shared_ptr<Graph> findGraph(int64_t number) {
   const std::lock_guard<std::mutex> lock(graphs_mutex);
   const auto found = listGraphs().find(number);
   TORCH_CHECK(found != listGraphs().end(), "no graph has the number ", number);
   return found->second;
 }
+
+namespace {
 
 int64_t loadGraph(const at::Tensor &words) {
   TORCH_CHECK(words.scalar_type() == at::kLong && words.is_contiguous() && words.device().is_cpu(),
@@ -369,7 +332,7 @@ int64_t loadGraph(const at::Tensor &words) {
   graph->calls.resize(static_cast<size_t>(ir->nnodes));
   for (int32_t i = 0; i < ir->nnodes; i++) {
     if (ir->nodes[i].kind == DIT_NODE_ROW || ir->nodes[i].kind == DIT_NODE_ISLAND) {
-      const Call &call = graph->calls[static_cast<size_t>(i)] = prepareCall(*ir, ir->nodes[i]);
+      const GraphCall &call = graph->calls[static_cast<size_t>(i)] = prepareCall(*ir, ir->nodes[i]);
       dit_graph_give_memory(ir, i, call.row != nullptr);
     }
   }
@@ -388,15 +351,15 @@ void freeGraph(int64_t number) {
 }
 
 // A row that C cannot be asked for with the values of this plan: no plan gives it memory.
-std::shared_ptr<Plan> prepareRows(Graph &graph, std::unique_ptr<dit_graph_plan, FreePlan> made) {
-  auto plan = std::make_shared<Plan>();
+std::shared_ptr<GraphPlan> prepareRows(Graph &graph, std::unique_ptr<dit_graph_plan, FreeGraphPlan> made) {
+  auto plan = std::make_shared<GraphPlan>();
   const dit_graph &ir = *graph.ir;
   plan->plan = std::move(made);
   plan->rows.resize(static_cast<size_t>(ir.nnodes));
   const Run values(graph, *plan, c10::Device(kDevice, static_cast<c10::DeviceIndex>(plan->plan->device)));
   for (int32_t s = 0; s < plan->plan->nsteps; s++) {
     const int32_t index = plan->plan->steps[s].node;
-    const Call &call = graph.calls[static_cast<size_t>(index)];
+    const GraphCall &call = graph.calls[static_cast<size_t>(index)];
     if (plan->plan->steps[s].kind != DIT_NODE_ROW || call.row == nullptr) {
       continue;
     }
@@ -417,8 +380,8 @@ std::shared_ptr<Plan> prepareRows(Graph &graph, std::unique_ptr<dit_graph_plan, 
   return plan;
 }
 
-std::shared_ptr<Plan> makePlan(Graph &graph, const int64_t *symbols, int device) {
-  std::shared_ptr<Plan> plan;
+std::shared_ptr<GraphPlan> makePlan(Graph &graph, const int64_t *symbols, int device) {
+  std::shared_ptr<GraphPlan> plan;
   while (!plan) {
     dit_graph_plan *made = nullptr;
     dit_error err;
@@ -429,12 +392,12 @@ std::shared_ptr<Plan> makePlan(Graph &graph, const int64_t *symbols, int device)
       graph.refusal = err.message;
     }
     check(status, err);
-    plan = prepareRows(graph, std::unique_ptr<dit_graph_plan, FreePlan>(made));
+    plan = prepareRows(graph, std::unique_ptr<dit_graph_plan, FreeGraphPlan>(made));
   }
   return plan;
 }
 
-std::shared_ptr<Plan> findPlan(Graph &graph, std::vector<int64_t> key, int device) {
+std::shared_ptr<GraphPlan> findPlan(Graph &graph, std::vector<int64_t> key, int device) {
   const std::lock_guard<std::mutex> lock(graph.mutex);
   if (graph.last && graph.last_key == key) {
     return graph.last;
@@ -446,7 +409,7 @@ std::shared_ptr<Plan> findPlan(Graph &graph, std::vector<int64_t> key, int devic
     graph.last_key = std::move(key);
     return graph.last = found->second;
   }
-  std::shared_ptr<Plan> made = makePlan(graph, key.data(), device);
+  std::shared_ptr<GraphPlan> made = makePlan(graph, key.data(), device);
   if (graph.ages.size() == kKeptPlans) {
     graph.plans.erase(graph.ages.front());
     graph.ages.pop_front();
@@ -530,7 +493,7 @@ Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10:
     own.swap(lent);
   }
   const std::vector<at::Tensor> &given = tensors.empty() ? own : tensors;
-  std::shared_ptr<Plan> made;
+  std::shared_ptr<GraphPlan> made;
   try {
     made = findPlan(*graph, readSymbols(*graph, given, numbers, device.index()), device.index());
   } catch (...) {
@@ -598,232 +561,11 @@ int64_t getMistake() {
   return dit_graph_get_mistake();
 }
 
-std::vector<std::string> listOperations() {
-  std::vector<std::string> names;
-  for (int i = 0; i < DIT_REGION_OP_COUNT; i++) {
-    names.emplace_back(dit_region_op_get_name(i));
-  }
-  return names;
-}
-
-std::string getEngine() {
-  const dit_graph_engine *engine = dit_runtime_get_graph_engine();
-  return engine != nullptr ? engine->name : "";
-}
-
-// What the engine says that its programs, and what it refuses, depend on; empty: nothing.
-std::string getFingerprint() {
-  const dit_graph_engine *engine = dit_runtime_get_graph_engine();
-  uint8_t bytes[32];
-  if (engine == nullptr || engine->fingerprint == nullptr ||
-      engine->fingerprint(dit_device_get_current(), bytes, nullptr) != DIT_OK) {
-    return "";
-  }
-  std::string text;
-  for (const uint8_t byte : bytes) {
-    text += "0123456789abcdef"[byte >> 4];
-    text += "0123456789abcdef"[byte & 15];
-  }
-  return text;
-}
-
-void settleEngine() {
-  const dit_graph_engine *engine = dit_runtime_get_graph_engine();
-  if (engine != nullptr && engine->settle != nullptr) {
-    engine->settle();
-  }
-}
-
-// Does the engine run an operation on tensors of these dtypes (-1: a number; the result's comes last)?
-bool supportsOperation(int64_t op, int64_t folded, int64_t ndim, c10::IntArrayRef dtypes) {
-  const std::vector<int> numbers(dtypes.begin(), dtypes.end());
-  TORCH_CHECK(static_cast<int64_t>(numbers.size()) == dit_region_op_get_arity(static_cast<int>(op)) + 1,
-              "graph: ", numbers.size(), " dtypes for operation ", op);
-  return dit_graph_engine_supports(dit_runtime_get_graph_engine(), 0, static_cast<int>(op), static_cast<int>(folded),
-                                   static_cast<int>(ndim), numbers.data());
-}
-
-bool hasRow(const std::string &name, const std::string &overload) {
-  int count = 0;
-  const dit_op *table = dit_op_get_table(&count);
-  for (int i = 0; i < count; i++) {
-    if (name == table[i].name && overload == table[i].overload) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// One more run of what PyTorch runs in the place of a piece of a graph.
-void countIsland(const std::string &name) {
-  if (dit_ledger_entry *entry = dit_ledger_get(name.c_str())) {
-    dit_ledger_add(entry, DIT_LEDGER_C, 0, 0);
-  }
-}
-
-const char *const kKinds[] = {"pointwise", "rows", "columns"};
-
-// As the inside of a JSON string.
-std::string escapeText(const char *text) {
-  std::string out;
-  for (; *text != '\0'; text++) {
-    if (*text == '"' || *text == '\\') {
-      out += '\\';
-    }
-    out += static_cast<unsigned char>(*text) < ' ' ? ' ' : *text;
-  }
-  return out;
-}
-
-// What a subgraph runs, in the order of the graph: operations and operators by name.
-void listNodes(std::ostringstream &out, const dit_graph_plan &plan, const dit_graph_step &step) {
-  const auto index = static_cast<int32_t>(&step - plan.steps);
-  const char *between = "";
-  for (int32_t i = 0; i < plan.graph->nnodes; i++) {
-    const dit_graph_node &node = plan.graph->nodes[i];
-    if (plan.step_of[i] == index) {
-      const bool is_call = node.kind == DIT_NODE_ROW || node.kind == DIT_NODE_ISLAND;
-      out << between << (is_call ? node.name : dit_region_op_get_name(node.op));
-      between = " ";
-    }
-  }
-}
-
-void describeSubgraph(std::ostringstream &out, const dit_graph_plan &plan, const dit_graph_step &step) {
-  char engine[160] = "";
-  if (plan.engine->describe_graph != nullptr) {
-    plan.engine->describe_graph(step.executable, engine, sizeof engine);
-  }
-  out << R"({"kind": "subgraph", "name": ")" << escapeText(plan.engine->name) << R"(", "nodes": )" << step.nodes
-      << ", \"inputs\": " << step.nreads << ", \"outputs\": " << step.noperands - step.nreads
-      << ", \"workspace\": " << step.workspace << ", \"from\": \"" << (step.is_kept ? "disk" : "compiler")
-      << "\", \"runs\": \"" << escapeText(engine) << "\", \"operations\": \"";
-  listNodes(out, plan, step);
-  out << "\"}";
-}
-
-void describeStep(std::ostringstream &out, const Plan &made, const dit_graph_step &step) {
-  const dit_graph_plan &plan = *made.plan;
-  const dit_graph_node &node = plan.graph->nodes[step.node];
-  if (step.kind == DIT_NODE_OPAQUE) {
-    return describeSubgraph(out, plan, step);
-  }
-  if (step.kind != DIT_NODE_REGION) {
-    out << "{\"kind\": \"" << (step.kind == DIT_NODE_ROW ? "row" : "island") << "\", \"name\": \"" << node.name
-        << "\", \"direct\": " << (made.rows[static_cast<size_t>(step.node)] ? "true" : "false") << ", \"reason\": \""
-        << escapeText(node.reason) << "\"}";
-    return;
-  }
-  char engine[64] = "";
-  if (plan.engine->describe != nullptr) {
-    plan.engine->describe(step.executable, engine, sizeof engine);
-  }
-  out << "{\"kind\": \"region\", \"name\": \"" << kKinds[step.region->kind] << "\", \"nodes\": " << step.nodes
-      << ", \"operands\": " << step.region->noperands << ", \"runs\": \"" << engine << "\", \"sizes\": [";
-  for (int d = 0; d < step.region->ndim; d++) {
-    out << (d ? ", " : "") << step.region->sizes[d];
-  }
-  out << "], \"operations\": \"";
-  for (int i = 0; i < step.region->nops; i++) {
-    out << (i ? " " : "") << dit_region_op_get_name(step.region->ops[i].op);
-  }
-  out << "\"}";
-}
-
-// Why the engine could make no plan of the graph; empty: it could.
-std::string getRefusal(int64_t number) {
-  const auto graph = findGraph(number);
-  const std::lock_guard<std::mutex> lock(graph->mutex);
-  return graph->refusal;
-}
-
-// What every step moves at least and took while it was timed, in the order of graph_describe's plans and steps: bytes,
-// nanoseconds, runs.
-std::vector<int64_t> measureGraph(int64_t number) {
-  const auto graph = findGraph(number);
-  const std::lock_guard<std::mutex> lock(graph->mutex);
-  std::vector<int64_t> out;
-  for (const auto &[key, made] : graph->plans) {
-    const dit_graph_plan *plan = made->plan.get();
-    for (int32_t i = 0; i < plan->nsteps; i++) {
-      out.insert(out.end(), {dit_graph_plan_get_step_bytes(plan, i), plan->step_ns[i], plan->step_runs[i]});
-    }
-  }
-  return out;
-}
-
-void setTiming(bool on) {
-  dit_graph_set_timing(on);
-}
-
-// The source of every region, in the same order; empty: a step that is none, or that no code was written for.
-std::vector<std::string> listSources(int64_t number) {
-  const auto graph = findGraph(number);
-  const std::lock_guard<std::mutex> lock(graph->mutex);
-  const auto append = [](void *context, const void *bytes, size_t size, dit_error * /*err*/) {
-    static_cast<std::string *>(context)->append(static_cast<const char *>(bytes), size);
-    return DIT_OK;
-  };
-  std::vector<std::string> out;
-  for (const auto &[key, made] : graph->plans) {
-    const dit_graph_plan *plan = made->plan.get();
-    for (int32_t i = 0; i < plan->nsteps; i++) {
-      const dit_graph_step &step = plan->steps[i];
-      std::string &source = out.emplace_back();
-      if (step.kind == DIT_NODE_REGION && plan->engine->describe_source != nullptr &&
-          plan->engine->describe_source(step.executable, append, &source, nullptr) != DIT_OK) {
-        source.clear();
-      }
-    }
-  }
-  return out;
-}
-
-// The plans that a graph has at the moment, as JSON.
-std::string describeGraph(int64_t number) {
-  const auto graph = findGraph(number);
-  const std::lock_guard<std::mutex> lock(graph->mutex);
-  std::ostringstream out;
-  out << "[";
-  bool first = true;
-  for (const auto &[key, made] : graph->plans) {
-    const dit_graph_plan *plan = made->plan.get();
-    out << (first ? "" : ", ") << "{\"nodes\": " << plan->graph->nnodes << ", \"regions\": " << plan->nregions
-        << ", \"subgraphs\": " << plan->nopaques << ", \"rows\": " << plan->nrows << ", \"islands\": " << plan->nislands
-        << ", \"arena\": " << plan->arena << ", \"unplanned\": " << plan->unplanned << ", \"refusals\": [";
-    for (const dit_graph_refusal *refusal = plan->refusals; refusal != nullptr; refusal = refusal->next) {
-      out << "{\"nodes\": " << refusal->nodes << ", \"reason\": \"" << escapeText(refusal->reason) << "\"}"
-          << (refusal->next != nullptr ? ", " : "");
-    }
-    out << "], \"steps\": [";
-    for (int32_t i = 0; i < plan->nsteps; i++) {
-      out << (i ? ", " : "");
-      describeStep(out, *made, plan->steps[i]);
-    }
-    out << "]}";
-    first = false;
-  }
-  out << "]";
-  return out.str();
-}
-
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
-  m.def("graph_engine() -> str", &getEngine);
-  m.def("graph_fingerprint() -> str", &getFingerprint);
-  m.def("graph_settle() -> ()", &settleEngine);
-  m.def("graph_operations() -> str[]", &listOperations);
-  m.def("graph_supports(int op, int folded, int ndim, int[] dtypes) -> bool", &supportsOperation);
-  m.def("graph_refusal(int graph) -> str", &getRefusal);
-  m.def("graph_has_row(str name, str overload) -> bool", &hasRow);
-  m.def("graph_count(str island) -> ()", &countIsland);
   m.def("graph_lend(Tensor[] tensors) -> ()", &lendTensors);
   m.def("graph_take_back() -> Tensor[]", &takeBack);
   m.def("graph_load(Tensor words) -> int", &loadGraph);
   m.def("graph_free(int graph) -> ()", &freeGraph);
-  m.def("graph_describe(int graph) -> str", &describeGraph);
-  m.def("graph_measure(int graph) -> int[]", &measureGraph);
-  m.def("graph_set_timing(bool on) -> ()", &setTiming);
-  m.def("graph_sources(int graph) -> str[]", &listSources);
   m.def("graph_trace(int graph, Tensor[] tensors, int[] numbers, int device) -> (Tensor[], int[], int[])", &traceGraph);
   m.def("graph_set_mistake(int kind, int which) -> ()", &setMistake);
   m.def("graph_get_mistake() -> int", &getMistake);

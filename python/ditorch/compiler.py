@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,20 +19,24 @@ from .patches import Patches
 from .refusal import refuse
 
 _said: set[str] = set()
-_said_ignored: set[str] = set()
+
+
+def _say(text: str) -> None:
+    """Once in a process."""
+    if text not in _said:
+        _said.add(text)
+        print(f"ditorch: {text}", file=sys.stderr)
 
 
 def say_ignored(backend: str, mode: str | None, options: Mapping[str, Any] | None) -> None:
     """What torch.compile was given and what has no effect here; once for each text."""
     words = [f"mode={mode!r}"] if mode and mode != "default" else []
     words += [f"options={dict(options)!r}"] if options else []
-    text = (
-        f"ditorch: torch.compile({', '.join(words)}) changes nothing with the backend {backend!r}: it works in one "
-        "way, and what modes and Inductor's options mean there is in docs/compile.md"
-    )
-    if words and text not in _said_ignored:
-        _said_ignored.add(text)
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    if words:
+        _say(
+            f"torch.compile({', '.join(words)}) changes nothing with the backend {backend!r}: it works in one way, and "
+            "what modes and Inductor's options mean there is in docs/compile.md"
+        )
 
 
 def list_ignored(wrapper: Any) -> tuple[str | None, dict[str, Any]]:
@@ -44,13 +47,6 @@ def list_ignored(wrapper: Any) -> tuple[str | None, dict[str, Any]]:
     meant = list_mode_options(mode, wrapper.dynamic) if mode and mode != "default" else {}
     config = getattr(wrapper, "config", {})
     return mode, {name: value for name, value in config.items() if name not in meant or meant[name] != value}
-
-
-def _say(text: str) -> None:
-    """Once in a process."""
-    if text not in _said:
-        _said.add(text)
-        print(f"ditorch: {text}", file=sys.stderr)
 
 
 def find_lack() -> str:

@@ -160,6 +160,47 @@ static void merge(struct builder *builder, int64_t *sizes, int *count, int d) {
   --*count;
 }
 
+/// Should dimension `d` be walked inside of `e`? 1: yes, -1: no, 0: no operand tells. Results come first: they are
+/// last.
+static int compare_walks(const struct builder *builder, int d, int e) {
+  for (int i = builder->region.noperands - 1; i >= 0; i--) {
+    const int64_t *strides = builder->operands[i].strides;
+    if (strides[d] != strides[e] && strides[d] != 0 && strides[e] != 0) {
+      return strides[d] < strides[e] ? 1 : -1;
+    }
+  }
+  return 0;
+}
+
+static void swap(struct builder *builder, int64_t *sizes, int d, int e) {
+  const int64_t size = sizes[d];
+  sizes[d] = sizes[e];
+  sizes[e] = size;
+  for (int i = 0; i < builder->region.noperands; i++) {
+    int64_t *strides = builder->operands[i].strides;
+    const int64_t stride = strides[d];
+    strides[d] = strides[e];
+    strides[e] = stride;
+  }
+}
+
+/// Elements that lie side by side are walked one behind the other, whatever the order of the dimensions (channels_last,
+/// transposed): an insertion sort, which leaves alone what no operand decides.
+static void sort_dimensions(struct builder *builder, int64_t *sizes, int count) {
+  for (int i = 1; i < count; i++) {
+    int at = i;
+    for (int d = i - 1; d >= 0; d--) {
+      const int order = compare_walks(builder, d, at);
+      if (order > 0) {
+        swap(builder, sizes, d, at);
+        at = d;
+      } else if (order < 0) {
+        break;
+      }
+    }
+  }
+}
+
 /// False: a row that is more than one walk.
 static bool set_dimensions(struct builder *builder) {
   const struct graph_group *group = builder->group;
@@ -167,6 +208,9 @@ static bool set_dimensions(struct builder *builder) {
   int outer = group->nouter, count = group->nouter + group->ninner;
   memcpy(sizes, group->space, (size_t)count * sizeof *sizes);
   const bool splits = group->region_kind != DIT_REGION_POINTWISE;
+  if (!splits) {
+    sort_dimensions(builder, sizes, count);
+  }
   for (int d = count - 2; d >= 0; d--) {
     if ((!splits || d + 1 != outer) && can_merge(builder, sizes, d)) {
       merge(builder, sizes, &count, d);

@@ -96,6 +96,20 @@ static inline int words_point(struct graph_words *words, int op, int a, int b, i
   return words_node(words, DIT_NODE_POINT, op, 0, NULL, a, b, size);
 }
 
+/// A dense float32 tensor of two dimensions.
+static inline int words_matrix(struct graph_words *words, int64_t rows, int64_t columns) {
+  return words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, (const int64_t[]){rows, columns});
+}
+
+/// softmax over the rows of x [rows, columns].
+static inline int words_softmax(struct graph_words *words, int x, int64_t rows, int64_t columns) {
+  const int most = words_fold_to(words, DIT_REGION_MAX, 1, x, words_matrix(words, rows, 1));
+  const int less = words_point_to(words, DIT_REGION_SUB, x, most, words_matrix(words, rows, columns));
+  const int power = words_point_to(words, DIT_REGION_EXP, less, -1, words_matrix(words, rows, columns));
+  const int sum = words_fold_to(words, DIT_REGION_SUM, 1, power, words_matrix(words, rows, 1));
+  return words_point_to(words, DIT_REGION_DIV, power, sum, words_matrix(words, rows, columns));
+}
+
 /// The number of words in `all`.
 static inline size_t words_join(struct graph_words *words) {
   const int parts[] = {2 * words->nsymbols, 5 * words->nexprs,  words->tensor_words, words->arg_words,

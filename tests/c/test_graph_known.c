@@ -1,22 +1,10 @@
 /// Plans for sizes that fusion cannot tell from earlier ones repeat what it found (src/graph/known.c): every plan is
 /// compared with that of a graph that knows nothing.
-#include "check.h"
-#include "dit/graph.h"
+#include "graph_words.h"
 
-enum { MAX_WORDS = 4096, ROWS = 0, COLUMNS = 1 };  // symbols: x is [rows, columns]
+enum { ROWS = 0, COLUMNS = 1 };  // symbols: x is [rows, columns]
 
-struct text {
-  int64_t words[MAX_WORDS];
-  size_t count;
-};
-
-static void put(struct text *text, int64_t word) {
-  CHECK(text->count < MAX_WORDS);
-  text->words[text->count++] = word;
-}
-
-static struct text tensors, args, nodes, whole;
-static int ntensors, nstorages, nargs, nnodes;
+static struct graph_words words;
 
 static const struct dit_graph_dim rows = {DIT_DIM_SYMBOL, ROWS}, columns = {DIT_DIM_SYMBOL, COLUMNS};
 
@@ -24,39 +12,27 @@ static struct dit_graph_dim number(int64_t value) {
   return (struct dit_graph_dim){DIT_DIM_CONST, value};
 }
 
-/// A tensor of two dimensions on a storage.
+/// A tensor of two dimensions on a storage; below 0: its own.
 static int view(int storage, struct dit_graph_dim m, struct dit_graph_dim n, struct dit_graph_dim over,
                 struct dit_graph_dim along) {
-  const int64_t head[] = {DIT_DTYPE_F32, 2, storage, 0, DIT_DIM_CONST, 0};
+  const int made = words_shaped(&words, DIT_DTYPE_F32, storage, 0, 2, (const int64_t[]){1, 1});
   const struct dit_graph_dim dims[] = {m, n, over, along};
-  for (int i = 0; i < 6; i++) {
-    put(&tensors, head[i]);
-  }
+  int64_t *row = words.tensors + words.tensor_words - 8;
   for (int i = 0; i < 4; i++) {
-    put(&tensors, dims[i].kind);
-    put(&tensors, dims[i].value);
+    row[2 * i] = dims[i].kind;
+    row[2 * i + 1] = dims[i].value;
   }
-  return ntensors++;
+  return made;
 }
 
 static int dense(struct dit_graph_dim m, struct dit_graph_dim n) {
-  return view(nstorages++, m, n, n, number(1));
+  return view(-1, m, n, n, number(1));
 }
 
 /// A result like a dense [m, n].
 static int node(int op, int folded, int a, int b, struct dit_graph_dim m, struct dit_graph_dim n) {
-  const int given[] = {a, b}, count = b < 0 ? 1 : 2, out = dense(m, n);
-  const int64_t row[] = {folded ? DIT_NODE_REDUCE : DIT_NODE_POINT, op, folded, 0, 0, 0, count, nargs, 1, out};
-  for (int i = 0; i < count; i++) {
-    put(&args, DIT_ARG_TENSOR);
-    put(&args, given[i]);
-    nargs++;
-  }
-  for (int i = 0; i < 10; i++) {
-    put(&nodes, row[i]);
-  }
-  nnodes++;
-  return out;
+  const int out = dense(m, n);
+  return folded ? words_fold_to(&words, op, folded, a, out) : words_point_to(&words, op, a, b, out);
 }
 
 /// Regions that are one or two as the sizes are equal, one, a constant, or a long row; walks that are one or two as a
@@ -64,8 +40,8 @@ static int node(int op, int folded, int a, int b, struct dit_graph_dim m, struct
 static void write_graph(void) {
   const struct dit_graph_dim one = number(1), four = number(4);
   const int x = dense(rows, columns), y = dense(columns, rows), z = dense(four, columns), w = dense(one, columns);
-  const int wide = view(nstorages++, columns, rows, number(64), number(2));  // one walk over rows of 32
-  const int turned = view(1, rows, columns, one, rows);                      // y, the other way round
+  const int wide = view(-1, columns, rows, number(64), number(2));  // one walk over rows of 32
+  const int turned = view(1, rows, columns, one, rows);             // y, the other way round
   const int sum = node(DIT_REGION_ADD, 0, x, turned, rows, columns);
   const int scaled = node(DIT_REGION_MUL, 0, sum, w, rows, columns);
   const int folded = node(DIT_REGION_SUM, 1, scaled, -1, rows, one);
@@ -77,28 +53,16 @@ static void write_graph(void) {
   const int edge = node(DIT_REGION_SUM, 1, square, -1, rows, one);
   const int mixed = node(DIT_REGION_NEG, 0, wide, -1, columns, rows);
   const int all = node(DIT_REGION_SUM, 2, mixed, -1, one, one);
-  const int outputs[] = {rest, other, few, top, edge, mixed, all};
-  const int64_t head[] = {DIT_GRAPH_MAGIC, 0, 2, 0, ntensors, nstorages, nnodes, 5, 7, nargs, 0, 0, 0, 1};
-  const struct text *parts[] = {&tensors, &args, &nodes};
-  for (int i = 0; i < 14; i++) {
-    put(&whole, head[i]);
+  const int inputs[] = {x, y, z, w, wide}, outputs[] = {rest, other, few, top, edge, mixed, all};
+  const int64_t symbols[] = {0, 0, 0, 1};
+  memcpy(words.symbols, symbols, sizeof symbols);
+  words.nsymbols = 2;
+  for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++) {
+    words_add_input(&words, inputs[i]);
   }
-  for (int i = 0; i < 3; i++) {
-    for (size_t k = 0; k < parts[i]->count; k++) {
-      put(&whole, parts[i]->words[k]);
-    }
+  for (size_t i = 0; i < sizeof outputs / sizeof *outputs; i++) {
+    words_output(&words, outputs[i]);
   }
-  for (int i = 0; i < 5; i++) {  // x, y, z, w and wide are the first tensors
-    put(&whole, i);
-    put(&whole, -1);
-  }
-  for (int i = 0; i < 7; i++) {
-    const int64_t row[] = {outputs[i], 0, 0, 0};
-    for (int k = 0; k < 4; k++) {
-      put(&whole, row[k]);
-    }
-  }
-  whole.words[1] = (int64_t)whole.count;
 }
 
 static enum dit_status compile(const struct dit_region *region, int device, void **out, struct dit_error *err) {
@@ -129,13 +93,6 @@ static const struct dit_graph_engine engine = {.abi_version = DIT_GRAPH_ENGINE_A
                                                .compile = compile,
                                                .release = release,
                                                .run = run};
-
-static struct dit_graph *load(void) {
-  struct dit_graph *graph = NULL;
-  struct dit_error err = {0};
-  CHECK_OK(dit_graph_load(whole.words, whole.count, &graph, &err));
-  return graph;
-}
 
 static struct dit_graph_plan *plan_for(const struct dit_graph *graph, int64_t m, int64_t n) {
   struct dit_graph_plan *plan = NULL;
@@ -170,11 +127,11 @@ int main(void) {
   static const int64_t sizes[] = {7, 9, 1, 2, 3, 4, 5, 32, 64, 8192, 8193, 20000};
   const int count = sizeof sizes / sizeof *sizes;
   write_graph();
-  struct dit_graph *graph = load();
+  struct dit_graph *graph = words_load(&words);
   int repeated = 0, regions[16] = {0}, kinds = 0;
   for (int round = 0; round < 2; round++) {
     for (int i = 0; i < count * count; i++) {
-      struct dit_graph *fresh = load();
+      struct dit_graph *fresh = words_load(&words);
       struct dit_graph_plan *mine = plan_for(graph, sizes[i / count], sizes[i % count]);
       struct dit_graph_plan *other = plan_for(fresh, sizes[i / count], sizes[i % count]);
       CHECK(!other->is_repeated && (round == 0 || mine->is_repeated));

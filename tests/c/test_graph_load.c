@@ -16,18 +16,11 @@ static struct {
 
 /// softmax over the rows, and the sum of the columns; a number as an argument; views of an input.
 static void make_rows(struct graph_words *words) {
-  const int64_t whole[] = {5, 33}, row[] = {5, 1}, column[] = {1, 33}, part[] = {4, 33};
-  const int x = words_add_input(words, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, whole));
-  const int most = words_fold_to(words, DIT_REGION_MAX, 1, x, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, row));
-  const int less = words_point_to(words, DIT_REGION_SUB, x, most, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, whole));
-  const int power =
-      words_point_to(words, DIT_REGION_EXP, less, -1, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, whole));
-  const int sum = words_fold_to(words, DIT_REGION_SUM, 1, power, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, row));
-  const int soft =
-      words_point_to(words, DIT_REGION_DIV, power, sum, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, whole));
+  const int64_t part[] = {4, 33};
+  const int x = words_add_input(words, words_matrix(words, 5, 33));
+  const int soft = words_softmax(words, x, 5, 33);
   words_output(words, soft);
-  words_output(words,
-               words_fold_to(words, DIT_REGION_SUM, -1, soft, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, column)));
+  words_output(words, words_fold_to(words, DIT_REGION_SUM, -1, soft, words_matrix(words, 1, 33)));
   const int late = words_shaped(words, DIT_DTYPE_F32, 0, 33, 2, part),
             early = words_shaped(words, DIT_DTYPE_F32, 0, 0, 2, part);
   words_output(words,

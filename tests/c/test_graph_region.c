@@ -36,15 +36,8 @@ static void make_chain(struct graph_words *words, int64_t length) {
 }
 
 static void make_softmax(struct graph_words *words, int64_t length) {
-  const int64_t sizes[] = {OUTER, length}, row[] = {OUTER, 1};
-  const int x = words_add_input(words, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, sizes));
-  const int most = words_fold_to(words, DIT_REGION_MAX, 1, x, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, row));
-  const int less = words_point_to(words, DIT_REGION_SUB, x, most, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, sizes));
-  const int power =
-      words_point_to(words, DIT_REGION_EXP, less, -1, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, sizes));
-  const int sum = words_fold_to(words, DIT_REGION_SUM, 1, power, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, row));
-  words_output(words,
-               words_point_to(words, DIT_REGION_DIV, power, sum, words_shaped(words, DIT_DTYPE_F32, -1, 0, 2, sizes)));
+  const int x = words_add_input(words, words_matrix(words, OUTER, length));
+  words_output(words, words_softmax(words, x, OUTER, length));
 }
 
 static void make_columns(struct graph_words *words, int64_t length) {

@@ -28,6 +28,37 @@ def test_pointwise_and_reductions_are_regions(kept):
     assert plan["regions"] >= 1 and plan["rows"] == plan["islands"] == 0
 
 
+def test_elements_are_walked_as_they_lie(kept):
+    """channels_last and transposed tensors were walked in the order of their dimensions, with strides."""
+    x = torch.randn(2, 3, 4, 5).cuda()
+    last, bias = x.contiguous(memory_format=torch.channels_last), torch.randn(3, 1, 1).cuda()
+    cases = [
+        (lambda x: (x * 2 + 1).relu(), (last,), [120]),
+        (lambda x: x.transpose(1, 3) * 2 + 1, (x,), [120]),
+        (lambda x, b: (x + b).relu(), (last, bias), [40, 3]),
+        (lambda x, y: x * y + 1, (last, x), None),
+        (lambda x, y: x * y + 1, (x[:, :2], last[:, 1:]), None),
+    ]
+    for function, given, sizes in cases:
+        kept.clear()
+        got, wanted = torch.compile(function, backend="dit", dynamic=False)(*given), function(*given)
+        assert got.stride() == wanted.stride()
+        torch.testing.assert_close(got, wanted)
+        (step,) = kept[0].describe()[0]["steps"]
+        assert sizes is None or step["sizes"] == sizes
+
+
+def test_numbers_beside_half_precision_are_rounded_as_in_eager_mode():
+    """Sums, differences and comparisons took 0.3 as it is; eager mode rounds it to the dtype of the tensor."""
+
+    def function(x):
+        return x + 0.3, 0.3 - x, x >= -0.7, torch.sub(x, x * 2, alpha=0.3), x * 0.3
+
+    x = torch.cat([torch.randn(500), torch.tensor([-0.7])]).cuda().bfloat16()
+    for got, wanted in zip(torch.compile(function, backend="dit")(x), function(x), strict=True):
+        assert torch.equal(got, wanted)
+
+
 def test_a_maximum_keeps_nan():
     x = torch.tensor([[1.0, float("nan"), 2.0], [-0.0, float("-inf"), 3.0]], device="cuda")
     got = torch.compile(lambda a: a.amax(-1) + 1, backend="dit")(x)

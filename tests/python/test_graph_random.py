@@ -32,9 +32,9 @@ def test_many(first):
 
 def test_a_mistake_is_found_and_shrunk(monkeypatch):
     """Every sum loses its sign."""
-    from ditorch.graph import lower
+    from ditorch.graph import elementwise
 
-    monkeypatch.setitem(lower.BINARY, "mul", "MAXIMUM")
+    monkeypatch.setitem(elementwise.BINARY, "mul", "MAXIMUM")
     program = random_graphs.Program(
         1, {"x0": ([(4, 3)], "float32", "plain"), "x1": ([(3,)], "float32", "strided")},
         ["v0 = x0.relu()", "v1 = v0 * x1", "v2 = x0 - 1", "v3 = v2.abs()"], set(), False,

@@ -54,6 +54,31 @@ def test_results_lie_in_the_arena(kept):
     assert plan["unplanned"] == 8 * SIZE * SIZE * 4 and plan["arena"] == 2 * SIZE * SIZE * 4
 
 
+@pytest.mark.parametrize(
+    "between, units",
+    [
+        (lambda a: a * 2 + 1, 1),
+        (lambda a: a - a.sum(-1, keepdim=True) * 0.5, 2),  # each row is read again behind its sum
+        (lambda a: a + a.t(), 2),
+        (lambda a: (a.t() * 2).contiguous(), 2),
+        (lambda a: a.sin() * 2, 2),
+    ],
+    ids=["elementwise", "rows", "two walks", "another walk", "sine"],
+)
+def test_results_take_the_place_of_operands(between, units, kept):
+    """Where nobody needs the operand any more and each element is read before it is written, by whatever runs it."""
+
+    def function(x, w, v):
+        return torch.mm(between(torch.mm(x, w)), v)
+
+    given = draw(), draw(seed=1) / 8, draw(SIZE, 1, seed=2)
+    compiled = compile_it(function)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(*given), function(*given), rtol=1e-4, atol=1e-4)
+        graph.settle()
+    assert get_plan(kept)["arena"] // (SIZE * SIZE * 4) == units
+
+
 def test_the_peak_of_memory_is_the_arena():
     x, w = draw(256, 256), draw(256, 256, seed=1) / 16
     compiled = compile_it(chain)

@@ -5,6 +5,8 @@ import ditorch
 import pytest
 import torch
 from ditorch import graph
+from ditorch.graph.explain import Explanation
+from ditorch.graph.explain_page import make_page
 
 
 @pytest.fixture
@@ -145,3 +147,17 @@ def test_an_assertion_on_such_a_number_still_holds(kept):
 def test_a_graph_of_one_such_node(kept):
     compiles_to_the_same(lambda c: c * 2, torch.randn(3, dtype=torch.complex64, device="cuda").conj())
     assert any(isinstance(each, str) for each in kept) and list_islands()
+
+
+def test_explain_names_where_a_graph_is_cut():
+    """It said that such a graph runs operator by operator, though its pieces are compiled."""
+    torch._dynamo.reset()
+    explanation = Explanation()
+    explanation.begin()
+    try:
+        torch.compile(choose)(draw(4, 8))
+    finally:
+        explanation.end()
+    text = explanation.render()
+    assert "cut at cond, which PyTorch runs (a higher-order operator); the pieces are graphs of their own" in text
+    assert "operator by operator" not in text and "cut at cond" in make_page(explanation, "train.py")

@@ -17,7 +17,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 from ..compiler import is_on_device
 from . import cache, check, dicp_variables
 from .cache import Graph
-from .lower import Lowering, Value
+from .lower import Lowering
+from .nodes import Value
 from .split import run_as_it_is, split
 from .words import UnsupportedGraph
 

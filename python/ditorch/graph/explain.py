@@ -137,7 +137,8 @@ class Explanation:
         row = {
             "kind": "backward" if any(name.startswith("tangents") for name in names) else "forward",
             "place": next((place for place in map(get_place, nodes) if place), ""),
-            "operators": len(nodes), "unplanned": reason, "compile_seconds": round(seconds, 4),
+            "operators": len(nodes), "unplanned": reason, "cut_at": getattr(made, "cut_at", ""),
+            "compile_seconds": round(seconds, 4),
             "calls": 0, "seconds": 0.0, "islands": dict(getattr(made, "islands", {})), "plans": [],
             "refused": dict(getattr(made, "refused", {})), "refusal": "",
         }  # fmt: skip
@@ -182,6 +183,13 @@ def name_step(step: dict[str, Any]) -> str:
     return f"{'operator' if step['kind'] == 'row' else 'island'} {step['name']}"
 
 
+def say_unplanned(row: dict[str, Any]) -> str:
+    """How a graph runs that is no plan."""
+    if row["cut_at"]:
+        return f"cut at {row['cut_at']}, which PyTorch runs ({row['unplanned']}); the pieces are graphs of their own"
+    return f"runs operator by operator: {row['unplanned']}"
+
+
 def say_cost(step: dict[str, Any]) -> str:
     each = f"{step['seconds'] / step['calls'] * 1e6:,.3g} us" if step["calls"] else "not run"
     return f"{step['bytes']:,} bytes, {each}"
@@ -204,7 +212,7 @@ def _render_graph(number: int, row: dict[str, Any]) -> list[str]:
     head = f"graph {number:<4} {row['kind']} {row['place']}"
     lines = [f"{head}: {row['operators']} operators, {row['calls']} calls, {time_each}"]
     if row["unplanned"]:
-        lines.append(f"  runs operator by operator: {row['unplanned']}")
+        lines.append(f"  {say_unplanned(row)}")
     for plan in row["plans"]:
         lines.append(
             f"  {plan['regions']} regions, {_count_subgraphs(plan)}{plan['rows']} operators of the device, "

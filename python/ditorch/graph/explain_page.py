@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from ..report import page as report_page
-from .explain import Explanation, name_step
+from .explain import Explanation, name_step, say_unplanned
 
 STYLE = """
 table { border-collapse: collapse; width: 100%; margin: .4rem 0 1rem; }
@@ -68,7 +68,7 @@ def _make_graph(number: int, row: dict[str, Any]) -> str:
         f"<p>{row['operators']} operators; compiled in {row['compile_seconds']:.3g} s; {row['calls']} calls of "
         f"{each:.3g} ms</p>",
     ]
-    told = [f"runs operator by operator: {row['unplanned']}"] if row["unplanned"] else []
+    told = [say_unplanned(row)] if row["unplanned"] else []
     told += [f"by the device's operators: {row['refusal']}"] if row["refusal"] else []
     told += [f"operator {name}: {reason}" for name, reason in row["refused"].items()]
     told += [f"island {name}: {reason}" for name, reason in row["islands"].items()]

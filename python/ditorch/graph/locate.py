@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from . import reference
-from .lower import Value
+from .nodes import Value
 from .words import UnsupportedGraph
 
 KINDS = {

@@ -105,4 +105,6 @@ def split(
         made.is_single = _wrap_outputs(piece)
         made.compiled = compile_piece(piece)
         setattr(whole, name, made)
-    return make_boxed_func(whole.forward)
+    boxed = make_boxed_func(whole.forward)
+    boxed.cut_at = _name(trouble.target)
+    return boxed

@@ -27,6 +27,7 @@
 #define VERSION "1"  // of what generated code is called with
 #define MAX_CODES 4096
 #define BUCKETS 1024
+#define ATTEMPTS 3  // of a compiler that is killed
 
 extern char **environ;
 
@@ -40,6 +41,7 @@ struct region_code {
   struct region_code *next, *next_queued;
   char *source;
   uint64_t hash[2];
+  int killed;  // compilers
   atomic_int state;
   _Atomic(region_function *) function;
 };
@@ -113,17 +115,19 @@ static bool write_prelude(int file) {
   return good;
 }
 
-static bool wait_for(pid_t child) {
+/// `killed`: it did not say whether the source is good.
+static bool wait_for(pid_t child, bool *killed) {
   int status = 0;
   pid_t got;
   do {
     got = waitpid(child, &status, 0);
   } while (got < 0 && errno == EINTR);
+  *killed = got >= 0 && (WIFSIGNALED(status) || (WIFEXITED(status) && WEXITSTATUS(status) > 128));  // 128: a shell's
   return got < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == 0);  // < 0: the program waited for it; the file tells
 }
 
 /// Runs the compiler on `source` (a file) into `library`.
-static bool run_compiler(const char *source, const char *library) {
+static bool run_compiler(const char *source, const char *library, bool *killed) {
   char target[256];
   char *arguments[32] = {(char *)(uintptr_t)get_compiler(),
                          "-O2",
@@ -166,10 +170,10 @@ static bool run_compiler(const char *source, const char *library) {
               posix_spawnp(&child, arguments[0], &actions, &attributes, arguments, environ) == 0;
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
-  return good && wait_for(child);
+  return good && wait_for(child, killed);
 }
 
-static bool make_library(const struct region_code *code, const char *directory, const char *library) {
+static bool make_library(const struct region_code *code, const char *directory, const char *library, bool *killed) {
   char source[4200], made[4300];
   snprintf(source, sizeof source, "%s/%016llx%016llx-%ld.c", directory, (unsigned long long)code->hash[0],
            (unsigned long long)code->hash[1], (long)getpid());
@@ -180,7 +184,7 @@ static bool make_library(const struct region_code *code, const char *directory, 
   }
   bool good = write_prelude(file) && write_whole(file, code->source, strlen(code->source));
   good = close(file) == 0 && good;
-  if (good && run_compiler(source, made)) {
+  if (good && run_compiler(source, made, killed)) {
     good = dit_disk_cache_seal(made, library, MARK);
   } else {
     good = false;
@@ -204,16 +208,18 @@ static region_function *load(const char *library) {
 static void make(struct region_code *code) {
   char directory[4000], library[4100];
   region_function *function = NULL;
+  bool killed = false;
   if (dit_disk_cache_find(get_option("host_cache"), "ditorch-regions", directory, sizeof directory)) {
     snprintf(library, sizeof library, "%s/%016llx%016llx.so", directory, (unsigned long long)code->hash[0],
              (unsigned long long)code->hash[1]);
     function = load(library);
-    if (!function && make_library(code, directory, library)) {
+    if (!function && make_library(code, directory, library, &killed)) {
       function = load(library);
     }
   }
   atomic_store_explicit(&code->function, function, memory_order_release);
-  atomic_store(&code->state, function ? READY : FAILED);
+  const bool again = killed && ++code->killed < ATTEMPTS;  // Ctrl-C reaches compilers too
+  atomic_store(&code->state, function ? READY : again ? SEEN : FAILED);
 }
 
 static void *work(void *context) {
