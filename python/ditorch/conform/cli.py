@@ -164,6 +164,7 @@ def make_parser() -> Parser:
     deriving.add_argument(
         "--function", nargs="+", default=[], metavar="GLOB", help="these anew, the others as they are"
     )
+    deriving.add_argument("--property", nargs="+", default=[], metavar="NAME", help="these properties alone: rank tiny")
     deriving.add_argument("--new", action="store_true", help="only functions that have no such cases yet")
     deriving.add_argument("--prune", action="store_true", help="only drop what the rules leave out by now")
     deriving.add_argument("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
@@ -470,11 +471,20 @@ def _derive(options: argparse.Namespace) -> int:
     chosen, before = selection.Selection(tuple(options.function)), derive.read(options.out)
     known = {table["functions"][0] for _, table in before} if options.new else set()
 
+    unknown = set(options.property) - {p.name for p in derive.PROPERTIES}
+    if unknown:
+        names = ", ".join(p.name for p in derive.PROPERTIES)
+        raise UsageError(f"no property is named {' '.join(sorted(unknown))}; they are {names}")
+
     def wants(function: str) -> bool:
         return function not in known and chosen.wants_function(function)
 
-    tables = [(family, table) for family, table in before if not wants(table["functions"][0])]
-    for number, (function, found) in enumerate(derive.derive(wants, options.jobs)):
+    def is_kept(table: Row) -> bool:
+        other = bool(options.property) and table["name"].split("-")[0] not in options.property
+        return other or not wants(table["functions"][0])
+
+    tables = [(family, table) for family, table in before if is_kept(table)]
+    for number, (function, found) in enumerate(derive.derive(wants, options.jobs, tuple(options.property))):
         tables += found
         if number % 20 == 19:
             derive.write(options.out, tables)  # what was found stays when the rest is not waited for

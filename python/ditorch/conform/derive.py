@@ -201,14 +201,18 @@ def _group(tables: list[tuple[str, Row]]) -> dict[str, list[Row]]:
     return families
 
 
-def derive_functions(functions: tuple[str, ...]) -> list[tuple[str, list[tuple[str, Row]]]]:
+def derive_functions(
+    functions: tuple[str, ...], properties: tuple[str, ...] = ()
+) -> list[tuple[str, list[tuple[str, Row]]]]:
     """[(function, [(family, table)])] of functions with the same entries and the same signature: the first is tried,
-    the others take what it gave."""
+    the others take what it gave. `properties`: these alone."""
     rules = read_rules()
     own = [entry for entry in _read_ordinary() if functions[0] in entry.functions]
     search = Search(functions[0], own)
     found: dict[str, list[tuple[str, Row]]] = {function: [] for function in functions}
     for wanted in PROPERTIES:
+        if properties and wanted.name not in properties:
+            continue
         takers = [function for function in functions if is_wanted(rules, wanted, function)]
         for family, table in search.derive(wanted) if takers else ():
             for function in takers:
@@ -234,9 +238,12 @@ def _read_ordinary() -> list[Entry]:
     return schema.read_all(derived=False)
 
 
-def derive(wants: Callable[[str], bool], jobs: int) -> Iterator[tuple[str, list[tuple[str, Row]]]]:
+def derive(
+    wants: Callable[[str], bool], jobs: int, properties: tuple[str, ...] = ()
+) -> Iterator[tuple[str, list[tuple[str, Row]]]]:
     """(function, [(family, table)]) for each function with ordinary cases, as they come."""
-    for answers in suite.run_workers(derive_functions, [(group,) for group in _group_functions(wants)], jobs):
+    calls = [(group, properties) for group in _group_functions(wants)]
+    for answers in suite.run_workers(derive_functions, calls, jobs):
         yield from answers
 
 

@@ -191,9 +191,10 @@ def _judge_task(task: Task) -> Row:
 
 
 def make_tasks(library: str, cases: list[Any], rules: Rules, most: int = CASES, timeout: float = 120.0) -> list[Task]:
-    """One task per function that the library has and that has cases. Families are mixed, always in the same way, so
-    that a run that is cut short is a sample of them all."""
-    from . import derive
+    """One task per function that the library has and that has cases. First those that no run has judged yet (they are
+    not in the quick selection); families are mixed, always in the same way, so that a run that is cut short is a sample
+    of them all."""
+    from . import derive, quick
 
     opened = diopi.Library(library)
     infos = {info.name: info for info in diopi.list_functions()}
@@ -214,7 +215,8 @@ def make_tasks(library: str, cases: list[Any], rules: Rules, most: int = CASES, 
             )
             tasks.append(Task(function, tuple(map(str, chosen)), kinds, library, timeout, expected))
     opened.close()
-    return sorted(tasks, key=lambda task: zlib.crc32(task.function.encode()))
+    known = quick.read()
+    return sorted(tasks, key=lambda task: (task.function in known, zlib.crc32(task.function.encode())))
 
 
 def run(tasks: list[Task], jobs: int, seconds: float = math.inf) -> Iterator[Row]:
