@@ -84,8 +84,10 @@ static void start(void) {
     snprintf(problem, sizeof problem, "DITORCH_FAULTY_LIB=%s would wrap itself; name the library to break", name);
     return;
   }
-  if (dit_diopi_library_open(name && name[0] ? name : "host", &behind, &err) != DIT_OK) {
+  if (dit_diopi_library_open(name && name[0] ? name : "host", &behind, &err) != DIT_OK ||
+      dit_diopi_library_check_memory(behind, &err) != DIT_OK) {
     snprintf(problem, sizeof problem, "DITORCH_FAULTY_LIB: %s", err.message);
+    dit_diopi_library_close(behind);
     behind = NULL;
   } else if (text && dit_faulty_configure(text, &err) != DIT_OK) {
     snprintf(problem, sizeof problem, "DITORCH_FAULTY: %s", err.message);

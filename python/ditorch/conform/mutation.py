@@ -86,11 +86,18 @@ _NAMES = {
     "index parameter": ("ignore_index", "padding_idx", "diagonal", "index", "k"),
 }
 _COUNTS = {"second input": ("t", 2), "third input": ("t", 3), "second output": ("oO", 2)}
-NEEDS = {"any", *_LETTERS, *_NAMES, *_COUNTS}
+NEEDS = {"any", "place", *_LETTERS, *_NAMES, *_COUNTS}
+
+
+def _is_place(kind: str, name: str) -> bool:
+    """Is there memory for a result before the call? Lists of results have names in the plural."""
+    return kind == "o" or (kind == "O" and name.endswith("s") and name != "counts")
 
 
 def _has(info: diopi.Info, needs: str) -> bool:
     """Does a signature have what a kind of fault acts on? Lists count where their first tensor stands for them."""
+    if needs == "place":
+        return any(_is_place(k, n) for k, n in zip(info.kinds, info.parameters, strict=True))
     if needs in _NAMES:
         return any(k in "iIz" and n in _NAMES[needs] for k, n in zip(info.kinds, info.parameters, strict=True))
     if needs in _COUNTS:
