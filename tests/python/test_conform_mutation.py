@@ -115,6 +115,16 @@ def test_a_run_that_was_cut_short_goes_on(capsys, tmp_path):
     assert "results of another run" in capsys.readouterr().err
 
 
+def test_what_survived_is_tried_again(capsys, tmp_path):
+    """On other cases than before: what they catch is caught, and no function is judged anew."""
+    words = ["mutate", "--function", "Mm", "--kinds", "first_65535", "value", "--jobs", "1", "--resume"]
+    words += ["--journal", str(tmp_path / "j")]
+    cli.main([*words, "--case", "*/basic/float32/*"])
+    assert "survivor: first_65535: diopiMm" in capsys.readouterr().out
+    cli.main([*words, "--case", "*/size-*", "--again"])
+    assert "2 of 2 faults in 1 functions caught" in capsys.readouterr().out
+
+
 def test_unknown_kinds_are_told(capsys):
     assert cli.main(["mutate", "--function", "Relu", "--kinds", "burn"]) == 2
     assert "no fault is meant by burn" in capsys.readouterr().err

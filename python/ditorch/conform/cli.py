@@ -153,6 +153,7 @@ def make_parser() -> Parser:
     mutate.add_argument("--kinds", nargs="+", default=[], metavar="GLOB", help="these faults alone: 'dim_*' nan")
     mutate.add_argument("--journal", metavar="FILE", help="keep results in FILE as they come")
     mutate.add_argument("--resume", action="store_true", help="go on where the journal ends")
+    mutate.add_argument("--again", action="store_true", help="try what survived in the journal on the chosen cases")
     mutate.add_argument("--seconds", type=float, default=math.inf, metavar="S", help="begin no function after so long")
     deriving = add_verb(
         *("derive", "make the cases by property anew from the ordinary ones"),
@@ -439,7 +440,11 @@ def _mutate(options: argparse.Namespace) -> int:
     journal = suite.Journal(options.journal, head, options.resume, "function")
     left = [task for task in tasks if task.function not in journal.rows]
     try:
-        for answer in mutation.run(left, options.jobs, options.seconds):
+        if options.again:
+            found = mutation.retry(tasks, journal.rows, options.jobs, options.seconds)
+        else:
+            found = mutation.run(left, options.jobs, options.seconds)
+        for answer in found:
             journal.keep([answer])
             _show_progress(len(journal.rows), len(tasks), "functions")
     finally:

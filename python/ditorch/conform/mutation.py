@@ -243,6 +243,24 @@ def restrict(answer: Row, task: Task) -> Row:
     }
 
 
+def retry(tasks: list[Task], known: dict[str, Row], jobs: int, seconds: float = math.inf) -> Iterator[Row]:
+    """Answers of a journal after what survived there was tried once more, on the cases of `tasks` (which may be fewer
+    than before: what is caught is caught)."""
+    left = []
+    for task in tasks:
+        kinds = tuple(kind for kind in known.get(task.function, {}).get("survived", ()) if kind in task.kinds)
+        if kinds:
+            left.append(task._replace(kinds=kinds))
+    for answer in run(left, jobs, seconds):
+        before = known[answer["function"]]
+        caught = answer["caught"]
+        yield before | {
+            "caught": before["caught"] | caught,
+            "survived": [kind for kind in before["survived"] if kind not in caught],
+            "seconds": round(before["seconds"] + answer["seconds"], 3),
+        }
+
+
 def summarise(answers: list[Row], rules: Rules) -> Row:
     """Counts per kind and in all, the survivors, and functions that could not be judged."""
     kinds = {
