@@ -285,6 +285,7 @@ docs: build ## write the generated tables into docs/, and the types of the exten
 	@$(PY) tools/gen_operators.py
 	@$(PY) tools/gen_infer.py
 	@$(RUN) tools/gen_diopi_support.py
+	@$(RUN) tools/gen_refused.py
 	@test ! -f build/opinfo-all.json || $(RUN) tools/gen_opinfo_report.py build/opinfo-all.json
 
 docs-site: ## docs/ as a site that opens from disk: build/site/index.html; broken links end it (an environment of its own)

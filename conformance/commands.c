@@ -27,14 +27,16 @@ bool session_open(struct session *session, const struct command_options *options
   if (machine_init(&session->machine, options->vendor, &err) != DIT_OK) {
     return complain(&err);
   }
-  if (options->library && dit_diopi_library_open(options->library, &session->library, &err) != DIT_OK) {
+  if (options->library && (dit_diopi_library_open(options->library, &session->library, &err) != DIT_OK ||
+                           dit_diopi_library_check_memory(session->library, &err) != DIT_OK)) {
     return complain(&err);
   }
   if (session->library) {
     void *symbol = dlsym(session->library->handle, "dit_adapt_get_counts");
     memcpy(&session->get_adapt_counts, &symbol, sizeof symbol);
   }
-  if (options->against && dit_diopi_library_open(options->against, &session->against, &err) != DIT_OK) {
+  if (options->against && (dit_diopi_library_open(options->against, &session->against, &err) != DIT_OK ||
+                           dit_diopi_library_check_memory(session->against, &err) != DIT_OK)) {
     return complain(&err);
   }
   if (options->out) {

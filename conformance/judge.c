@@ -215,6 +215,43 @@ static bool judge_elements(const struct pack_tensor *tensor, const void *got, co
   return fail_element(tensor, first, &is, &should, get_tolerance(tensor, first, scale), bad, label, outcome);
 }
 
+static double load_real(int dtype, const void *data, int64_t index) {
+  const struct number n = load_element(dtype, data, index);
+  return n.wide == PACK_WIDE_F64 ? n.re : (double)n.i;
+}
+
+/// Random numbers that are others' repetitions: the distance of each from the mean, times that of the one `lag` places
+/// on. Of numbers that have nothing to do with each other these products have the mean 0; eight standard errors are
+/// allowed.
+static bool judge_repetition(const struct pack_tensor *tensor, const void *got, int64_t lag, const char *label,
+                             struct outcome *outcome) {
+  const double mean = (tensor->bounds[0] + tensor->bounds[1]) / 2;
+  double sum = 0, square = 0;
+  for (int64_t i = 0; i + lag < tensor->numel; i++) {
+    const double one = load_real(tensor->dtype, got, i) - mean;
+    const double two = load_real(tensor->dtype, got, i + lag) - mean;
+    sum += one * two;
+    square += one * two * one * two;
+  }
+  return !(sum > 8 * sqrt(square)) ||
+         outcome_fail(outcome, "moments", "random numbers of %s come again %" PRId64 " places on", label, lag);
+}
+
+/// Neighbours, rows, batches, and what an index of 16 bits reaches. Fewer than 1000 numbers tell nothing.
+static bool judge_repetitions(const struct pack_tensor *tensor, const void *got, const char *label,
+                              struct outcome *outcome) {
+  const int64_t row = tensor->ndim > 1 ? tensor->sizes[tensor->ndim - 1] : 1;
+  const int64_t batch = tensor->ndim > 2 ? tensor->numel / tensor->sizes[0] : 1;
+  const int64_t lags[] = {1, row, batch, 65536};
+  const bool have_one_mean = tensor->bound_count > 6 && tensor->bounds[6] != 0;
+  for (int i = 0; have_one_mean && i < 4; i++) {
+    if (tensor->numel - lags[i] >= 1000 && !judge_repetition(tensor, got, lags[i], label, outcome)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /// Mean and variance (mean of the squared distance from the mean) in two passes.
 static bool judge_moments(const struct pack_tensor *tensor, const void *got, const char *label,
                           struct outcome *outcome) {
@@ -236,8 +273,7 @@ static bool judge_moments(const struct pack_tensor *tensor, const void *got, con
   }
   const double mean = sum / count;
   for (int64_t i = 0; i < tensor->numel; i++) {
-    const struct number n = load_element(tensor->dtype, got, i);
-    const double distance = (n.wide == PACK_WIDE_F64 ? n.re : (double)n.i) - mean;
+    const double distance = load_real(tensor->dtype, got, i) - mean;
     square += distance * distance;
   }
   const double values[] = {mean, square / count, least, largest}, *bounds = tensor->bounds;
@@ -249,7 +285,7 @@ static bool judge_moments(const struct pack_tensor *tensor, const void *got, con
                           low[i], high[i]);
     }
   }
-  return true;
+  return judge_repetitions(tensor, got, label, outcome);
 }
 
 struct lane_item {

@@ -18,7 +18,7 @@ enum pack_role { PACK_IN, PACK_OUT, PACK_INOUT, PACK_ROLE_COUNT };
 enum pack_check {
   PACK_ELEMENTS,     ///< every element, within its tolerance
   PACK_UNTOUCHED,    ///< not a byte may change
-  PACK_MOMENTS,      ///< mean, variance, least and largest value within bounds
+  PACK_MOMENTS,      ///< mean, variance, least and largest value within bounds; a seventh: repetitions are told
   PACK_PERMUTATION,  ///< the expected elements in any order along the last dimension
   PACK_SELECTION,    ///< indices into another argument that lead to the expected values
   PACK_ANYTHING,     ///< not judged

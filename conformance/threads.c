@@ -1,7 +1,8 @@
 /// Many threads at once: memory that a library shares between calls shows here.
 ///
-/// Even threads make the call of the case and judge it; odd ones disturb them with the same call on other values (the
-/// elements of its floating inputs in reverse order), whose results nobody looks at. All start each round together.
+/// Even threads make the call of the case and judge it; odd ones disturb them with the same call on other values, whose
+/// results nobody looks at: the elements of its floating inputs in reverse order, and, since a sum or a maximum does not
+/// tell these apart, every second time a few of them over and over, negated. All start each round together.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -28,11 +29,33 @@ struct worker {
   enum dit_status status;
   struct dit_error err;
   pthread_t thread;
-  bool disturbs, started;
+  bool disturbs, repeats;
 };
 
-/// The elements of inputs of the case's own dtype in reverse order.
-static void reverse_inputs(const struct call *call, struct machine *machine, unsigned char *rows) {
+static void reverse(unsigned char *rows, int64_t count, size_t width) {
+  for (int64_t low = 0, high = count - 1; low < high; low++, high--) {
+    unsigned char kept[16];
+    memcpy(kept, rows + (size_t)low * width, width);
+    memcpy(rows + (size_t)low * width, rows + (size_t)high * width, width);
+    memcpy(rows + (size_t)high * width, kept, width);
+  }
+}
+
+/// The first sixteenth over and over, each with another sign.
+static void repeat_few(unsigned char *rows, int64_t count, int dtype) {
+  const bool has_sign = dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16 || dtype == DIT_DTYPE_F32 ||
+                        dtype == DIT_DTYPE_F64;
+  const size_t width = dit_dtype_get_size(dtype), few = (size_t)((count + 15) / 16) * width;
+  for (size_t at = has_sign ? width - 1 : few; has_sign && at < few; at += width) {
+    rows[at] ^= 0x80;
+  }
+  for (size_t at = few; at < (size_t)count * width; at++) {
+    rows[at] = rows[at - few];
+  }
+}
+
+/// Other elements in the inputs of the case's own dtype.
+static void disturb_inputs(const struct call *call, struct machine *machine, unsigned char *rows, bool repeats) {
   const char *dtype = pack_get_tag(call->item, "dtype");
   for (int i = 0; i < call->item->tensor_count; i++) {
     const struct pack_tensor *tensor = &call->item->tensors[i];
@@ -43,11 +66,9 @@ static void reverse_inputs(const struct call *call, struct machine *machine, uns
     unsigned char *base = machine->before + call->places[tensor->storage];
     const size_t width = dit_dtype_get_size(tensor->dtype);
     call_gather(tensor, base, rows);
-    for (int64_t low = 0, high = tensor->numel - 1; low < high; low++, high--) {
-      unsigned char kept[16];
-      memcpy(kept, rows + (size_t)low * width, width);
-      memcpy(rows + (size_t)low * width, rows + (size_t)high * width, width);
-      memcpy(rows + (size_t)high * width, kept, width);
+    reverse(rows, tensor->numel, width);
+    if (repeats) {
+      repeat_few(rows, tensor->numel, tensor->dtype);
     }
     call_scatter(tensor, rows, base);
   }
@@ -71,7 +92,7 @@ static enum dit_status run_round(struct worker *worker, struct call *call, struc
   if (status == DIT_OK && worker->disturbs) {
     unsigned char *rows = dit_malloc(call->size);
     if (rows) {
-      reverse_inputs(call, machine, rows);
+      disturb_inputs(call, machine, rows, worker->repeats);
     }
     dit_free(rows);
     status = machine_copy_in(machine, call->size, &worker->err);
@@ -152,6 +173,7 @@ enum dit_status run_threads(struct machine *machine, const struct dit_diopi_libr
   for (int i = 0; i < THREADS; i++) {
     workers[i].crowd = &crowd;
     workers[i].disturbs = i % 2 == 1;
+    workers[i].repeats = i % 4 == 3;
     machine_fork(machine, &workers[i].machine);
     if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0) {
       fprintf(stderr, "dit_conform: a thread cannot be started\n");  // the others wait for it

@@ -85,11 +85,13 @@ MEMBERS: dict[str, tuple[str, str]] = {
 
 
 class Parameter(NamedTuple):
-    """One parameter of a function: its C type as the standard spells it, its name, the letter of its kind."""
+    """One parameter of a function: its C type as the standard spells it, its name, the letter of its kind, and how many
+    results the library puts there."""
 
     type: str
     name: str
     kind: str
+    results: int = 1
 
     @property
     def declaration(self) -> str:
@@ -122,10 +124,12 @@ def _plain(type_: str) -> str:
 
 
 def _parse_parameter(text: str, function: str) -> Parameter:
-    match = re.fullmatch(r"(.+?)\s*(\w+)", text)
-    if match is None or _plain(match[1]) not in KINDS:
+    """`diopiTensorHandle_t outlist[4]` is a pointer to C; the table says how many results the library puts there."""
+    match = re.fullmatch(r"(.+?)\s*(\w+)(?:\[(\d+)\])?", text)
+    type_ = match and (match[1] + "*" if match[3] else match[1])
+    if match is None or _plain(type_) not in KINDS:
         raise ValueError(f"{function}: parameter {text!r} has no known type; known: {', '.join(KINDS)}")
-    return Parameter(match[1], match[2], KINDS[_plain(match[1])][0])
+    return Parameter(type_, match[2], KINDS[_plain(type_)][0], int(match[3] or 1))
 
 
 def read_table(path: Path = TABLE) -> list[Function]:
@@ -200,13 +204,17 @@ def write_list(functions: list[Function]) -> str:
         "// Every function of the standard. Written by tools/gen_diopi.py from standard/diopi.tsv.",
         "//",
         "// Define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names) and, where wanted,",
-        "// DIOPI_QUERY(name, header, family), then include this file; it undefines both. Parameters are in",
+        "// DIOPI_QUERY(name, header, family), then include this file; it undefines all. Parameters are in",
         "// parentheses; values, too, takes each argument out of an array `const union dit_diopi_value *v`; packed is",
         "// PACK(...) of the initialisers that put the arguments into such an array, to be defined as __VA_ARGS__;",
         "// kinds has one letter per parameter (dit/diopi.h), names are separated by commas. Functions return",
-        "// diopiError_t, queries a text; those take nothing.",
+        "// diopiError_t, queries a text; those take nothing. DIOPI_RESULTS(name, parameter, count), where wanted, is for",
+        "// parameters by number at which the library puts several results.",
         "#ifndef DIOPI_QUERY",
         "#define DIOPI_QUERY(name, header, family)",
+        "#endif",
+        "#ifndef DIOPI_RESULTS",
+        "#define DIOPI_RESULTS(name, parameter, count)",
         "#endif",
     ]
     for function in functions:
@@ -222,7 +230,9 @@ def write_list(functions: list[Function]) -> str:
             f'DIOPI_FUNCTION({function.name}, "{function.header}", "{function.family}", ({declared}), '
             f'({values}), PACK({packed}), "{kinds}", "{",".join(names)}")'
         )
-    return "\n".join([*lines, "#undef DIOPI_FUNCTION", "#undef DIOPI_QUERY", ""])
+        several = [(i, p.results) for i, p in enumerate(function.parameters) if p.results > 1]
+        lines += [f"DIOPI_RESULTS({function.name}, {index}, {count})" for index, count in several]
+    return "\n".join([*lines, "#undef DIOPI_FUNCTION", "#undef DIOPI_QUERY", "#undef DIOPI_RESULTS", ""])
 
 
 def write_reference(functions: list[Function]) -> str:

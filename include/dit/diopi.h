@@ -166,6 +166,10 @@ struct dit_diopi_library {
 DIT_API DIT_NODISCARD enum dit_status dit_diopi_library_open(const char *name, struct dit_diopi_library **out,
                                                              struct dit_error *err);
 DIT_API void dit_diopi_library_close(struct dit_diopi_library *library);  ///< NULL allowed
+/// DIT_ERR_INVALID, with words, when calls of the library would read memory that it cannot reach: the host's operators
+/// on tensors of a device whose memory the host cannot read.
+DIT_API DIT_NODISCARD enum dit_status dit_diopi_library_check_memory(const struct dit_diopi_library *library,
+                                                                     struct dit_error *err);
 /// The function's address as a generic pointer; NULL when the library does not have it.
 DIT_API void (*dit_diopi_library_get(const struct dit_diopi_library *library, int function))(void);
 /// The calling thread's text for the last error: the extension's where there is one, else the library's own; never

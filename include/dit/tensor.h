@@ -48,6 +48,10 @@ struct dit_scalar {
   } v;
 };
 
+/// Can an element of the dtype hold the number? Fractions are cut off and rounding is allowed; an infinity is held by
+/// floating dtypes, a negative number by unsigned ones, where it wraps. A complex number needs a complex dtype.
+DIT_API bool dit_scalar_fits(struct dit_scalar scalar, int dtype);
+
 /// Number of elements of a shape; DIT_ERR_INVALID for a negative size or when the product overflows int64.
 DIT_API DIT_NODISCARD enum dit_status dit_shape_get_numel(int ndim, const int64_t *sizes, int64_t *numel,
                                                           struct dit_error *err);

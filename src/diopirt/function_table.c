@@ -41,12 +41,20 @@ bool dit_diopi_is_list(int function, int parameter) {
   return length > 0 && name[length - 1] == 's' && strncmp(name, "counts", length) != 0;
 }
 
-/// The standard says it in words alone: "`outlist` receives ...".
 int dit_diopi_count_results(int function, int parameter) {
-  if (parameter == 1 && function == DIT_DIOPI_diopiDynamicPointToVoxelMmcv) {
-    return 4;
+  static const struct {
+    int function, parameter, count;
+  } several[] = {
+#define DIOPI_FUNCTION(...)
+#define DIOPI_RESULTS(name, parameter, count) {DIT_DIOPI_##name, parameter, count},
+#include "diopi/functions.inc"
+  };
+  for (size_t i = 0; i < sizeof several / sizeof several[0]; i++) {
+    if (several[i].function == function && several[i].parameter == parameter) {
+      return several[i].count;
+    }
   }
-  return parameter == 1 && function == DIT_DIOPI_diopiIndiceConvBackwardMmcv ? 2 : 1;
+  return 1;
 }
 
 #define DIOPI_FUNCTION(name, header, family, parameters, values, packed, kinds, names)                    \

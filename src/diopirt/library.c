@@ -1,7 +1,7 @@
 /// Operator libraries: opening, looking up, and the one the process's device uses.
 ///
 /// A library that was opened as active stays loaded for the life of the process, because calls of other threads may be
-/// inside it. Depends on src/core.
+/// inside it. Depends on src/core and, for what memory the active device has, on src/device.
 #include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
@@ -15,6 +15,7 @@
 #include "dit/diopi.h"
 #include "dit/gate.h"
 #include "dit/infer.h"
+#include "dit/stage.h"
 
 static const struct plugin_kind library_kind = {"operator library", "libdiopi_"};
 
@@ -134,6 +135,17 @@ void dit_diopi_library_close(struct dit_diopi_library *library) {
   dit_free(library);
 }
 
+enum dit_status dit_diopi_library_check_memory(const struct dit_diopi_library *library, struct dit_error *err) {
+  const char *(*get_name)(void) = library->functions.diopiGetVendorName;
+  if (!get_name || strcmp(get_name(), "host") != 0 || dit_stage_is_host_accessible()) {
+    return DIT_OK;
+  }
+  return dit_error_set(err, DIT_ERR_INVALID,
+                       "the operators of '%s' work on memory of the host and cannot read that of the vendor's device; "
+                       "name the vendor's own operator library, or take the vendor 'host'",
+                       library->path);
+}
+
 void (*dit_diopi_library_get(const struct dit_diopi_library *library, int function))(void) {
   void (*address)(void) = NULL;
   if (library && function >= 0 && function < DIT_DIOPI_COUNT) {
@@ -201,6 +213,9 @@ enum dit_status dit_diopi_activate(const char *name, struct dit_error *err) {
   struct dit_diopi_library *opened;
   pthread_mutex_lock(&lock);
   enum dit_status status = dit_diopi_library_open(name, &opened, err);
+  if (status == DIT_OK && (status = dit_diopi_library_check_memory(opened, err)) != DIT_OK) {
+    dit_diopi_library_close(opened);
+  }
   if (status == DIT_OK) {
     struct dit_diopi_library *before = find_known(opened->path);
     if (before) {

@@ -79,12 +79,25 @@ def test_primitives_pass_most_of_the_suite(monkeypatch, capsys, tmp_path, primit
     assert totals["cases"]["pass"] >= 0.6 * len(rows)
 
 
+NARROW = "- common_config:\n    layout: NCHW\n    dtype: (float16, bfloat16)->float32, (int8, uint8, int16)->int32\n"
+
+
+def test_copies_hide_nothing_from_a_library(monkeypatch, capsys, tmp_path):
+    """Numbers that the caller's dtype cannot hold, the lowest number of it, the values of a sparse matrix, and masks of
+    bytes, which are truth values."""
+    cases = ("diopiMaskedFillInpScalar/unfit-float16/*", "diopiScatterInpScalar/unfit-int8/*", "diopiPad/unfit-int8/*")
+    cases += ("diopiSpMM/basic/*16/strided/*", "diopiBatchApplyTemperaturePenaltyInp/basic/*16/contiguous/*")
+    cases += ("diopiCustomizedFlashAttention/basic/float32/strided/*",)
+    totals, rows, _ = run(monkeypatch, capsys, tmp_path, "host", "--case", *cases, rules=NARROW)
+    assert totals["cases"]["pass"] == len(rows) > 20, report.format_failures(rows, 2)
+    assert totals["adapt"]["converted"] > 10
+
+
 @pytest.mark.full
 def test_a_whole_library_stays_right_under_rules(monkeypatch, capsys, tmp_path):
     """Every function of the host library with converted dtypes and layouts: results, gaps and inputs stay as they
     should."""
-    rules = "- common_config:\n    layout: NCHW\n    dtype: (float16, bfloat16)->float32, (int8, uint8, int16)->int32\n"
-    totals, rows, _ = run(monkeypatch, capsys, tmp_path, "host", "--share", "0.1", rules=rules)
+    totals, rows, _ = run(monkeypatch, capsys, tmp_path, "host", "--share", "0.1", rules=NARROW)
     assert totals["cases"]["pass"] == len(rows), report.format_failures(rows, 2)
     assert totals["adapt"]["converted"] > 0.3 * len(rows)
 

@@ -1,10 +1,13 @@
 """Cases by property: what is derived from an ordinary row, that functions with an axis reach it, and the rules."""
 
 import json
+import os
 
 import pytest
 from ditorch.conform import derive, derive_axes, derive_rows, expand, quick, schema
 from ditorch.conform.data import make_values
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +118,16 @@ def test_a_function_is_derived_again_as_it_stands(entries):
     (function, tables), *_ = derive.derive_functions(("diopiRelu",))
     own = [t for _, t in derive.read(derive.os.path.join(schema.DIRECTORY, "property")) if t["functions"] == [function]]
     assert json.dumps([t for _, t in tables], sort_keys=True) == json.dumps(own, sort_keys=True)
+
+
+def test_every_refused_row_has_a_reason_and_stands_in_the_docs():
+    known = set(schema.standard())
+    for reason, rows in derive.read_refusals():
+        assert len(reason) > 30 and set(rows) <= known and all(rows.values())
+    refused = derive.read_refused()
+    assert all(len(set(digests)) == len(digests) for digests in refused.values())
+    with open(os.path.join(ROOT, "docs", "conformance-refused.md"), encoding="utf-8") as stream:
+        assert stream.read() == derive.format_refusals(), "make docs"
 
 
 def test_quick_selection_names_cases_that_exist(entries):

@@ -162,6 +162,18 @@ GOOD = {
 }
 
 
+@pytest.mark.parametrize("behind", [None, "adapt", "faulty"])
+def test_operators_of_the_host_refuse_memory_that_they_cannot_read(cases_pack, behind):
+    """Directly the run ends in words; a library in front of them says it in every call."""
+    if behind is None:
+        with pytest.raises(runner.ConformError, match="cannot read that of the vendor's device"):
+            runner.run(cases_pack, "host", vendor="opaque")
+        return
+    rows = runner.run(cases_pack, behind, vendor="opaque", environment={"DITORCH_ADAPT_LIB": "host"}, only="*abs*")
+    assert not [row for row in rows if row["verdict"] in ("pass", "crash")]
+    assert all("cannot read" in row["text"] + row["reason"] for row in rows)
+
+
 @pytest.mark.parametrize("vendor", [None, "host"])
 def test_right_library(cases_pack, library, vendor):
     rows = run(cases_pack, library, vendor=vendor, side_stream=vendor is not None)

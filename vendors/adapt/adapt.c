@@ -144,7 +144,11 @@ static enum dit_status state_create(const char *name, const char *text, size_t s
   if (status == DIT_OK) {
     status = dit_diopi_library_open(name, &state->library, err);
   }
+  if (status == DIT_OK) {
+    status = dit_diopi_library_check_memory(state->library, err);
+  }
   if (status != DIT_OK) {
+    dit_diopi_library_close(state ? state->library : NULL);
     dit_free(rules);
     dit_free(state);
     return status;

@@ -52,8 +52,9 @@ enum dit_status adapt_rules_read(const char *text, size_t size, struct adapt_rul
 // Elements (convert.c)
 
 /// WRAP: rounds, integers wrap, as a cast does. CHECK: a value that does not fit is an error. PROXY: what is beyond the
-/// range or lost by rounding keeps its sign, and only zero becomes zero.
-enum adapt_mode { ADAPT_WRAP, ADAPT_CHECK, ADAPT_PROXY };
+/// range or lost by rounding keeps its sign, and only zero becomes zero. LOWEST: as WRAP, but the lowest finite
+/// number, which a function wrote as such, is the lowest of the narrower dtype too.
+enum adapt_mode { ADAPT_WRAP, ADAPT_CHECK, ADAPT_PROXY, ADAPT_LOWEST };
 
 /// out[i] = in[i]; shapes are equal, memory is the host's. False when a value does not fit, with its text.
 bool adapt_elements_copy(const struct dit_tensor_view *out, const struct dit_tensor_view *in, enum adapt_mode mode,
@@ -129,7 +130,8 @@ diopiError_t adapt_call_converted(struct adapt_state *state, int function, const
 /// Is any rule or lesson about these tensors?
 bool adapt_needs_conversion(const struct adapt_state *state, int function, const union dit_diopi_value *values);
 diopiError_t adapt_call_behind(struct adapt_state *state, int function, const union dit_diopi_value *values);
-/// Context, device and overlap of all tensors: what a function that gets copies cannot see any more.
+/// Context, device and overlap of all tensors, numbers that must fit: what a function that gets copies cannot see any
+/// more.
 diopiError_t adapt_check_tensors(int function, const union dit_diopi_value *values);
 /// Number of tensors in the list at a parameter.
 int64_t adapt_get_length(int function, const union dit_diopi_value *values, int parameter);
@@ -137,6 +139,8 @@ int64_t adapt_get_length(int function, const union dit_diopi_value *values, int 
 bool adapt_is_output(int function, int parameter);
 /// Is it named as a result? Then it may hold anything before the call, also where adapt_is_output does not know.
 bool adapt_may_be_garbage(int function, int parameter);
+/// The name of a parameter, `length` characters that something else follows.
+const char *adapt_get_name(int function, int parameter, int *length);
 /// Number of the parameter with this name; -1 when there is none.
 int adapt_find_parameter(int function, const char *name);
 /// Pointwise functions: arguments broadcast to the output.

@@ -42,6 +42,11 @@ static bool takes_proxies(int function) {
   }
 }
 
+/// Functions that write the lowest number of the tensor's dtype.
+static bool writes_lowest(int function) {
+  return function == DIT_DIOPI_diopiBatchApplyTemperaturePenaltyInp;
+}
+
 /// The dtype of the tensor decides what the function does: random integers up to the largest that it holds.
 static bool is_about_dtype(int function) {
   return function == DIT_DIOPI_diopiRandomInp;
@@ -80,15 +85,20 @@ struct change {
   diopiTensorHandle_t to;
   int parameter;
   bool written;
+  struct diopiTensor sparse;  ///< what `to` is when `from` is sparse: the same places, other values
 };
 
 static bool is_index(int function, int parameter) {
-  const char *name = dit_diopi_get_functions(NULL)[function].names;
-  for (int i = 0; i < parameter && name; i++) {
-    name = strchr(name, ',');
-    name = name ? name + 1 : NULL;
-  }
-  return name && (strncmp(name, "ind", 3) == 0 || strncmp(name, "target", 6) == 0);
+  int length;
+  const char *name = adapt_get_name(function, parameter, &length);
+  return strncmp(name, "ind", 3) == 0 || strncmp(name, "target", 6) == 0;
+}
+
+/// Truth values in bytes, as older programs have them. A function that takes these takes bools.
+static bool is_mask(int function, int parameter) {
+  int length;
+  const char *name = adapt_get_name(function, parameter, &length);
+  return length >= 4 && memcmp(name + length - 4, "mask", 4) == 0;
 }
 
 static int get_step_dtype(const struct converted *c, int parameter, int dtype) {
@@ -273,17 +283,49 @@ static bool broadcasts(const struct dit_tensor_view *small, const struct dit_ten
   return small->ndim <= large->ndim;
 }
 
+static int get_dtype(const struct converted *c, int parameter, const struct dit_tensor_view *view) {
+  if (is_about_dtype(c->function)) {
+    return view->dtype;
+  }
+  const int ruled = get_rule_dtype(c->rule, parameter, view->dtype);
+  if (ruled != view->dtype && view->dtype == DIT_DTYPE_U8 && c->kinds[parameter] == 't' &&
+      is_mask(c->function, parameter)) {
+    return DIT_DTYPE_BOOL;
+  }
+  return get_step_dtype(c, parameter, ruled);
+}
+
+/// A matrix in CSR form in another dtype: its values are, and which elements it has stays.
+static diopiError_t change_sparse(struct converted *c, int parameter, diopiTensorHandle_t from,
+                                  diopiTensorHandle_t *out) {
+  const int dtype = get_dtype(c, parameter, &from->view);
+  struct change *change = &c->changes[c->change_count];
+  diopiTensorHandle_t values = dtype == from->view.dtype ? NULL : create(c, &from->values->view, dtype, 0);
+  if (dtype == from->view.dtype) {
+    return diopiSuccess;
+  }
+  ADAPT_TRY(values ? adapt_copy(&c->child, &values->view, &from->values->view, ADAPT_CHECK) : diopiErrorOccurred);
+  *change = (struct change){from, &change->sparse, parameter, false, *from};
+  change->sparse.view.dtype = (int16_t)dtype;
+  change->sparse.values = values;
+  adapt_count_copy(from->view.dtype, dtype);
+  c->change_count++;
+  *out = change->to;
+  return diopiSuccess;
+}
+
 /// The tensor that stands for `from` in this step: itself, or a copy that is noted.
 static diopiError_t change_tensor(struct converted *c, int parameter, diopiTensorHandle_t from, bool written,
                                   diopiTensorHandle_t *out) {
   *out = from;
-  if (!from || from->values || !(from->view.flags & DIT_TENSOR_ON_DEVICE)) {
+  if (!from || !(from->view.flags & DIT_TENSOR_ON_DEVICE)) {
     return diopiSuccess;
   }
+  if (from->values) {
+    return written ? diopiSuccess : change_sparse(c, parameter, from, out);
+  }
   const struct dit_tensor_view *view = &from->view, *shape = view;
-  const int dtype = is_about_dtype(c->function)
-                        ? view->dtype
-                        : get_step_dtype(c, parameter, get_rule_dtype(c->rule, parameter, view->dtype));
+  const int dtype = get_dtype(c, parameter, view);
   int layout = get_layout(c, parameter, view);
   if (c->step >= STEP_EXPANDED && c->model && !written && !same_shape(view, c->model) && broadcasts(view, c->model)) {
     shape = c->model;
@@ -293,7 +335,7 @@ static diopiError_t change_tensor(struct converted *c, int parameter, diopiTenso
     return diopiSuccess;
   }
   struct change *change = &c->changes[c->change_count];
-  *change = (struct change){from, create(c, shape, dtype, layout), parameter, written};
+  *change = (struct change){.from = from, create(c, shape, dtype, layout), parameter, written};
   if (!change->to) {
     return diopiErrorOccurred;
   }
@@ -365,12 +407,13 @@ static diopiError_t restore_relu(struct converted *c, const struct dit_tensor_vi
 }
 
 static diopiError_t write_back(struct converted *c) {
+  const enum adapt_mode mode = writes_lowest(c->function) ? ADAPT_LOWEST : ADAPT_WRAP;
   for (int i = 0; i < c->change_count; i++) {
     const struct change *change = &c->changes[i];
     if (change->written) {
       const bool restore = c->step == STEP_PROXY && c->function == DIT_DIOPI_diopiRelu;
       ADAPT_TRY(restore ? restore_relu(c, &change->from->view)
-                        : adapt_copy(&c->child, &change->from->view, &change->to->view, ADAPT_WRAP));
+                        : adapt_copy(&c->child, &change->from->view, &change->to->view, mode));
       adapt_count(COUNT_WRITTEN, 1);
     }
   }

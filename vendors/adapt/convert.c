@@ -4,6 +4,7 @@
 /// stores. Elements of equal dtype are moved as bits.
 #include "core/convert.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -286,6 +287,17 @@ static void make_proxies(struct row *row, int dtype) {
   row->kind = row->kind == WIDE_COMPLEX ? WIDE_COMPLEX : WIDE_REAL;
 }
 
+static double get_largest(int dtype) {
+  return dtype == DIT_DTYPE_F64 ? DBL_MAX : get_limits(dtype).largest;
+}
+
+static void keep_lowest(struct row *row, int from, int dtype) {
+  const double lowest = -get_largest(from);
+  for (int64_t i = 0; row->kind == WIDE_REAL && get_wide(dtype) == WIDE_REAL && i < row->count; i++) {
+    row->reals[i] = row->reals[i] == lowest ? fmax(lowest, -get_largest(dtype)) : row->reals[i];
+  }
+}
+
 // Walking
 
 struct walk {
@@ -343,6 +355,9 @@ static bool convert_run(char *to, const char *from, const struct walk *walk, int
     }
     if (mode == ADAPT_PROXY) {
       make_proxies(&row, out_dtype);
+    }
+    if (mode == ADAPT_LOWEST) {
+      keep_lowest(&row, in_dtype, out_dtype);
     }
     store(&row, out_dtype, to + at * walk->out[last], walk->out[last]);
   }

@@ -84,8 +84,10 @@ static void start(void) {
     snprintf(problem, sizeof problem, "DITORCH_FAULTY_LIB=%s would wrap itself; name the library to break", name);
     return;
   }
-  if (dit_diopi_library_open(name && name[0] ? name : "host", &behind, &err) != DIT_OK) {
+  if (dit_diopi_library_open(name && name[0] ? name : "host", &behind, &err) != DIT_OK ||
+      dit_diopi_library_check_memory(behind, &err) != DIT_OK) {
     snprintf(problem, sizeof problem, "DITORCH_FAULTY_LIB: %s", err.message);
+    dit_diopi_library_close(behind);
     behind = NULL;
   } else if (text && dit_faulty_configure(text, &err) != DIT_OK) {
     snprintf(problem, sizeof problem, "DITORCH_FAULTY: %s", err.message);
@@ -133,12 +135,16 @@ diopiError_t faulty_forward(int function, const union dit_diopi_value *values) {
 static int match(int function, const struct faulty_tensors *tensors, struct dit_fault_rule *out) {
   struct dit_tensor_view views[2 * FAULTY_TENSORS];
   memcpy(views, tensors->inputs, sizeof(views[0]) * (size_t)tensors->input_count);
-  memcpy(views + tensors->input_count, tensors->outputs, sizeof(views[0]) * (size_t)tensors->output_count);
+  int given = tensors->input_count, count = 0;
+  for (int i = 0; i < tensors->output_count; i++) {
+    if (tensors->outputs[i].ndim || tensors->outputs[i].numel) {  // else it keeps the place of a result to come
+      views[given++] = tensors->outputs[i];
+    }
+  }
   const char *name = dit_diopi_get_functions(NULL)[function].name;
-  int count = 0;
   pthread_mutex_lock(&mutex);
   for (int i = 0; i < rule_count; i++) {
-    if (dit_fault_applies(&rules[i], i, name, views, tensors->input_count + tensors->output_count)) {
+    if (dit_fault_applies(&rules[i], i, name, views, given)) {
       out[count++] = rules[i];
     }
   }

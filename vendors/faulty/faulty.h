@@ -69,7 +69,7 @@ struct faulty_tensors {
   struct dit_tensor_view inputs[FAULTY_TENSORS], outputs[FAULTY_TENSORS];
   int input_count, output_count;
 };
-/// `after`: the call is done, so results that the library makes exist.
+/// `after`: the call is done, so results that the library makes exist; before it an empty view keeps the place of each.
 void faulty_collect(int function, const union dit_diopi_value *values, bool after, struct faulty_tensors *out);
 
 /// What was changed for one call, and what is needed to change more after it.

@@ -24,6 +24,10 @@ void faulty_collect(int function, const union dit_diopi_value *values, bool afte
     } else if (kinds[i] == 'T' || (kinds[i] == 'O' && (after || dit_diopi_is_list(function, i)))) {
       handle = values[i].tensors ? values[i].tensors[0] : NULL;
     }
+    if (kinds[i] == 'O' && !after && !dit_diopi_is_list(function, i) && out->output_count < FAULTY_TENSORS) {
+      memset(&out->outputs[out->output_count++], 0, sizeof out->outputs[0]);  // keeps the place of the result
+      continue;
+    }
     add_tensor(handle, reads ? out->inputs : out->outputs, reads ? &out->input_count : &out->output_count);
   }
 }

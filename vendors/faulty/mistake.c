@@ -137,6 +137,16 @@ void mistake_store(int dtype, char *memory, int64_t i, double value) {
 
 // Results
 
+/// What a result held before the call; one that the library makes itself held zeros. Released with the others.
+static char *get_saved(struct mistake_call *call, int number) {
+  const struct dit_tensor_view *view = &call->tensors->outputs[number];
+  char **saved = &call->state->saved[number];
+  if (!*saved && call->mistake->alter == mistake_save && view->numel > 0) {
+    *saved = dit_calloc((size_t)view->numel + 1, dit_dtype_get_size(view->dtype));
+  }
+  return *saved;
+}
+
 static char *gather(const struct dit_tensor_view *view) {
   char *memory = dit_malloc((size_t)view->numel * dit_dtype_get_size(view->dtype) + 16);
   if (memory) {
@@ -195,14 +205,14 @@ bool damage_results(struct mistake_call *call) {
   bool acted = false;
   for (int i = 0; i < call->tensors->output_count; i++) {
     if (call->tensors->outputs[i].numel > 0) {
-      acted |= remake(call, &call->tensors->outputs[i], call->state->saved[i]);
+      acted |= remake(call, &call->tensors->outputs[i], get_saved(call, i));
     }
   }
   return acted;
 }
 
 bool damage_second(struct mistake_call *call) {
-  return call->tensors->output_count > 1 && call->tensors->outputs[1].numel > 0 && call->state->saved[1] &&
+  return call->tensors->output_count > 1 && call->tensors->outputs[1].numel > 0 && get_saved(call, 1) &&
          remake(call, &call->tensors->outputs[1], call->state->saved[1]);
 }
 
@@ -226,7 +236,7 @@ bool damage_accumulate(struct mistake_call *call) {
   bool acted = false;
   for (int t = 0; t < call->tensors->output_count; t++) {
     const struct dit_tensor_view *view = &call->tensors->outputs[t];
-    char *now = view->numel > 0 && call->state->saved[t] ? gather(view) : NULL, *next = now ? gather(view) : NULL;
+    char *now = view->numel > 0 && get_saved(call, t) ? gather(view) : NULL, *next = now ? gather(view) : NULL;
     double a, b;
     for (int64_t i = 0; next && i < view->numel && mistake_load(view->dtype, now, i, &a); i++) {
       mistake_load(view->dtype, call->state->saved[t], i, &b);
@@ -258,14 +268,14 @@ bool damage_bool(struct mistake_call *call) {
 
 // Memory that calls share
 
-/// A result through a buffer of the library; did another thread come in between? It is given twenty milliseconds, so
+/// A result through a buffer of the library; did another thread come in between? It is given a tenth of a second, so
 /// that a loaded machine does not decide what is found.
 static bool pass_through(const struct dit_tensor_view *view, char *buffer) {
   const size_t size = (size_t)view->numel * dit_dtype_get_size(view->dtype);
   const struct timespec pause = {0, 50000};
   char *own = gather(view);
   dit_tensor_gather(view, buffer);
-  for (int i = 0; own && i < 400 && memcmp(own, buffer, size) == 0; i++) {
+  for (int i = 0; own && i < 2000 && memcmp(own, buffer, size) == 0; i++) {
     nanosleep(&pause, NULL);
   }
   dit_tensor_scatter(view, buffer);
@@ -331,7 +341,7 @@ bool damage_context(struct mistake_call *call) {
 bool damage_stale_size(struct mistake_call *call) {
   static int64_t first[DIT_DIOPI_COUNT];
   const struct dit_tensor_view *view = call->tensors->output_count ? &call->tensors->outputs[0] : NULL;
-  if (!view || view->numel == 0 || !call->state->saved[0]) {
+  if (!view || view->numel == 0 || !get_saved(call, 0)) {
     return false;
   }
   int64_t *known = &first[call->function];

@@ -117,6 +117,9 @@ static bool damages(const struct probe *probe, int kind, struct faulty_state *st
     }
     struct mistake_call call = make_call(probe, kind, &probe->after, state);
     acted = mistake->damage(&call);
+    for (int i = 0; i < FAULTY_TENSORS; i++) {  // what is not of the probe was made on the way
+      dit_free(state->saved[i] == (pass ? probe->others : probe->start.saved)[i] ? NULL : state->saved[i]);
+    }
   }
   if (acted) {
     restore(probe, values);

@@ -37,7 +37,8 @@ class TensorArgument:
     tolerance: torch.Tensor | None = None
     """float64, the shape of `expected` (or a 0-d tensor): allowed distance per element."""
     bounds: tuple[float, ...] = ()
-    """moments: (mean low, mean high, variance low, variance high, least value, largest value)."""
+    """moments: (mean low, mean high, variance low, variance high, least value, largest value), and 1 where all numbers
+    have one mean, so that repetitions can be told."""
     source: int | None = None
     """selection: number of the argument that the indices point into; `bounds` holds the dimension. kept: the mask."""
     alias: int | None = None

@@ -153,6 +153,7 @@ def make_parser() -> Parser:
     mutate.add_argument("--kinds", nargs="+", default=[], metavar="GLOB", help="these faults alone: 'dim_*' nan")
     mutate.add_argument("--journal", metavar="FILE", help="keep results in FILE as they come")
     mutate.add_argument("--resume", action="store_true", help="go on where the journal ends")
+    mutate.add_argument("--again", action="store_true", help="try what survived in the journal on the chosen cases")
     mutate.add_argument("--seconds", type=float, default=math.inf, metavar="S", help="begin no function after so long")
     deriving = add_verb(
         *("derive", "make the cases by property anew from the ordinary ones"),
@@ -164,6 +165,7 @@ def make_parser() -> Parser:
     deriving.add_argument(
         "--function", nargs="+", default=[], metavar="GLOB", help="these anew, the others as they are"
     )
+    deriving.add_argument("--property", nargs="+", default=[], metavar="NAME", help="these properties alone: rank tiny")
     deriving.add_argument("--new", action="store_true", help="only functions that have no such cases yet")
     deriving.add_argument("--prune", action="store_true", help="only drop what the rules leave out by now")
     deriving.add_argument("--jobs", type=_positive, default=min(2, os.cpu_count() or 1), help="processes (default 2)")
@@ -438,7 +440,11 @@ def _mutate(options: argparse.Namespace) -> int:
     journal = suite.Journal(options.journal, head, options.resume, "function")
     left = [task for task in tasks if task.function not in journal.rows]
     try:
-        for answer in mutation.run(left, options.jobs, options.seconds):
+        if options.again:
+            found = mutation.retry(tasks, journal.rows, options.jobs, options.seconds)
+        else:
+            found = mutation.run(left, options.jobs, options.seconds)
+        for answer in found:
             journal.keep([answer])
             _show_progress(len(journal.rows), len(tasks), "functions")
     finally:
@@ -470,11 +476,20 @@ def _derive(options: argparse.Namespace) -> int:
     chosen, before = selection.Selection(tuple(options.function)), derive.read(options.out)
     known = {table["functions"][0] for _, table in before} if options.new else set()
 
+    unknown = set(options.property) - {p.name for p in derive.PROPERTIES}
+    if unknown:
+        names = ", ".join(p.name for p in derive.PROPERTIES)
+        raise UsageError(f"no property is named {' '.join(sorted(unknown))}; they are {names}")
+
     def wants(function: str) -> bool:
         return function not in known and chosen.wants_function(function)
 
-    tables = [(family, table) for family, table in before if not wants(table["functions"][0])]
-    for number, (function, found) in enumerate(derive.derive(wants, options.jobs)):
+    def is_kept(table: Row) -> bool:
+        other = bool(options.property) and table["name"].split("-")[0] not in options.property
+        return other or not wants(table["functions"][0])
+
+    tables = [(family, table) for family, table in before if is_kept(table)]
+    for number, (function, found) in enumerate(derive.derive(wants, options.jobs, tuple(options.property))):
         tables += found
         if number % 20 == 19:
             derive.write(options.out, tables)  # what was found stays when the rest is not waited for

@@ -109,6 +109,8 @@ GENERATORS = {
     "large",
     "rows",
     "calm",
+    "tiny",
+    "unset",
     *_RANGES,
     *geometry.WIDTHS,
 }
@@ -147,6 +149,11 @@ def _make_real(kind: str, stream: Stream, count: int, dtype: str, column: Any) -
         return stream.below(count, 5)
     if kind == "large":
         return stream.normal(count) * 1000.0
+    if kind == "tiny":  # below the least number of float16; a product of two is a normal number of float32
+        sizes = torch.exp2(-48.0 + 16.0 * stream.uniform(count))
+        return torch.where(stream.below(count, 2) == 0, sizes, -sizes)
+    if kind == "unset":  # what no random number is
+        return torch.full((count,), torch.iinfo(DTYPES[dtype]).max if dtype in INTEGERS else math.nan)
     raise AssertionError(kind)
 
 

@@ -16,6 +16,7 @@ import json
 import os
 import resource
 import signal
+import textwrap
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -201,14 +202,18 @@ def _group(tables: list[tuple[str, Row]]) -> dict[str, list[Row]]:
     return families
 
 
-def derive_functions(functions: tuple[str, ...]) -> list[tuple[str, list[tuple[str, Row]]]]:
+def derive_functions(
+    functions: tuple[str, ...], properties: tuple[str, ...] = ()
+) -> list[tuple[str, list[tuple[str, Row]]]]:
     """[(function, [(family, table)])] of functions with the same entries and the same signature: the first is tried,
-    the others take what it gave."""
+    the others take what it gave. `properties`: these alone."""
     rules = read_rules()
     own = [entry for entry in _read_ordinary() if functions[0] in entry.functions]
     search = Search(functions[0], own)
     found: dict[str, list[tuple[str, Row]]] = {function: [] for function in functions}
     for wanted in PROPERTIES:
+        if properties and wanted.name not in properties:
+            continue
         takers = [function for function in functions if is_wanted(rules, wanted, function)]
         for family, table in search.derive(wanted) if takers else ():
             for function in takers:
@@ -234,9 +239,12 @@ def _read_ordinary() -> list[Entry]:
     return schema.read_all(derived=False)
 
 
-def derive(wants: Callable[[str], bool], jobs: int) -> Iterator[tuple[str, list[tuple[str, Row]]]]:
+def derive(
+    wants: Callable[[str], bool], jobs: int, properties: tuple[str, ...] = ()
+) -> Iterator[tuple[str, list[tuple[str, Row]]]]:
     """(function, [(family, table)]) for each function with ordinary cases, as they come."""
-    for answers in suite.run_workers(derive_functions, [(group,) for group in _group_functions(wants)], jobs):
+    calls = [(group, properties) for group in _group_functions(wants)]
+    for answers in suite.run_workers(derive_functions, calls, jobs):
         yield from answers
 
 
@@ -251,10 +259,37 @@ def read(directory: str) -> list[tuple[str, Row]]:
     return found
 
 
-def read_refused(path: str = RULES) -> dict[str, list[str]]:
-    """By function: rows (digests) that a reference accepts and the contract does not."""
+def read_refusals(path: str = RULES) -> list[tuple[str, dict[str, list[str]]]]:
+    """(reason, rows by function) of rows (digests) that a reference accepts and the contract does not."""
     with open(path, encoding="utf-8") as stream:
-        return json.load(stream).get("refused", {})
+        return [(item["reason"], item["rows"]) for item in json.load(stream)["refused"]]
+
+
+def read_refused(path: str = RULES) -> dict[str, list[str]]:
+    """The same by function."""
+    found: dict[str, list[str]] = {}
+    for _, rows in read_refusals(path):
+        for function, digests in rows.items():
+            found.setdefault(function, []).extend(digests)
+    return found
+
+
+def format_refusals() -> str:
+    """Text of docs/conformance-refused.md."""
+    lines = [
+        "# Rows that the contract refuses",
+        "",
+        "Cases by property ([conformance.md](conformance.md)) are ordinary rows with one axis changed, kept when the",
+        "reference accepts them. A reference in PyTorch accepts more than the contract does: it broadcasts, or takes the",
+        "mean of nothing. Such rows are no cases, neither of success nor of an error; they stand with these reasons under",
+        "`refused` in derive_rules.json. Written by `make docs`.",
+    ]
+    for reason, rows in read_refusals():
+        total = sum(map(len, rows.values()))
+        names = ", ".join(f"{name.removeprefix('diopi')} ({len(digests)})" for name, digests in sorted(rows.items()))
+        text = f"{reason[0].upper()}{reason[1:]}. {total} rows of {len(rows)} functions: {names}."
+        lines += ["", *textwrap.wrap(f"- {text}", 120, subsequent_indent="  ", break_on_hyphens=False)]
+    return "\n".join([*lines, ""])
 
 
 def prune(tables: list[tuple[str, Row]]) -> list[tuple[str, Row]]:

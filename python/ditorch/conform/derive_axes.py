@@ -149,12 +149,13 @@ def propose_rank(row: Row, dtype: str) -> Iterator[list[Row]]:
     rank = get_rank(row)
     if rank < 2 or rank > 4 or 0 in get_sizes(row):
         return
+    rows = [{**row, "reduction": 0}, row] if row.get("reduction") else [row]  # a mean has no dimensions
     for total, order in (
         (5, ("lead", "tail", "middle")),
         (6, ("middle", "lead", "tail")),
         (8, ("tail", "lead", "middle")),
     ):
-        yield [_widen(row, rank, total, where) for where in order]
+        yield [_widen(base, rank, total, where) for base in rows for where in order]
 
 
 def _accept_rank(row: Row, outputs: int) -> bool:
@@ -221,6 +222,21 @@ def propose_rows(row: Row, dtype: str, values: str = "rows") -> Iterator[list[Ro
 def propose_calm(row: Row, dtype: str) -> Iterator[list[Row]]:
     """The same without infinities and NaN."""
     return propose_rows(row, dtype, "calm")
+
+
+def propose_tiny(row: Row, dtype: str) -> Iterator[list[Row]]:
+    """All inputs so small that float16 holds none of them: what is worked out in between must hold them."""
+    free = [name for name, item in row.items() if name in _list_free(row, dtype) and get_largest({name: item})]
+    if not free or get_largest(row) < 4:
+        return
+    found = copy.deepcopy(row)
+    for name in free:
+        found[name]["values"] = "tiny"
+    only = copy.deepcopy(row)
+    only[free[0]]["values"] = "tiny"
+    yield [found]
+    if len(free) > 1:
+        yield [only]
 
 
 def propose_extreme(row: Row, dtype: str) -> Iterator[list[Row]]:
@@ -304,6 +320,7 @@ PROPERTIES = (
         otherwise=(),
         instead="rows",
     ),
+    Property("tiny", propose_tiny, _accept_dim, 2, ("float32", "bfloat16", "float64"), otherwise=(), once=True),
     Property("extreme", propose_extreme, _accept_any, 3, INTEGERS, otherwise=()),
     Property("empty", propose_empty, _accept_any, 6, dtypes=("float32",), once=True, random=True),
     Property("broadcast", propose_broadcast, _accept_dim, 8, ("float32",), ("contiguous", "strided"), 8, once=True),

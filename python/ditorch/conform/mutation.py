@@ -86,11 +86,18 @@ _NAMES = {
     "index parameter": ("ignore_index", "padding_idx", "diagonal", "index", "k"),
 }
 _COUNTS = {"second input": ("t", 2), "third input": ("t", 3), "second output": ("oO", 2)}
-NEEDS = {"any", *_LETTERS, *_NAMES, *_COUNTS}
+NEEDS = {"any", "place", *_LETTERS, *_NAMES, *_COUNTS}
+
+
+def _is_place(kind: str, name: str) -> bool:
+    """Is there memory for a result before the call? Lists of results have names in the plural."""
+    return kind == "o" or (kind == "O" and name.endswith("s") and name != "counts")
 
 
 def _has(info: diopi.Info, needs: str) -> bool:
     """Does a signature have what a kind of fault acts on? Lists count where their first tensor stands for them."""
+    if needs == "place":
+        return any(_is_place(k, n) for k, n in zip(info.kinds, info.parameters, strict=True))
     if needs in _NAMES:
         return any(k in "iIz" and n in _NAMES[needs] for k, n in zip(info.kinds, info.parameters, strict=True))
     if needs in _COUNTS:
@@ -191,9 +198,10 @@ def _judge_task(task: Task) -> Row:
 
 
 def make_tasks(library: str, cases: list[Any], rules: Rules, most: int = CASES, timeout: float = 120.0) -> list[Task]:
-    """One task per function that the library has and that has cases. Families are mixed, always in the same way, so
-    that a run that is cut short is a sample of them all."""
-    from . import derive
+    """One task per function that the library has and that has cases. First those that no run has judged yet (they are
+    not in the quick selection); families are mixed, always in the same way, so that a run that is cut short is a sample
+    of them all."""
+    from . import derive, quick
 
     opened = diopi.Library(library)
     infos = {info.name: info for info in diopi.list_functions()}
@@ -214,7 +222,8 @@ def make_tasks(library: str, cases: list[Any], rules: Rules, most: int = CASES, 
             )
             tasks.append(Task(function, tuple(map(str, chosen)), kinds, library, timeout, expected))
     opened.close()
-    return sorted(tasks, key=lambda task: zlib.crc32(task.function.encode()))
+    known = quick.read()
+    return sorted(tasks, key=lambda task: (task.function in known, zlib.crc32(task.function.encode())))
 
 
 def run(tasks: list[Task], jobs: int, seconds: float = math.inf) -> Iterator[Row]:
@@ -232,6 +241,24 @@ def restrict(answer: Row, task: Task) -> Row:
         "caught": caught,
         **{part: [k for k in answer[part] if k in kinds] for part in ("survived", "idle")},
     }
+
+
+def retry(tasks: list[Task], known: dict[str, Row], jobs: int, seconds: float = math.inf) -> Iterator[Row]:
+    """Answers of a journal after what survived there was tried once more, on the cases of `tasks` (which may be fewer
+    than before: what is caught is caught)."""
+    left = []
+    for task in tasks:
+        kinds = tuple(kind for kind in known.get(task.function, {}).get("survived", ()) if kind in task.kinds)
+        if kinds:
+            left.append(task._replace(kinds=kinds))
+    for answer in run(left, jobs, seconds):
+        before = known[answer["function"]]
+        caught = answer["caught"]
+        yield before | {
+            "caught": before["caught"] | caught,
+            "survived": [kind for kind in before["survived"] if kind not in caught],
+            "seconds": round(before["seconds"] + answer["seconds"], 3),
+        }
 
 
 def summarise(answers: list[Row], rules: Rules) -> Row:

@@ -1,7 +1,6 @@
 /// Parts of tensors (see layout.h).
 #include "layout.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -127,49 +126,12 @@ diopiError_t layout_check_index(struct frame *frame, const char *name, const str
   return diopiSuccess;
 }
 
-/// Largest magnitude of a floating type, and the ends of an integer type.
-static bool fits_float(double value, double largest) {
-  return isnan(value) || isinf(value) || fabs(value) <= largest;
-}
-
-static bool fits_integer(struct dit_scalar scalar, int bits, bool is_signed) {
-  const double limit = ldexp(1, is_signed ? bits - 1 : bits);
-  if (scalar.kind == DIT_SCALAR_DOUBLE) {
-    const double low = is_signed ? -limit : -(limit - 1);  // an unsigned type takes negative numbers, which wrap
-    const double value = trunc(scalar.v.d);
-    return !isnan(value) && value >= low && value < limit;
-  }
-  if (bits == 64) {
-    return true;
-  }
-  const int64_t high = (INT64_C(1) << (is_signed ? bits - 1 : bits)) - 1;
-  return scalar.v.i <= high && scalar.v.i >= (is_signed ? -high - 1 : -high);
-}
-
-static bool fits(struct dit_scalar scalar, int dtype) {
-  switch (dtype) {
-    case DIT_DTYPE_F16:
-      return fits_float(frame_scalar_to_double(scalar), 65504);
-    case DIT_DTYPE_BF16:
-      return fits_float(frame_scalar_to_double(scalar), 0x1.FEp127);
-    case DIT_DTYPE_F32:
-      return fits_float(frame_scalar_to_double(scalar), 0x1.FFFFFEp127);
-    default:
-      break;
-  }
-  const enum dit_dtype_class klass = dit_dtype_get_class(dtype);
-  if (klass == DIT_DTYPE_CLASS_INT || klass == DIT_DTYPE_CLASS_UINT) {
-    return fits_integer(scalar, 8 * (int)dit_dtype_get_size(dtype), klass == DIT_DTYPE_CLASS_INT);
-  }
-  return true;
-}
-
 diopiError_t layout_get_value(struct frame *frame, const char *name, struct dit_scalar scalar, int dtype, void *out) {
   if (scalar.kind == DIT_SCALAR_COMPLEX && dit_dtype_get_class(dtype) != DIT_DTYPE_CLASS_COMPLEX) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' is complex; it does not fit %s", name,
                       dit_dtype_get_name(dtype));
   }
-  if (scalar.kind != DIT_SCALAR_COMPLEX && !fits(scalar, dtype)) {
+  if (!dit_scalar_fits(scalar, dtype)) {
     return frame_fail(frame, diopiErrorOccurred, "'%s' is %.17g, which %s cannot hold", name,
                       frame_scalar_to_double(scalar), dit_dtype_get_name(dtype));
   }

@@ -14,12 +14,22 @@ from .base import Call, Result, reference
 ERRORS = 8.0
 
 
-def _moments(shape: torch.Size, mean: float, variance: float, least: float, largest: float, kurtosis: float) -> Result:
-    """`kurtosis`: the fourth central moment over the squared variance (3 for a normal distribution)."""
+def _moments(
+    shape: torch.Size,
+    mean: float,
+    variance: float,
+    least: float,
+    largest: float,
+    kurtosis: float,
+    has_one_mean: bool = True,
+) -> Result:
+    """`kurtosis`: the fourth central moment over the squared variance (3 for a normal distribution). With one mean for
+    all numbers, repetitions among them can be told."""
     count = max(math.prod(shape), 1)
     spread = ERRORS * math.sqrt(variance / count)
     wide = ERRORS * variance * math.sqrt(max(kurtosis - 1, 0.1) / count) + variance / count
     bounds = (mean - spread, mean + spread, max(variance - wide, 0.0), variance + wide, least, largest)
+    bounds += (float(has_one_mean),)
     return Result(torch.zeros(shape, dtype=torch.float64), check="moments", bounds=bounds)
 
 
@@ -28,12 +38,13 @@ def _round(call: Call, result: Result) -> Result:
     dtype = result.dtype or call.dtype
     if dtype.is_floating_point:
         eps = torch.finfo(dtype).eps
-        low, high, least, most, first, last = result.bounds
+        low, high, least, most, first, last, one = result.bounds
         size = max(abs(low), abs(high), math.sqrt(most), 1e-3)
         slack = eps * size
-        result.bounds = (low - slack, high + slack, least - 2 * slack * size, most + 2 * slack * size, first, last)
         if math.isfinite(last):
-            result.bounds = (*result.bounds[:4], first - slack, last + slack)
+            first, last = first - slack, last + slack
+        moments = (low - slack, high + slack, least - 2 * slack * size, most + 2 * slack * size)
+        result.bounds = (*moments, first, last, one)
     return result
 
 
@@ -55,12 +66,14 @@ def run_normal(call: Call) -> dict[str, Result]:
 
 @reference("NormalTensorScalar", "NormalScalarTensor", "NormalTensor")
 def run_normal_tensors(call: Call) -> dict[str, Result]:
-    """Means and standard deviations per element: the moments of the mixture."""
+    """Means and standard deviations per element: the moments of the mixture; the means where nothing deviates."""
     mean = call.wide("mean") if isinstance(call["mean"], torch.Tensor) else torch.tensor(float(call["mean"]))
     std = call.wide("std") if isinstance(call["std"], torch.Tensor) else torch.tensor(float(call["std"]))
     mean, std = torch.broadcast_tensors(mean.to(torch.float64), std.to(torch.float64))
+    if not std.any():
+        return {"out": Result(mean.clone(), exact=True)}
     variance = float((std**2).mean() + mean.var(correction=0))
-    found = _moments(mean.shape, float(mean.mean()), variance, -math.inf, math.inf, 5.0)
+    found = _moments(mean.shape, float(mean.mean()), variance, -math.inf, math.inf, 5.0, not isinstance(call["mean"], torch.Tensor))
     return {"out": _round(call, found)}
 
 
@@ -69,21 +82,28 @@ def run_bernoulli_scalar(call: Call) -> dict[str, Result]:
     return {"out": _bernoulli(torch.Size([40, 50]), call["p"])}
 
 
-def _bernoulli(shape: torch.Size, p: float) -> Result:
+def _bernoulli(shape: torch.Size, p: float, has_one_mean: bool = True) -> Result:
     variance = p * (1 - p)
     kurtosis = 3 + (1 - 6 * variance) / variance if variance > 0 else 1.0
-    return _moments(shape, p, variance, 0.0, 1.0, kurtosis)
+    return _moments(shape, p, variance, 0.0, 1.0, kurtosis, has_one_mean)
+
+
+def _draw_each(given: torch.Tensor) -> Result:
+    """Each element with its own probability; what has the probability 0 or 1 is certain."""
+    if bool(((given == 0) | (given == 1)).all()):
+        return Result(given.clone(), exact=True)
+    return _bernoulli(given.shape, float(given.mean()), has_one_mean=False)
 
 
 @reference("Bernoulli")
 def run_bernoulli(call: Call) -> dict[str, Result]:
-    return {"out": _bernoulli(call["input"].shape, float(call.wide("input").mean()))}
+    return {"out": _draw_each(call.wide("input"))}
 
 
 @reference("BernoulliInp")
 def run_bernoulli_inp(call: Call) -> dict[str, Result]:
     """In place: the tensor holds the probabilities."""
-    return {"inout": _bernoulli(call["inout"].shape, float(call.wide("inout").mean()))}
+    return {"inout": _draw_each(call.wide("inout"))}
 
 
 @reference("RandomInp")
