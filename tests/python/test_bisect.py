@@ -136,6 +136,16 @@ def test_most_pairs_are_found_within_the_limit_and_more_than_two_are_found_too()
         assert in_time >= 0.75 * 40, (count, in_time)
 
 
+def test_a_run_that_is_wrong_for_another_reason_rarely_makes_an_innocent_operator_a_culprit():
+    rng = random.Random(5)
+    right = 0
+    for _ in range(200):
+        wanted = set(rng.sample(range(30), 2))
+        found = find_smallest(range(30), lambda chosen, wanted=wanted: wanted <= set(chosen) and rng.random() > 0.03)
+        right += found == sorted(wanted)
+    assert right >= 0.9 * 200, right  # 0.85 when it was halved, 0.88 when what is wrong was never asked again
+
+
 def test_what_is_asked_next_is_known_before():
     """Whatever the answers are, the questions of the next levels are among those that are looked ahead."""
     for wanted in ({3}, {0, 7}, {1, 2, 8}):

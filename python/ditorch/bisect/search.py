@@ -37,7 +37,8 @@ def find_smallest(items: Sequence[Item], is_enough: Callable[[list[Item]], bool]
 
 
 class _Recall:
-    """Asks by indices what the answers so far do not imply."""
+    """Asks by indices what the answers so far do not settle. What is wrong is asked again with less: a run that was
+    wrong for another reason, once, must not make innocent operators needed."""
 
     def __init__(self, items: Sequence[Item], is_enough: Callable[[list[Item]], bool]):
         self.items, self.is_enough = items, is_enough
@@ -48,7 +49,7 @@ class _Recall:
         these = set(chosen)
         if any(these >= known for known in self.enough):
             return True
-        if any(these <= known for known in self.wanting):
+        if these in self.wanting:
             return False
         answer = self.is_enough([self.items[i] for i in chosen])
         (self.enough if answer else self.wanting).append(these)
