@@ -11,6 +11,8 @@ import sys
 from typing import Any
 
 from . import _C, library
+from .command.parser import wrap
+from .terminal import is_terminal, paint, strip
 
 
 def collect(config: str | None, options: dict[str, str]) -> dict[str, Any]:
@@ -161,19 +163,28 @@ def self_check(name: str = "cuda") -> dict[str, str]:
 
 
 def format_report(report: dict[str, Any]) -> str:
-    """The report as text, one fact per line."""
+    """The report as text, one fact per line, wrapped to the terminal."""
     lines = []
     for key, value in report.items():
-        title = key.replace("_", " ")
+        title = paint(key.replace("_", " "), "head")
         if isinstance(value, dict):
             lines.append(f"{title}:")
-            lines += [f"  {name}: {entry}" for name, entry in value.items()] or ["  none"]
+            lines += [_format_fact(f"  {name}: ", str(entry)) for name, entry in value.items()] or ["  none"]
         elif isinstance(value, list):
+            style = "bad" if key == "problems" else ""
             lines.append(f"{title}:")
-            lines += [f"  {entry}" for entry in value] or ["  none"]
+            lines += [_format_fact("  ", str(entry), style) for entry in value] or ["  none"]
         else:
-            lines.append(f"{title}: {value}")
+            lines.append(_format_fact(f"{title}: ", str(value)))
     return "\n".join(lines)
+
+
+def _format_fact(begin: str, text: str, style: str = "") -> str:
+    """A pipe gets one line, which is searched; a terminal gets lines that fit."""
+    style = "good" if text == "ok" else style
+    if is_terminal():
+        text = wrap(text, " " * 6, strip(begin)).removeprefix(strip(begin))
+    return begin + (paint(text, style) if style else text)
 
 
 def main(config: str | None, options: dict[str, str], as_json: bool) -> int:

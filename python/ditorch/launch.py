@@ -137,7 +137,7 @@ def _run_module(name: str, arguments: list[str]) -> int:
 
 def _run_as_main(name: str, alter_argv: bool) -> int:
     """What the interpreter itself calls for -m, directories and archives."""
-    runpy._run_module_as_main(name, alter_argv=alter_argv)
+    runpy._run_module_as_main(name, alter_argv=alter_argv)  # type: ignore[attr-defined]
     return 0
 
 

@@ -216,13 +216,13 @@ def _write(cursor: Any, form: str, file: Any) -> None:
             file.write(("\n " if not number else ",\n ") + json.dumps(values, default=str, allow_nan=False))
         file.write("\n]\n")
     else:
-        rows = []
+        rows: list[Any] = []
         for row in _read(cursor):
             if len(rows) == MOST_ROWS:
                 _say(f"the first {MOST_ROWS} rows; --format csv or json has all")
                 break
             rows.append([value if isinstance(value, (int, str, type(None))) else _show(value) for value in row])
-        file.write(format_table(names, rows) + "\n")
+        file.write(format_table(names, rows, file) + "\n")
 
 
 def _show(value: Any) -> str:

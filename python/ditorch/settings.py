@@ -87,6 +87,8 @@ class ToolOptions(dict):
 
 
 def _list_text(value: Any) -> str:
+    if isinstance(value, dict):  # of dtypes
+        return ",".join(f"{source}->{target}" for source, target in value.items())
     if isinstance(value, (list, tuple, set, frozenset, range)):
         return ",".join(_text(item) for item in value)
     return _text(value)

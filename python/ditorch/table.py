@@ -7,18 +7,24 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from . import terminal
 
-def format_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Columns padded to their widest cell; numbers to the right, text to the left."""
+
+def format_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], stream: Any = None) -> str:
+    """Columns padded to their widest cell; numbers to the right, text to the left. `stream`: where it will be written;
+    a terminal gets it in colour and no wider than it is, all else complete and plain."""
     cells = [[_text(value) for value in row] for row in rows]
     numeric = [all(_is_number(row[i]) for row in cells) and bool(cells) for i in range(len(columns))]
+    if stream is not None:
+        columns, *cells = terminal.fit_cells([list(columns), *cells], [not number for number in numeric], stream)
     widths = [max([len(name), *(len(row[i]) for row in cells)]) for i, name in enumerate(columns)]
 
     def line(values: Sequence[str]) -> str:
         padded = (v.rjust(w) if n else v.ljust(w) for v, w, n in zip(values, widths, numeric, strict=True))
         return "  ".join(padded).rstrip()
 
-    return "\n".join([line(columns), line(["-" * width for width in widths]), *(line(row) for row in cells)])
+    text = "\n".join([line(columns), line(["-" * width for width in widths]), *(line(row) for row in cells)])
+    return text if stream is None else terminal.paint_table(text, stream)
 
 
 def _text(value: Any) -> str:

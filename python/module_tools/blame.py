@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def find_first(rows: list[Row], weights: list[WeightRow]) -> str:
     """Where the runs part first, step by step: in the forward pass, then, from its end, in the backward pass, then in
     the weights. "" when they agree."""
-    for step in sorted({row.step for row in [*rows, *weights]}):
+    both: list[Row | WeightRow] = [*rows, *weights]
+    for step in sorted({row.step for row in both}):
         calls = [row for row in rows if row.step == step]
         owned = {row.name: row for row in weights if row.step == step}
         text = _find_forward(calls, owned) or _find_backward(calls, owned) or _find_weights(owned)

@@ -72,7 +72,7 @@ class AccuracyResult:
     def ok(self) -> bool:
         """Everything that was run was run in both and agrees."""
         parts = (self.only_expected, self.only_real, self.errors)
-        return not any(parts) and all(row.ok for row in [*self.rows, *self.weights])
+        return not any(parts) and all(row.ok for row in self.rows) and all(row.ok for row in self.weights)
 
     def extend(self, other: AccuracyResult) -> None:
         for name in ("rows", "weights", "only_expected", "only_real", "first", "errors"):
@@ -111,7 +111,9 @@ def compare_accuracy(
     limits = judge.Rule(atol, rtol, check_dtype)
     result = AccuracyResult()
     for rank, folder in ranks:
-        further = Further(_open_cpu_run(wide, rank), _open_cpu_run(native, rank)) if rule == "auto" else None
+        further = None
+        if wide is not None and native is not None:
+            further = Further(_open_cpu_run(wide, rank), _open_cpu_run(native, rank))
         result.extend(_print_rank(rank, folder, limits, steps, further))
     if csv_path is not None:
         write_csv(csv_path, result)
@@ -217,8 +219,8 @@ class Pair:
                 if key in present:
                     ordered.setdefault(key)
         rest = present - ordered.keys()
-        names = {name: i for i, name in enumerate(self.runs[0].names)}
-        return [*ordered, *sorted(rest, key=lambda key: (key.step, names.get(key.name, len(names)), key))]
+        places = {name: i for i, name in enumerate(self.runs[0].names)}
+        return [*ordered, *sorted(rest, key=lambda key: (key.step, places.get(key.name, len(places)), key))]
 
     def get_lonely(self, side: int) -> list[str]:
         """Layers, or calls of a layer that the other has too, that only one run has."""
@@ -369,7 +371,8 @@ def _format_weights(rows: list[WeightRow], rank: int, limits: str) -> str:
 def list_records(result: AccuracyResult) -> list[dict[str, Any]]:
     """One flat record per compared item: for CSV and JSON."""
     records = []
-    for row in [*result.rows, *result.weights]:
+    both: list[Row | WeightRow] = [*result.rows, *result.weights]
+    for row in both:
         parts = ("forward", "backward", "input", "grad_output") if isinstance(row, Row) else ("weights", "gradients")
         for part in parts:
             for path, leaf in judge.list_leaves(getattr(row, part)):

@@ -115,7 +115,8 @@ def _compare_key(pair: Pair, kind: str, key: Key, rule: judge.Rule) -> Iterator[
         snapshot.flatten(item.get(part), values, names)
         places.append(dict(zip(names, values, strict=True)))
     for name in dict.fromkeys([*places[0], *places[1]]):
-        facts = _compare_item(*(place.get(name, _NOTHING) for place in places), rule)
+        expected, real = (place.get(name, _NOTHING) for place in places)
+        facts = _compare_item(expected, real, rule)
         yield _record(kind, key, paths[0], name, **facts)
 
 

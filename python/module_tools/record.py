@@ -363,7 +363,7 @@ class CompLayerAcc:
             "output": None if error else snapshot.take(output),
             "step": frame.step,
             "call": frame.call,
-            "index": frame.counter.end(frame),
+            "index": frame.counter.end(frame),  # type: ignore[union-attr]
             "recompute": bool(frame.again),
         }
         if error:

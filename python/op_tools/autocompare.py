@@ -14,7 +14,8 @@ from ditorch.table import Table
 
 from . import console, results
 from .explanation import explain_nothing
-from .tool import Tool, call_weakly
+from .keywords import AutocompareKeywords
+from .tool import call_weakly
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -27,7 +28,7 @@ class WrongResult(RuntimeError):
         self.finding = finding
 
 
-class OpAutoCompare(Tool):
+class OpAutoCompare(AutocompareKeywords):
     """Run every operator of the device once more on the CPU, compare results, inputs and gradients, and name the
     operators that are wrong: one line per finding.
 
@@ -40,8 +41,7 @@ class OpAutoCompare(Tool):
     verb = "compared"
     borrowed = frozenset({"dtype_cast_dict", "op_dtype_cast_dict"})
 
-    def __init__(self, **options: Any):
-        super().__init__(**options)
+    def _set_up(self) -> None:
         _C.judge_forget()  # what it says does not depend on what ran before
         self._told = 0
         self._callbacks = {

@@ -9,12 +9,12 @@ from ditorch import _C, settings
 
 from . import results
 from .console import count, format_bytes
-from .tool import Tool
+from .keywords import CaptureKeywords
 
 __all__ = ["OpCapture", "save_item"]
 
 
-class OpCapture(Tool):
+class OpCapture(CaptureKeywords):
     """Save what every operator was given and what it gave: inputs as they were before the call, the result, and the
     gradients of its backward.
 

@@ -39,7 +39,7 @@ class _Finder(importlib.abc.MetaPathFinder):
                     if _users:
                         _set()
 
-            spec.loader.exec_module = exec_module
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 

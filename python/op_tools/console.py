@@ -9,6 +9,9 @@ import shutil
 import sys
 import textwrap
 import threading
+from typing import Any
+
+from ditorch.terminal import paint
 
 _lock = threading.Lock()
 _said: set[str] = set()
@@ -33,11 +36,11 @@ def say_once(text: str) -> None:
     say(text)
 
 
-def format_block(headline: str, rows: list[tuple[str, str]]) -> str:
+def format_block(headline: str, rows: list[tuple[str, str]], stream: Any = None) -> str:
     """A finding: the verdict as one line (to be searched for), then a label and its text per row, wrapped to the
-    terminal. Words that are to be copied (paths, commands) stay whole."""
+    terminal, in colour where `stream` is one. Words that are to be copied (paths, commands) stay whole."""
     width = max(60, min(shutil.get_terminal_size((80, 24)).columns, 120))
-    lines = [headline]
+    lines = [headline if stream is None else paint(headline, "bad", stream)]
     for label, text in rows:
         if text:
             indent = f"  {label:<7}"

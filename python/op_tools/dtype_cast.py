@@ -10,8 +10,8 @@ from ditorch import _C
 from ditorch.table import Table
 
 from . import console
+from .keywords import DtypeCastKeywords
 from .selection import Selection
-from .tool import Tool
 from .utils import get_dtype_cast_dict_form_str
 
 CONVERSIONS = {
@@ -60,7 +60,7 @@ LEFT = {
 """Why a call was run as it is: keys of the counts, and words."""
 
 
-class OpDtypeCast(Tool):
+class OpDtypeCast(DtypeCastKeywords):
     """Run operators in another dtype: cast what goes in, run, and give back the dtypes the program would have got.
 
     `dtype_cast_dict` is the map ("torch.float16->torch.float32,...", or a dictionary of dtypes), with
@@ -72,8 +72,7 @@ class OpDtypeCast(Tool):
     verb = "looked at"
     live = frozenset({"dtype_cast_dict", "op_dtype_cast_dict"})
 
-    def __init__(self, **options: Any):
-        super().__init__(**{name: _format_map(value) for name, value in options.items()})
+    def _set_up(self) -> None:
         self._maps = Maps("", {})
         reference = weakref.ref(self)
 
@@ -100,7 +99,7 @@ class OpDtypeCast(Tool):
             selection.rejected.add(name)
             return False
 
-        selection.match = match_cast
+        selection.match = match_cast  # type: ignore[method-assign]
         super()._apply(selection)
 
     # Results
@@ -179,12 +178,6 @@ def _read_maps(options: Any) -> Maps:
         except (ValueError, AttributeError) as error:
             raise ValueError(f"{option.origin} is {option.text!r}: {error}") from None
     return Maps(common.text, {key: option.text for key, option in own.items()})
-
-
-def _format_map(value: Any) -> Any:
-    if isinstance(value, dict):
-        return ",".join(f"{source}->{target}" for source, target in value.items())
-    return value
 
 
 def _format_row(row: dict[str, Any]) -> dict[str, Any]:

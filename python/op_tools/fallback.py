@@ -7,13 +7,13 @@ from typing import Any
 from ditorch.table import Table
 
 from . import console
-from .tool import Tool
+from .keywords import FallbackKeywords
 
 COLUMNS = ("op", "calls", "down", "up", "copy ms", "cpu ms", "retries", "failed", "left on the device")
 SHOWN_ROWS = 10
 
 
-class OpFallback(Tool):
+class OpFallback(FallbackKeywords):
     """Run operators on the CPU and put their results where the device would have put them.
 
     In-place changes, `out=`, views, dtypes, strides and gradients are those of the device; so is the program's random
@@ -40,7 +40,7 @@ class OpFallback(Tool):
     def summary(self) -> str:
         rows = self.rows()
         ran = [row for row in rows if row["count"]]
-        left = {}
+        left: dict[str, int] = {}
         for row in rows:
             for reason, number in row["exempt"].items():
                 left[reason] = left.get(reason, 0) + number

@@ -39,7 +39,7 @@ def _get_text(record: dict, name: str, default: str = "") -> str:
 
 def _get_number(record: dict, name: str) -> float:
     value = record.get(name)
-    return value if type(value) in (int, float) else 0.0
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
 
 
 def _add_call(rank: Rank, record: dict) -> None:

@@ -113,7 +113,7 @@ class Summary:
         for name in self.get_names():
             shares = self.get_shares(name)
             times = {number: share.total_ns for number, share in shares.items() if share.total_ns}
-            slowest = max(times, key=times.get, default=None)
+            slowest = max(times, key=lambda number: times[number], default=None)
             row = {
                 "name": name,
                 "ranks": sorted(number for number, share in shares.items() if share.calls),
@@ -197,7 +197,8 @@ class Summary:
             lines.append(
                 f"no log of rank {show_ranks(missing)}: not traced, not on this disk, or ended before its tools"
             )
-        rows = [("rank", "process", "records", "lost", "calls", "last step", "time ms", "findings")]
+        head = ("rank", "process", "records", "lost", "calls", "last step", "time ms", "findings")
+        rows: list[tuple[Any, ...]] = [head]
         for number, rank in sorted(self.ranks.items()):
             time = sum(share.total_ns for share in rank.operators.values()) / 1e6
             step = rank.last_step if rank.last_step >= 0 else "-"

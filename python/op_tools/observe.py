@@ -12,7 +12,7 @@ from typing import Any
 from ditorch.table import format_table
 
 from . import console
-from .tool import Tool
+from .keywords import ObserveKeywords
 
 
 def format_value(value: Any) -> str:
@@ -74,7 +74,7 @@ def _format_location(record: dict[str, Any]) -> str:
     return os.path.basename(place)
 
 
-class OpObserve(Tool):
+class OpObserve(ObserveKeywords):
     """See the real arguments of every operator: device, dtype, shape, strides, values of scalars.
 
     Calls go to the record log, which `records()` and `ditorch export` read; `view="table"` (or text, jsonl) prints them

@@ -14,8 +14,9 @@ from ditorch.table import Table
 from torch.utils._pytree import tree_map_only
 
 from . import console, results
+from .keywords import OverflowCheckKeywords
 from .selection import NameList
-from .tool import Tool, call_weakly
+from .tool import call_weakly
 from .traits import get_traits
 
 FOLDER = "op_overflow_check_results"
@@ -23,7 +24,7 @@ NAN, INF = 1, 2
 SHOWN_TENSORS = 3
 
 
-class OpOverflowCheck(Tool):
+class OpOverflowCheck(OverflowCheckKeywords):
     """Find the operator that makes the first NaN or Inf, forward or backward: one line per finding, not per call.
 
     An operator is named when its result is not finite although its inputs were (producer), or when it read memory that
@@ -35,8 +36,7 @@ class OpOverflowCheck(Tool):
     name = "overflow_check"
     verb = "checked"
 
-    def __init__(self, **options: Any):
-        super().__init__(**options)
+    def _set_up(self) -> None:
         self._allowed: NameList | None = None
         self._told = 0
         self._saved: list[str] = []

@@ -24,7 +24,7 @@ from typing import Any
 if __package__:
     from .monitor_probes import MB, PROBES, Probe, find_probe
 else:  # run by its path: python op_tools/process_monitor.py
-    from monitor_probes import MB, PROBES, Probe, find_probe
+    from monitor_probes import MB, PROBES, Probe, find_probe  # type: ignore[no-redef]
 
 KEPT_ROWS = 10000  # while the disk refuses them
 

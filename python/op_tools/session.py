@@ -119,7 +119,7 @@ def _after_fork() -> None:
     global lock
     lock = threading.RLock()  # another thread of the parent may have held it, or one of these
     for part in (modules, compile_stance, engine_patches, console):
-        part._lock = threading.RLock()
+        part._lock = threading.RLock()  # type: ignore[attr-defined]
     inherited = list(active)
     active.clear()
     consoles.clear()

@@ -316,7 +316,7 @@ def _find_by_name(func: Any) -> list[tuple[Any, str, str]]:
     static = _strip(inspect.getattr_static(owner, parts[-1], None))
     if getattr(static, "__func__", static) is not func:
         return []
-    return [(owner, parts[-1], ".".join([module.__name__, *parts]))]
+    return [(owner, parts[-1], ".".join([module.__name__, *parts]))]  # type: ignore[union-attr]
 
 
 def _find_anywhere(func: Any) -> list[tuple[Any, str, str]]:

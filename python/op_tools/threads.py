@@ -23,8 +23,8 @@ def follow(on: bool) -> None:
     mode stack cannot be reached."""
     global _original
     if on and _original is None:
-        _original = threading.Thread._bootstrap_inner
-        threading.Thread._bootstrap_inner = _bootstrap_inner
+        _original = threading.Thread._bootstrap_inner  # type: ignore[attr-defined]
+        threading.Thread._bootstrap_inner = _bootstrap_inner  # type: ignore[attr-defined]
     elif not on and _original is not None:
-        threading.Thread._bootstrap_inner = _original
+        threading.Thread._bootstrap_inner = _original  # type: ignore[attr-defined]
         _original = None

@@ -12,7 +12,7 @@ from ditorch.output import open_whole
 from ditorch.table import Table
 
 from . import console, results
-from .tool import Tool
+from .keywords import TimeMeasureKeywords
 
 FOLDER = "op_time_measure_result"
 COLUMNS = (
@@ -26,7 +26,7 @@ EXPORT_SECONDS = 5.0
 from then on at exit."""
 
 
-class OpTimeMeasure(Tool):
+class OpTimeMeasure(TimeMeasureKeywords):
     """Time operators without stopping the device: count, total, median, p90, p99, extremes and share of the step, per
     operator and signature.
 

@@ -7,13 +7,14 @@ started and stopped in any order; an exception of the program is never replaced 
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from ditorch import _C, settings
 
-from . import collectives, compile_stance, console, engine_patches, modules, results, session
+from . import collectives, compile_stance, console, constructors, engine_patches, modules, results, session
 from .explanation import explain
 from .selection import Selection
 from .session import active_tools, step
@@ -53,8 +54,8 @@ class Tool:
     def __init__(self, *, condition_func: Callable[..., Any] | None = None, **options: Any):
         self._arguments = options
         self._condition = condition_func
-        self._options: settings.ToolOptions | None = None
-        self._selection: Selection | None = None
+        self._options: Any = None
+        self._selection: Any = None
         self._engine: Any = None
         self._engine_options: dict[str, Any] | None = None
         self._console: Any = None
@@ -65,10 +66,19 @@ class Tool:
         self._due: bool | None = None
         self._first_step = 0
         self._first_record = 0
-        self._log: results.Log | None = None
+        self._log: Any = None
         self._attached = False
+        self._set_up()
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "name" in cls.__dict__:
+            cls.__init__ = constructors.make_constructor(cls.name, Tool)  # type: ignore[method-assign]
 
     # What a subclass may change
+
+    def _set_up(self) -> None:
+        """What a new object has besides."""
 
     def engine_options(self, options: settings.ToolOptions) -> dict[str, Any]:
         """The dictionary for the C side: values by option name. A running tool keeps what it was started with."""
@@ -241,7 +251,7 @@ class Tool:
             return
         if told == 1 and not self._options.get_value("stop"):
             rows = [*rows, *(("" if i else "next", text) for i, text in enumerate(advice))]
-        console.say(console.format_block(f"{self._title}: {headline}", rows))
+        console.say(console.format_block(f"{self._title}: {headline}", rows, sys.stderr))
         if told == limit:
             console.say(f"{self._title}: {console.count(limit, 'finding')} told; more are only counted (max_findings)")
 

@@ -34,7 +34,15 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize(
     "tool",
-    ["gen_options.py", "gen_cuda_table.py", "gen_diopi.py", "gen_operators.py", "gen_diopi_support.py", "gen_stub.py"],
+    [
+        "gen_options.py",
+        "gen_cuda_table.py",
+        "gen_diopi.py",
+        "gen_operators.py",
+        "gen_diopi_support.py",
+        "gen_stub.py",
+        "gen_keywords.py",
+    ],
 )
 def test_generated_file_is_current(tool: str, python) -> None:
     result = python(str(ROOT / "tools" / tool), "--check", check=False)

@@ -112,7 +112,7 @@ def _tell(name: str, rows: list[Any], devices: list[str], roofs: dict[str, float
         cells += [None if not mine or o not in row.seconds else row.seconds[o] / mine for o in devices[1:]]
         table.append(cells)
     print(f"\n{name}: {len(rows)} distinct calls")
-    print(format_table(columns, table))
+    print(format_table(columns, table, sys.stdout))
     if top and len(ranked) > top:
         print(f"... {len(ranked) - top} more (--top 0 prints all)")
     for device in devices:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from ..terminal import paint
 from .guard import say
 from .parser import Parser, suggest, wrap
 from .tree import Head
@@ -35,7 +36,8 @@ def format_rows(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         value = str(row["value"]) if str(row["value"]) else "''"
-        lines.append(wrap(f"{row['name']}  {value}  {row['source']}  {row['environment']}", " " * 8, ""))
+        line = wrap(f"{row['name']}  {value}  {row['source']}  {row['environment']}", " " * 8, "")
+        lines.append(paint(row["name"], "head") + line.removeprefix(row["name"]))
         lines.append(wrap(row["help"], " " * 4))
     return "\n".join(lines)
 

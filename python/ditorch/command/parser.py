@@ -1,6 +1,6 @@
 """The argument parser of every command: help with examples and exit statuses, and the nearest name for a wrong one.
 
-Depends on the standard library alone. The width is the terminal's (80 columns without one).
+Depends on the standard library and terminal.py alone. The width is the terminal's (80 columns without one).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
+
+from .. import terminal
 
 MOST_COLUMNS = 120
 INTERRUPTED, CLOSED_PIPE = 130, 141
@@ -52,6 +54,13 @@ class _Formatter(argparse.HelpFormatter):
         return "\n\n".join(done)
 
 
+class _Color(argparse.Action):
+    """--color counts from the moment it is read, wherever it stands."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option: Any = None) -> None:
+        terminal.choose(values)
+
+
 class Parser(argparse.ArgumentParser):
     """`examples` are pairs (command, what it does), `exits` says what each exit status means."""
 
@@ -67,6 +76,9 @@ class Parser(argparse.ArgumentParser):
         options = {"formatter_class": _Formatter, "allow_abbrev": False, **options}
         super().__init__(prog=prog, description=description, **options)
         self.examples, self.exits = list(examples), dict(exits or {})
+        self.add_argument(
+            "--color", action=_Color, choices=terminal.WHEN, help="colours: on a terminal (default), always, never"
+        )
 
     def format_help(self) -> str:
         parts = [super().format_help().rstrip()]

@@ -331,7 +331,7 @@ def _print_speed(rows: list[Row], options: argparse.Namespace) -> int:
         (s.function, s.cases, f"{s.seconds * 1e6:.1f} us", f"{s.against * 1e6:.1f} us", s.ratio, s.worst, s.worst_id)
         for s in speeds
     ]
-    print(format_table(columns, table))
+    print(format_table(columns, table, sys.stdout))
     return 0
 
 
@@ -352,7 +352,7 @@ def _run(options: argparse.Namespace) -> int:
         return _print_speed(rows, options)
     lines = report.summarize(rows)
     if not options.quiet:
-        print(report.format_lines(lines))
+        print(report.format_lines(lines, sys.stdout))
     failures = report.format_failures(rows, options.failures)
     if failures:
         print(f"\n{failures}")
@@ -389,7 +389,7 @@ def _list_models() -> int:
         without = sum(1 for entry in found.entries if entry.reason)
         functions = len({call.function for call in calls})
         rows.append((name, found.about["family"], len(found.entries), len(calls), functions, without))
-    print(format_table(("model", "family", "operator calls", "cases", "functions", "without"), rows))
+    print(format_table(("model", "family", "operator calls", "cases", "functions", "without"), rows, sys.stdout))
     total = sum(row[3] for row in rows)
     print(f"\n{len(rows)} models, {total} cases, {len(distinct)} of them distinct")
     return 0
@@ -408,7 +408,8 @@ def _list(options: argparse.Namespace) -> int:
     for case in cases:
         key = (case.function, case.entry.family)
         counts[key] = counts.get(key, 0) + 1
-    print(format_table(("function", "family", "cases"), [(*key, number) for key, number in counts.items()]))
+    table = [(*key, number) for key, number in counts.items()]
+    print(format_table(("function", "family", "cases"), table, sys.stdout))
     print(f"\n{len(cases)} cases of {len(counts)} functions")
     return 0
 

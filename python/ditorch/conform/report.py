@@ -63,13 +63,13 @@ def count(lines: Iterable[Line]) -> dict[str, dict[str, int]]:
     }
 
 
-def format_lines(lines: list[Line]) -> str:
+def format_lines(lines: list[Line], stream: Any = None) -> str:
     """The table, and a line of totals below it."""
     rows = []
     for line in lines:
         note = f"without {', '.join(line.dtypes)}" if line.dtypes else ""
         rows.append([line.function, line.verdict, *(line.counts[name] for name in COLUMNS), note])
-    return format_table(["function", "verdict", *COLUMNS, "dtypes"], rows)
+    return format_table(["function", "verdict", *COLUMNS, "dtypes"], rows, stream)
 
 
 def format_totals(lines: list[Line]) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..batch_state import State, StateError
 from ..progress import estimate_rest, show_rest
+from ..terminal import paint
 from ..worker_pool import Executor, PoolError, count_jobs, open_pool
 from . import report, worker
 from .about import describe, make_key
@@ -151,7 +152,7 @@ class Run:
             report.write_json(self.options.json, about, summary)
         if self.options.junit:
             report.write_junit(self.options.junit, about, summary)
-        print(summary.render(), flush=True)
+        print(summary.render().replace("\nFAILED ", f"\n{paint('FAILED', 'bad')} "), flush=True)
         return 1 if summary.problems else 0
 
     def _is_complete(self) -> dict[str, bool]:

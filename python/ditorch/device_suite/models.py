@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import fnmatch
+import sys
 from typing import Any
 
 from ..command.parser import suggest
@@ -109,4 +110,4 @@ class ModelRun(Run):
             verdicts = [sum(r["verdict"] == v for r in own) for v in ("pass", "wrong", "undecided", "no_reference")]
             rows.append([model.name, len(own), *verdicts, fell])
         columns = ("model", "calls", "pass", "wrong", "undecided", "no reference", "fell back")
-        return format_table(columns, rows)
+        return format_table(columns, rows, sys.stdout)

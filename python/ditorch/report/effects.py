@@ -11,7 +11,8 @@ from .runs import take_dict, take_list, take_number, take_text
 
 def read_effect(process: dict[str, Any]) -> dict[str, Any]:
     """What the file says, where it has the right kinds; empty where nothing was measured."""
-    told, found = take_dict(process, "observer"), {}
+    told = take_dict(process, "observer")
+    found: dict[str, Any] = {}
     time = take_dict(told, "time")
     if take_number(time, "with") > 0 and take_number(time, "without") > 0:
         names = ("with", "without", "steps_with", "steps_without")
@@ -20,7 +21,7 @@ def read_effect(process: dict[str, Any]) -> dict[str, Any]:
     if loss:
         values = [str(value)[:40] for value in take_list(loss, "values")]
         first = int(take_number(loss, "first")) if loss.get("first") is not None and len(values) == 2 else None
-        counts = {name: int(take_number(loss, name)) for name in ("count", "baseline_count")}
+        counts: dict[str, Any] = {name: int(take_number(loss, name)) for name in ("count", "baseline_count")}
         found["loss"] = {**counts, "equal": loss.get("equal") is True, "first": first, "values": values}
     memory = take_dict(told, "memory")
     pairs = {name: take_list(memory, name) for name in ("host_peak", "device_peak")}

@@ -306,7 +306,7 @@ def _report(batch: Batch) -> None:
             return
         write_whole(options.json, text)
     rows, left_out = report.choose_rows(batch.entries, options.rows)
-    print(report.make_table(rows, options.device, options.parts))
+    print(report.make_table(rows, options.device, options.parts, sys.stdout))
     if left_out:
         print(f"{left_out:,} more rows; --rows 0 shows all")
     print()

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from ditorch import terminal
 from ditorch.table import format_table
 
 from .. import console
@@ -104,7 +105,9 @@ def _ratio(entry: dict[str, Any], devices: Sequence[str]) -> str:
     return f"{times[1]['median_us'] / times[0]['median_us']:.2f}"
 
 
-def make_table(entries: Sequence[dict[str, Any]], devices: Sequence[str], parts: Sequence[str]) -> str:
+def make_table(
+    entries: Sequence[dict[str, Any]], devices: Sequence[str], parts: Sequence[str], stream: Any = None
+) -> str:
     """A row per case; with several devices the columns of each, under its name."""
     columns = _columns(parts)
     several = len(devices) > 1
@@ -120,13 +123,13 @@ def make_table(entries: Sequence[dict[str, Any]], devices: Sequence[str], parts:
             result = entry["results"].get(device)
             row += [make(result) if result is not None else "-" for _, make in columns]
         rows.append(row + ([_ratio(entry, devices)] if has_ratio else []))
-    text = format_table(heads, rows)
+    text = format_table(heads, rows, stream)
     return f"{_make_group_line(text, devices, len(columns))}\n{text}" if several else text
 
 
 def _make_group_line(table: str, devices: Sequence[str], width: int) -> str:
     """The devices' names above their columns."""
-    starts = [match.start() for match in re.finditer(r"-+", table.split("\n", 2)[1])]
+    starts = [match.start() for match in re.finditer(r"-+", terminal.strip(table).split("\n", 2)[1])]
     line = ""
     for number, device in enumerate(devices):
         line = line.ljust(starts[2 + number * width]) + f"{device} "
