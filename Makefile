@@ -256,8 +256,8 @@ cuda-kernels: ## compile the CUDA operators' kernels by nvcc into the library, n
 test-cuda: ## vendors/cuda on a machine with an NVIDIA GPU: build, device tests, conformance, operators beside PyTorch's (minutes)
 	@tools/test_cuda.sh
 
-bench: build ## measure; writes docs/measurements.md
-	@$(RUN) bench/run.py
+bench: build ## measure (15 minutes): docs/measurements.md, or parts: SECTIONS="small_ops step"; FULL=1: all rounds
+	@$(RUN) bench/run.py --sections "$(SECTIONS)" $(if $(FULL),--full)
 
 lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the operator table, spelling
 	@$(VENV)/bin/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cpp')
