@@ -119,6 +119,9 @@ test-python: build
 	$(call say,the device's own tests once more with two devices and the Python redirect instead of the binary alias)
 	@$(CPU) DITORCH_HOST_DEVICES=2 DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
 
+durations: build ## run the Python tests and write down what each file takes: the longest are begun first
+	@$(CPU) DIT_DURATIONS=$(CURDIR)/tests/python/durations.json $(PYTEST) -m "not full" tests/python
+
 test-browser: build ## the report in a real browser (Debian: apt-get install chromium)
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo 'no chromium here: apt-get install chromium'; exit 1; }
 	@$(CPU) $(PY) -m pytest -q tests/python/test_report_page.py
