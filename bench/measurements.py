@@ -19,11 +19,12 @@ _SECONDS = re.compile(r"^Measured .* in (\d+) s", re.MULTILINE)
 
 
 def render(result):
-    """One part. `result`: title, section, form, command, date, seconds, machine, note, rows, text and failed."""
+    """One part. `result` is what run.run_section gives."""
     full = " FULL=1" if result["form"] == "full" else ""
     lines = [f"## {result['title']}", "", f"`make bench SECTIONS={result['section']}{full}`", ""]
     quick = " (few rounds: shows that it runs)" if result["form"] == "quick" else ""
-    lines += [f"Measured {result['date']} in {result['seconds']:.0f} s{quick} by `{result['command']}`. "
+    took = f"{result['seconds']:.0f} s ({result['processor']:.0f} s of processor time)"
+    lines += [f"Measured {result['date']} in {took}{quick} by `{result['command']}`. "
               f"Machine: {result['machine']}.", ""]  # fmt: skip
     if result.get("note"):
         lines += [result["note"], ""]

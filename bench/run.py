@@ -28,15 +28,22 @@ def run_section(section, form):
     facts = {"section": section.name, "form": form, "title": section.name, "note": "", "rows": []}
     facts |= {"machine": common.machine(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
     words = command if section.is_c else [sys.executable, "-W", "ignore", *command[1:]]
-    start = time.monotonic()
+    start, used = time.monotonic(), read_processor_time()
     answer = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment, cwd=common.ROOT)
-    facts |= {"seconds": time.monotonic() - start, "failed": answer.returncode}
+    facts |= {"seconds": time.monotonic() - start, "processor": read_processor_time() - used}
+    facts["failed"] = answer.returncode
     if section.is_c:
         print(answer.stdout, file=sys.stderr, end="")
         found = {"title": f"C benchmark {os.path.basename(command[0])}", "text": answer.stdout.rstrip()}
     else:  # without figures, it did not get that far
         found = read_result(answer.stdout) or {}
     return {**facts, **found, "command": " ".join(command)}
+
+
+def read_processor_time():
+    """Of the children that ended: what a section costs, however busy the machine is."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def read_result(text):
@@ -78,7 +85,8 @@ def measure(chosen, options, form):
         # Read anew: two runs of different sections at the same time keep each other's.
         text = measurements.replace(measurements.read(options.output), section.name, measurements.render(result), order)
         measurements.write(options.output, text)
-        print(f"  {section.name} took {result['seconds']:.0f} s", file=sys.stderr)
+        processor = f"{result['processor']:.0f} s of processor time"
+        print(f"  {section.name} took {result['seconds']:.0f} s, {processor}", file=sys.stderr)
     return taken, failed, []
 
 

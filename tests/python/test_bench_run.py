@@ -63,7 +63,8 @@ def test_a_chosen_section_replaces_its_part_alone(bench):
     mine = part(second, "two")
     assert "second figure" in mine and "first figure" not in mine and "\n-a\n" in mine
     assert "`make bench SECTIONS=two FULL=1`" in mine and "`make bench SECTIONS=two`" in part(first, "two")
-    assert "Machine: a machine, load 0.5; torch 9.9." in mine and "\nMeasured 20" in mine
+    assert "Machine: a machine, load 0.5; torch 9.9." in mine and "s of processor time) by `" in mine
+    assert "\nMeasured 20" in mine
     assert "\n-a --few\n" in part(first, "two") and "shows that it runs" not in first
     _, third, _ = bench("third figure", "--sections", "three", "--quick")
     assert "\n-a --quick\n" in part(third, "three") and "shows that it runs" in part(third, "three")
