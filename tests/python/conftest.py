@@ -63,7 +63,7 @@ def warm_interpreter(trains=False):
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     address = start_nursery(trains).start().hex()
     path = os.path.join(folder, "python")
-    words = shlex.join([sys.executable, "-IS", os.path.join(HERE, "born.py"), address, sys.executable, path])
+    words = shlex.join([nursery.INTERPRETER, "-IS", os.path.join(HERE, "born.py"), address, nursery.INTERPRETER, path])
     with open(path, "w") as file:
         file.write(f'#!/bin/sh\nexec {words} "$@"\n')
     os.chmod(path, 0o755)
@@ -103,7 +103,7 @@ def run_python(*arguments, check=True, timeout=600, cwd=None, warm=None, trains=
             settings["executable"] = warm_interpreter(trains)
         answer = start_nursery(trains).run(*words, **settings)
     else:
-        command = [sys.executable, "-W", "ignore", *words]
+        command = [nursery.INTERPRETER, "-W", "ignore", *words]
         settings = {"capture_output": True, "text": True, "timeout": timeout, "env": environment, "cwd": cwd}
         answer = subprocess.run(command, **settings)
     if check and answer.returncode != 0:

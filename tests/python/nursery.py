@@ -26,6 +26,8 @@ import threading
 import types
 import warnings
 
+INTERPRETER = sys.executable
+"""Itself, also where a test has put a stand-in into sys.executable."""
 FREE = ("DITORCH_", "DIPU_", "OP_", "PYTEST_", "COLUMNS")
 """Variables with these beginnings are read by ours, after the import of torch, or by nobody in a child."""
 
@@ -85,7 +87,7 @@ class Nursery:
                 listener.listen(16)
                 self.address = listener.getsockname()
                 self.process = subprocess.Popen(
-                    [sys.executable, "-W", "ignore", os.path.abspath(__file__), str(listener.fileno()), *self.modules],
+                    [INTERPRETER, "-W", "ignore", os.path.abspath(__file__), str(listener.fileno()), *self.modules],
                     env=self.environment, stdin=subprocess.PIPE, pass_fds=[listener.fileno()],
                 )  # fmt: skip
                 listener.close()
@@ -96,12 +98,12 @@ class Nursery:
         connection.connect(self.start())
         return connection
 
-    def run(self, *words, environment=None, cwd=None, timeout=600, executable=sys.executable):
+    def run(self, *words, environment=None, cwd=None, timeout=600, executable=INTERPRETER):
         """As subprocess.run with captured text, for `python -W ignore words`: -c TEXT, -m MODULE or a PATH.
         `executable` is what the program finds as sys.executable."""
         order = {"words": words, "cwd": os.path.abspath(cwd or os.getcwd()), "executable": executable}
         order["environment"] = self.environment if environment is None else environment
-        words = [sys.executable, "-W", "ignore", *words]
+        words = [INTERPRETER, "-W", "ignore", *words]
         pipes = [os.pipe(), os.pipe()]
         with self._connect() as connection, open(os.devnull) as nothing:
             message = json.dumps(order).encode()

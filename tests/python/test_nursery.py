@@ -11,7 +11,7 @@ import time
 
 import pytest
 from conftest import child_environment, run_python, start_nursery, warm_interpreter
-from nursery import can_be_born
+from nursery import INTERPRETER, Nursery, can_be_born
 
 FACTS = """
 import atexit, json, os, signal, sys, threading, warnings
@@ -136,7 +136,8 @@ def test_a_stand_in_for_the_interpreter():
     born, own = answers
     assert born.returncode == own.returncode == 5 and born.stdout == own.stdout and born.stdout.endswith("no newline")
     assert "UserWarning: seen" in born.stderr and born.stderr == own.stderr
-    silent = subprocess.run([warm_interpreter(), "-W", "ignore", "-c", BORN], capture_output=True, text=True)
+    command = [warm_interpreter(), "-W", "ignore", "-c", BORN]
+    silent = subprocess.run(command, capture_output=True, text=True, env=child_environment())
     assert "seen" not in silent.stderr and silent.returncode == 5
 
 
@@ -178,7 +179,18 @@ def test_one_that_is_killed_while_it_asks_harms_nobody():
 
 def test_a_group_goes_with_it():
     program = "import os, time\nif os.fork(): print(os.getpgrp(), flush=True)\ntime.sleep(600)"
-    born = subprocess.Popen([warm_interpreter(), "-c", program], stdout=subprocess.PIPE, start_new_session=True)
+    settings = {"stdout": subprocess.PIPE, "start_new_session": True, "env": child_environment()}
+    born = subprocess.Popen([warm_interpreter(), "-c", program], **settings)
     assert int(born.stdout.readline()) not in (os.getpgrp(), born.pid)
     os.killpg(born.pid, signal.SIGKILL)
     assert born.stdout.read() == b"" and born.wait() == -signal.SIGKILL  # nobody has the pipe any more
+
+
+def test_another_nursery_is_a_process_of_its_own(warm_children):
+    """Started where sys.executable is the stand-in."""
+    made = Nursery(child_environment(), "torch._dynamo")
+    try:
+        text = "import sys; print('torch._dynamo' in sys.modules, sys.executable)"
+        assert made.run("-c", text).stdout.split() == ["True", INTERPRETER] and sys.executable != INTERPRETER
+    finally:
+        made.close()
