@@ -122,6 +122,9 @@ test-python: build
 	$(call say,the device's own tests once more with two devices and the Python redirect instead of the binary alias)
 	@$(CPU) DITORCH_HOST_DEVICES=2 DITORCH_ALIAS=python $(PYTEST) -m "not full" $(CORE_TESTS)
 
+durations: build ## run the Python tests and write down what each file takes: the longest are begun first
+	@$(CPU) DIT_DURATIONS=$(CURDIR)/tests/python/durations.json $(PYTEST) -m "not full" tests/python
+
 test-browser: build ## the report in a real browser (Debian: apt-get install chromium)
 	@command -v chromium chromium-browser google-chrome >/dev/null || { echo 'no chromium here: apt-get install chromium'; exit 1; }
 	@$(CPU) $(PY) -m pytest -q tests/python/test_report_page.py
@@ -259,8 +262,8 @@ cuda-kernels: ## compile the CUDA operators' kernels by nvcc into the library, n
 test-cuda: ## vendors/cuda on a machine with an NVIDIA GPU: build, device tests, conformance, operators beside PyTorch's (minutes)
 	@tools/test_cuda.sh
 
-bench: build ## measure; writes docs/measurements.md
-	@$(RUN) bench/run.py
+bench: build ## measure (15 minutes): docs/measurements.md, or parts: SECTIONS="small_ops step"; FULL=1: all rounds
+	@$(RUN) bench/run.py --sections "$(SECTIONS)" $(if $(FULL),--full)
 
 lint: $(VENV)/ready-$(TORCH) ## formatting, style, layers, exported symbols, the operator table, spelling
 	@$(VENV)/bin/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' '*.cpp')

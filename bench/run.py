@@ -1,12 +1,12 @@
-"""Runs every benchmark and writes docs/measurements.md: machine, commands, medians with spread, goals, met or missed.
+"""Measures sections and writes them into docs/measurements.md: machine, commands, medians with spread, goals.
 
-With --only, the sections of the other benchmarks stay as they are in the file.
+Every section is written as soon as it is measured; the other ones stay as they are. Ctrl-C keeps what is measured.
 
-python bench/run.py [--only bench_alias,bench_import] [--output docs/measurements.md] [--quick]
+python bench/run.py [--sections "small_ops step"] [--full | --quick] [--output docs/measurements.md]
 """
 
 import argparse
-import glob
+import datetime
 import json
 import os
 import subprocess
@@ -14,51 +14,36 @@ import sys
 import time
 
 import common
-
-# Name: file, arguments, further arguments of --quick.
-PROGRAMS = {
-    "bench_alias": ("bench_alias", [], ["--rounds", "3", "--calls", "500"]),
-    "bench_small_ops": ("bench_small_ops", [], ["--rounds", "9", "--calls", "300"]),
-    "bench_fallback": ("bench_fallback", [], ["--rounds", "5"]),
-    "bench_step": ("bench_step", [], ["--rounds", "3"]),
-    "bench_import": ("bench_import", [], ["--rounds", "3"]),
-    "ops/run": ("ops/run", [], ["--rounds", "3", "--dtype", "float32"]),
-    "ops/detection": ("ops/detection", [], ["--rounds", "3"]),
-    "step": ("step", [], ["--quick"]),
-    "step_llama": ("step", ["--model", "llama"], ["--quick"]),
-    "act": ("act", [], ["--quick"]),
-    "compile": (
-        "compile",
-        [],
-        ["--rounds", "3", "--sides", "aot_eager,dit", "--only", "heavy_64x128,softmax,one_token"],
-    ),
-    "false_alarms": ("false_alarms", ["--only", "training", "--report"], ["--seeds", "1"]),
-    "faultlab/run": ("faultlab/run", [], ["--faults", "24", "--clean", "8", "--fresh"]),
-}
+import measurements
+import sections
 
 
-def run_python(name, quick):
-    file, arguments, few = PROGRAMS[name]
-    path = os.path.join(common.ROOT, "bench", file + ".py")
+def run_section(section, form):
+    """What measurements.render takes."""
+    command = section.command(form)
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join(
         filter(None, [os.path.join(common.ROOT, "python"), environment.get("PYTHONPATH")])
     )
-    answer = subprocess.run(
-        [sys.executable, "-W", "ignore", path, *arguments, *(few if quick else [])],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
-    result = read_result(answer.stdout)
-    if result is None:  # it did not get as far as its figures
-        result = {
-            "title": name,
-            "command": " ".join(["python", f"bench/{file}.py", *arguments]),
-            "note": "",
-            "rows": [],
-        }
-    return {**result, "failed": answer.returncode}
+    facts = {"section": section.name, "form": form, "title": section.name, "note": "", "rows": []}
+    facts |= {"machine": common.machine(), "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d")}
+    words = command if section.is_c else [sys.executable, "-W", "ignore", *command[1:]]
+    start, used = time.monotonic(), read_processor_time()
+    answer = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment, cwd=common.ROOT)
+    facts |= {"seconds": time.monotonic() - start, "processor": read_processor_time() - used}
+    facts["failed"] = answer.returncode
+    if section.is_c:
+        print(answer.stdout, file=sys.stderr, end="")
+        found = {"title": f"C benchmark {os.path.basename(command[0])}", "text": answer.stdout.rstrip()}
+    else:  # without figures, it did not get that far
+        found = read_result(answer.stdout) or {}
+    return {**facts, **found, "command": " ".join(command)}
+
+
+def read_processor_time():
+    """Of the children that ended: what a section costs, however busy the machine is."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def read_result(text):
@@ -70,102 +55,69 @@ def read_result(text):
     return result if isinstance(result, dict) and "rows" in result else None
 
 
-def c_programs():
-    """Executables of bench/c in the build folder of `make build`."""
-    found = {}
-    for path in sorted(glob.glob(os.path.join(common.ROOT, "build", "dev", "bench", "c", "bench_*"))):
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            found[os.path.basename(path)] = path
-    return sorted(found.values())
+def tell_time(seconds):
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def run_c(path):
-    answer = subprocess.run([path], capture_output=True, text=True)
-    print(answer.stdout, file=sys.stderr, end="")
-    return {
-        "title": f"C benchmark {os.path.basename(path)}",
-        "command": os.path.relpath(path, common.ROOT),
-        "note": "",
-        "rows": [],
-        "text": answer.stdout.rstrip(),
-        "failed": answer.returncode,
-    }
+def estimate_rest(chosen, taken, known):
+    """Seconds for the sections without an entry in `taken`. `known`: what earlier runs took; this run's pace against
+    that counts, as far as it has come."""
+    expected = {section.name: known.get(section.name, section.seconds) for section in chosen}
+    done = sum(expected[name] for name in taken)
+    pace = sum(taken.values()) / done if done else 1.0
+    return pace * sum(seconds for name, seconds in expected.items() if name not in taken)
 
 
-def render_head(machine, seconds):
-    return "\n".join(
-        [
-            "# Measurements",
-            "",
-            "(On a GPU: [measurements-gpu.md](measurements-gpu.md).)",
-            "",
-            f"Written by `make bench` ({seconds:.0f} s). Machine: {machine}.",
-            "Figures are medians with quartiles in parentheses; both sides of a ratio are measured in turns in one "
-            "run.",
-            "",
-            "",
-        ]
-    )
+def measure(chosen, options, form):
+    """{name: seconds}, names of the ones that failed. Stops at Ctrl-C, with what is measured written."""
+    known = measurements.read_seconds(measurements.read(options.output), form)
+    order = [section.name for section in sections.SECTIONS]
+    taken, failed = {}, []
+    for index, section in enumerate(chosen):
+        rest = tell_time(estimate_rest(chosen, taken, known))
+        print(f"[{index + 1}/{len(chosen)}] {section.name} (about {rest} to go)", file=sys.stderr, flush=True)
+        try:
+            result = run_section(section, form)
+        except KeyboardInterrupt:
+            return taken, failed, [section.name for section in chosen[index:]]
+        taken[section.name] = result["seconds"]
+        failed += [section.name] if result["failed"] else []
+        # Read anew: two runs of different sections at the same time keep each other's.
+        text = measurements.replace(measurements.read(options.output), section.name, measurements.render(result), order)
+        measurements.write(options.output, text)
+        processor = f"{result['processor']:.0f} s of processor time"
+        print(f"  {section.name} took {result['seconds']:.0f} s, {processor}", file=sys.stderr)
+    return taken, failed, []
 
 
-def render_section(result):
-    lines = [f"## {result['title']}", "", f"`{result['command']}`", ""]
-    if result.get("note"):
-        lines += [result["note"], ""]
-    if result.get("failed"):
-        lines += [f"**The program ended with exit status {result['failed']}.**", ""]
-    if result.get("text"):
-        lines += ["```", result["text"], "```", ""]
-    if result["rows"]:
-        lines += ["| what | measured | goal | |", "|---|---|---|---|"]
-        lines += [f"| {row['what']} | {row['figure']} | {row['goal']} | {row['met']} |" for row in result["rows"]]
-        lines.append("")
-    return "\n".join(lines)
-
-
-def replace_sections(text, results, machine):
-    """The text with these sections in place of those of the same titles, new ones before the C benchmarks; each says
-    which machine it was measured on, since the head speaks of another run."""
-    head, *sections = text.split("\n## ")
-    sections = [f"## {section.strip()}\n" for section in sections]
-    for result in results:
-        result = {**result, "note": f"{result['note']} Measured apart: {machine}.".strip()}
-        title, new = f"## {result['title']}\n", render_section(result)
-        places = [i for i, section in enumerate(sections) if section.startswith(title)]
-        if places:
-            sections[places[0]] = new
-        else:
-            ends = [i for i, section in enumerate(sections) if section.startswith("## C benchmark")]
-            sections.insert(ends[0] if ends else len(sections), new)
-    return head.rstrip() + "\n\n" + "\n".join(sections)
+def sum_up(options, taken, failed, left):
+    for name, seconds in sorted(taken.items(), key=lambda item: -item[1]):
+        print(f"  {seconds:6.0f} s  {name}", file=sys.stderr)
+    print(f"  {sum(taken.values()):6.0f} s  in all; wrote {options.output}", file=sys.stderr)
+    if left:
+        print(f'interrupted; go on with: make bench SECTIONS="{" ".join(left)}"', file=sys.stderr)
+        return 130
+    return f"failed: {', '.join(failed)}" if failed else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", help=f"comma list of {', '.join(PROGRAMS)}")
+    parser.add_argument("--sections", default="", help="names, separated by blanks or commas; without: all")
+    parser.add_argument("--list", action="store_true", help="the names")
     parser.add_argument("--output", default=os.path.join(common.ROOT, "docs", "measurements.md"))
-    parser.add_argument("--quick", action="store_true", help="few rounds: does everything run?")
+    forms = parser.add_mutually_exclusive_group()
+    forms.add_argument("--full", action="store_true", help="all rounds, however long it takes")
+    forms.add_argument("--quick", action="store_true", help="few rounds: does everything run?")
     options = parser.parse_args()
-    names = options.only.split(",") if options.only else list(PROGRAMS)
-    unknown = sorted(set(names) - set(PROGRAMS))
-    if unknown:
-        raise SystemExit(f"unknown benchmarks: {', '.join(unknown)}; valid: {', '.join(PROGRAMS)}")
-    machine, start, results = common.machine(), time.monotonic(), []
-    for index, name in enumerate(names):
-        print(f"[{index + 1}/{len(names)}] {name}", file=sys.stderr)
-        results.append(run_python(name, options.quick))
-    if not options.only:
-        results += [run_c(path) for path in c_programs()]
-    os.makedirs(os.path.dirname(os.path.abspath(options.output)), exist_ok=True)
-    text = render_head(machine, time.monotonic() - start) + "\n".join(render_section(result) for result in results)
-    if options.only and os.path.exists(options.output):
-        with open(options.output) as file:
-            text = replace_sections(file.read(), results, machine)
-    with open(options.output, "w") as file:
-        file.write(text)
-    print(f"wrote {options.output}", file=sys.stderr)
-    failed = [r["title"] for r in results if r.get("failed")]
-    return f"failed: {', '.join(failed)}" if failed else 0
+    chosen = sections.choose(options.sections)
+    if options.list:
+        print("\n".join(f"{section.name:<14}{section.file}" for section in chosen))
+        return 0
+    missing = sections.find_missing_programs(chosen)
+    if missing:
+        raise SystemExit(f"not built (make build): {', '.join(missing)}")
+    form = "full" if options.full else "quick" if options.quick else "default"
+    return sum_up(options, *measure(chosen, options, form))
 
 
 if __name__ == "__main__":

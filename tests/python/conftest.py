@@ -6,17 +6,19 @@ The test process runs torch on one thread, so that results do not depend on the 
 import atexit
 import functools
 import os
+import shlex
+import shutil
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 import nursery
 import pytest
 import torch
+from longest_first import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LONG = ["verdict_corpus", "device_cases", "scripts", "distributed", "replay", "collectives", "dipu_names", "repro"]
-"""Files that take longest. They come first, so that no worker is left with one of them while the others are done."""
 torch.set_num_threads(1)
 
 # For tests that are about host memory itself, when the suite runs with DITORCH_VENDOR=opaque.
@@ -29,18 +31,14 @@ careful_device = pytest.mark.skipif(
 )
 
 
-def pytest_collection_modifyitems(items):
-    places = {f"test_{name}.py": place for place, name in enumerate(LONG)}
-    items.sort(key=lambda item: places.get(item.path.name, len(LONG)))
-
-
 def child_environment(**changes):
     """Environment of a child process that finds the same ditorch; None removes a variable."""
     import ditorch
 
     home = os.path.dirname(os.path.dirname(os.path.abspath(ditorch.__file__)))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("DITORCH_") or k == "DITORCH_VENDOR"}
-    environment["PYTHONPATH"] = os.pathsep.join([home, environment.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    paths = list(filter(None, environment.get("PYTHONPATH", "").split(os.pathsep)))
+    environment["PYTHONPATH"] = os.pathsep.join(paths if paths[:1] == [home] else [home, *paths])
     environment["OMP_NUM_THREADS"] = "1"
     for name, value in changes.items():
         environment.pop(name, None)
@@ -50,25 +48,62 @@ def child_environment(**changes):
 
 
 @functools.cache
-def start_nursery():
-    made = nursery.Nursery(child_environment())
+def start_nursery(trains=False):
+    """For programs that train there is a second one, with what the first optimizer imports: as much again as torch."""
+    made = nursery.Nursery(child_environment(), *["torch._dynamo"] * trains)
     atexit.register(made.close)
     return made
 
 
-def run_python(*arguments, check=True, timeout=600, cwd=None, warm=None, **environment):
+@functools.cache
+def warm_interpreter(trains=False):
+    """The path of a program that takes the words of this interpreter, and runs them in a process that has imported
+    torch already, if that cannot tell the difference (born.py). `trains`: and the parts that optimizers need."""
+    folder = tempfile.mkdtemp(prefix="born")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    address = start_nursery(trains).start().hex()
+    path = os.path.join(folder, "python")
+    words = shlex.join([nursery.INTERPRETER, "-IS", os.path.join(HERE, "born.py"), address, nursery.INTERPRETER, path])
+    with open(path, "w") as file:
+        file.write(f'#!/bin/sh\nexec {words} "$@"\n')
+    os.chmod(path, 0o755)
+    return path
+
+
+@pytest.fixture(scope="module")
+def warm_children():
+    """What a module's tests start by sys.executable, and the workers that ditorch starts, has imported torch already:
+    for modules that are not about the start of a process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm_interpreter())
+        for name in ("PYTHONPATH", "OMP_NUM_THREADS"):
+            patch.setenv(name, child_environment()[name])
+        from ditorch import call_worker
+
+        patch.setattr(call_worker, "COMMAND", [sys.executable, *call_worker.COMMAND[1:]])
+        yield
+
+
+def run_python(*arguments, check=True, timeout=600, cwd=None, warm=None, trains=None, **environment):
     """Run this interpreter with `arguments`; a first argument with a newline is a program text. `warm`: in a process
-    that has imported torch already (nursery.py); by default a program text that cannot tell the difference is."""
+    that has imported torch already (nursery.py); by default a program that cannot tell the difference is. `trains`:
+    and what optimizers need; by default a program text that names them and compiles nothing has it."""
     words = list(map(str, arguments))
     environment = child_environment(**environment)
     if words and "\n" in words[0]:
         words[:1] = ["-c", textwrap.dedent(words[0])]
-        if warm is None:
-            warm = nursery.can_be_born(words[1], environment, child_environment())
+        if trains is None:
+            trains = "optim" in words[1] and not any(word in words[1] for word in ("compile", "_dynamo", "_inductor"))
+    trains = bool(trains)
+    if warm is None:
+        warm = nursery.can_be_born(words, environment, child_environment())
     if warm:
-        answer = start_nursery().run(*words, environment=environment, cwd=cwd, timeout=timeout)
+        settings = {"environment": environment, "cwd": cwd, "timeout": timeout}
+        if words[0] == "-m":  # its workers, ranks and runs
+            settings["executable"] = warm_interpreter(trains)
+        answer = start_nursery(trains).run(*words, **settings)
     else:
-        command = [sys.executable, "-W", "ignore", *words]
+        command = [nursery.INTERPRETER, "-W", "ignore", *words]
         settings = {"capture_output": True, "text": True, "timeout": timeout, "env": environment, "cwd": cwd}
         answer = subprocess.run(command, **settings)
     if check and answer.returncode != 0:

@@ -10,6 +10,8 @@ import pytest
 import torch
 from conftest import HERE, child_environment
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 COMMON = f"import sys; sys.path.insert(0, {HERE!r})\n"
 
 

@@ -23,6 +23,8 @@ from op_tools import (
 from op_tools.utils import traverse_container
 from training import LeNet
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 TOOLS = {"AUTOCOMPARE": OpAutoCompare, "FALLBACK": OpFallback, "DTYPE_CAST": OpDtypeCast}
 
 

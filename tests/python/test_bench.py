@@ -9,6 +9,8 @@ import ditorch  # noqa: F401
 import pytest
 import torch
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path += [os.path.join(ROOT, "bench", "faultlab"), os.path.join(ROOT, "bench")]  # both have a run.py
 

@@ -2,13 +2,12 @@
 
 import socket
 import subprocess
-import sys
 import textwrap
 
 import ditorch  # noqa: F401
 import pytest
 import torch.distributed as dist
-from conftest import child_environment, open_memory
+from conftest import child_environment, open_memory, warm_interpreter
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo")
 
@@ -19,7 +18,7 @@ import torch.distributed as dist
 rank, port = int(sys.argv[1]), int(sys.argv[2])
 torch.cuda.set_device(rank)
 store = dist.TCPStore("127.0.0.1", port, 2, rank == 0)
-dist.init_process_group("nccl", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=60))
+dist.init_process_group("nccl", store=store, rank=rank, world_size=2, timeout=datetime.timedelta(seconds=300))
 stream = torch.cuda.Stream()
 """
 
@@ -31,9 +30,9 @@ def run_both(code):
         port = str(found.getsockname()[1])
     code = PRELUDE + textwrap.dedent(code)
     environment = child_environment(DITORCH_HOST_DEVICES="2")
-    command, options = [sys.executable, "-c", code], {"stdout": -1, "stderr": -1, "text": True, "env": environment}
+    command, options = [warm_interpreter(), "-c", code], {"stdout": -1, "stderr": -1, "text": True, "env": environment}
     ranks = [subprocess.Popen([*command, str(rank), port], **options) for rank in range(2)]
-    outputs = [process.communicate(timeout=240) for process in ranks]
+    outputs = [process.communicate(timeout=600) for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0], outputs
     return [output.strip().splitlines()[-1] for output, _ in outputs]
 
@@ -46,7 +45,7 @@ def test_a_wait_on_a_side_stream_lets_the_host_go_on():
     with torch.cuda.stream(stream):
         x.add_(0)
         if rank == 1:
-            store.wait(["past"], datetime.timedelta(seconds=30))
+            store.wait(["past"], datetime.timedelta(seconds=300))
         dist.all_reduce(x, async_op=True).wait()
         if rank == 0:
             store.set("past", "1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import sys
 import textwrap
 import threading
 import time
@@ -14,7 +13,7 @@ import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import child_environment
+from conftest import child_environment, run_python, warm_interpreter
 from ditorch import _C
 from op_tools import OpObserve, apply_feature, collectives, list_features, remove_feature
 
@@ -89,7 +88,7 @@ def run_ranks(tmp_path, text, **environment):
         variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": 2, **environment}
         ranks.append(
             subprocess.Popen(
-                [sys.executable, "-W", "ignore", str(script)],
+                [warm_interpreter(), "-W", "ignore", str(script)],
                 env=child_environment(**variables),
                 cwd=tmp_path,
                 stdout=subprocess.PIPE,
@@ -520,9 +519,9 @@ dist.destroy_process_group()
 def test_data_parallel_losses_are_bitwise_equal(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(TRAINING)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0"]
-    command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script)]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=600, env=child_environment(), cwd=tmp_path)
+    words = ["-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0", "--rdzv-backend=c10d"]
+    words += ["--rdzv-endpoint=localhost:0", script]
+    answer = run_python(*words, check=False, cwd=tmp_path, warm=True, trains=True)
     assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-5000:]
     lines = [line.split()[2:] for line in answer.stdout.splitlines() if line.startswith("losses")]
     assert len(lines) == 2 and lines[0] == lines[1] and len(set(lines[0])) == 4

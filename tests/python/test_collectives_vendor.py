@@ -25,7 +25,7 @@ def arange(rank, size, dtype):
 
 def run(rank):
     options = dist.ProcessGroupNCCL.Options()
-    options._timeout = datetime.timedelta(seconds=120)
+    options._timeout = datetime.timedelta(seconds=600)
     group = _make_backend(binding, store, rank, 2, options)
     torch.cuda.set_device(rank)
     row = rows[rank] = {}

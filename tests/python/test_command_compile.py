@@ -2,10 +2,8 @@
 
 import json
 import re
-import subprocess
-import sys
 
-from conftest import child_environment
+from conftest import run_python
 
 PROGRAM = """
 import torch
@@ -23,10 +21,7 @@ for n in (4, 4, 5):
 def run(tmp_path, *words, program=PROGRAM):
     path = tmp_path / "train.py"
     path.write_text(program)
-    command = [sys.executable, "-W", "ignore", "-m", "ditorch", "compile", *words, str(path)]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=child_environment(DITORCH_BANNER="0")
-    )
+    return run_python("-m", "ditorch", "compile", *words, path, check=False, cwd=tmp_path, DITORCH_BANNER=0)
 
 
 def test_explain(tmp_path):

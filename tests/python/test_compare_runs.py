@@ -14,6 +14,8 @@ from align_truth import count_right, list_pairs, measure
 from conftest import HERE, run_python
 from ditorch import cli
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 STATS = {"stats.numel": 64, "stats.mean": 0.25, "stats.min": -1.0, "stats.max": 1.0, "stats.dtype": "float32"}
 
 

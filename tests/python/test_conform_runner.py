@@ -16,6 +16,7 @@ from ditorch.conform.case import Case, GeneratorArgument, NumberArgument, Requir
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = [
+    pytest.mark.usefixtures("warm_children"),
     pytest.mark.skipif(COMPILER is None, reason="the library under test is compiled here, and there is no compiler"),
     pytest.mark.skipif(not os.path.exists(runner.PROGRAM), reason="dit_conform is not built"),
 ]

@@ -15,6 +15,8 @@ import torch
 from conftest import open_memory
 from ditorch.cuda import refused, support
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 same_release = pytest.mark.skipif(
     not torch.__version__.startswith(support.TESTED_TORCH),

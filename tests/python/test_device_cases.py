@@ -13,6 +13,8 @@ from ditorch.device_suite import arguments
 from ditorch.device_suite import expect as documents
 from ditorch.device_suite.cases import expect, report, sources, worker
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 ORDINARY = """
 import subprocess
 import sys

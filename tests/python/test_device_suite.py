@@ -12,6 +12,8 @@ from ditorch import worker_notes
 from ditorch.device_suite import arguments, expect, report, worker
 from ditorch.device_suite import main as command
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 REPORT = os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools", "gen_opinfo_report.py")
 GOOD = """
 [device]

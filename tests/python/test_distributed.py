@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import types
 from datetime import timedelta
 
@@ -15,7 +14,7 @@ import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import HERE, child_environment, run_python
+from conftest import HERE, child_environment, run_python, warm_interpreter
 from ditorch import installation, settings, visible
 
 pytestmark = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="torch has no gloo")
@@ -30,9 +29,9 @@ def find_port():
 
 
 def torchrun(processes, script, *arguments, check=True, timeout=900, **environment):
-    """`torchrun --nproc_per_node=PROCESSES script arguments` on a port of its own; its agent is warm, the ranks not."""
+    """`torchrun --nproc_per_node=PROCESSES script arguments` on a port of its own; its agent and the ranks are warm."""
     command = ["-m", "torch.distributed.run", f"--nproc_per_node={processes}", f"--master_port={find_port()}"]
-    script = os.path.join(SCRIPTS, script)
+    script, environment = os.path.join(SCRIPTS, script), {"PYTHON_EXEC": warm_interpreter(), **environment}
     return run_python(*command, script, *map(str, arguments), check=check, timeout=timeout, warm=True, **environment)
 
 
@@ -44,7 +43,7 @@ def start_ranks(script, *arguments, sizes=(2, 2), ranks=(0, 1), port=None, **env
         variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": rank, "WORLD_SIZE": size, **environment}
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-W", "ignore", os.path.join(SCRIPTS, script), *map(str, arguments)],
+                [warm_interpreter(), "-W", "ignore", os.path.join(SCRIPTS, script), *map(str, arguments)],
                 env=child_environment(**variables),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

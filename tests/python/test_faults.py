@@ -10,6 +10,8 @@ import pytest
 import torch
 from conftest import HERE, child_environment
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 # One operator that runs in C and one that falls back; `test_targets_are_what_they_claim` keeps this true.
 TARGETS = {
     "c": ("aten::mul*", lambda x, y: x * y),

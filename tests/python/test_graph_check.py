@@ -10,6 +10,8 @@ import torch
 from conftest import child_environment
 from ditorch.graph import check
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 INDEX, TAIL, REUSE, ALIAS = 1, 2, 3, 4
 NAMES = {INDEX: ["value"], TAIL: ["value"], REUSE: ["overwritten"], ALIAS: ["alias", "value"]}
 """A view that the step reads which makes its memory shows as a wrong value of the operator that reads it."""

@@ -9,6 +9,8 @@ import sys
 import pytest
 from conftest import child_environment, run_python
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 PROGRAM = """

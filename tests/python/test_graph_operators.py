@@ -8,6 +8,8 @@ import pytest
 from conftest import child_environment
 from dicp_operators import ENTRIES
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 DYNAMO = {"argmax", "argmin", "gather", "scatter", "sort"}
 """Dynamo itself fails where these have `out=` and sizes that are symbols, before a backend sees a graph."""
 FEW = ["addcmul", "nn.functional.silu", "softmax", "slice_scatter"]

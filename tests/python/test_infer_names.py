@@ -7,6 +7,8 @@ import ditorch  # noqa: F401
 import pytest
 import torch
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 def test_import_names():
     code = """

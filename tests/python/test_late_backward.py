@@ -7,6 +7,8 @@ import sys
 import ditorch
 import pytest
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 FIRST = """
 import threading, torch
 def run():

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 
 import pytest
+from conftest import run_python
 from ditorch.models import corpus, shrink
 
 NAMES = corpus.list_names()
 
 
 def _run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ditorch", "conform", *words]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+    return run_python("-m", "ditorch", "conform", *words, check=False, **environment)
 
 
 @pytest.mark.parametrize("name", NAMES[::6])

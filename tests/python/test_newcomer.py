@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
-from conftest import child_environment
+from conftest import run_python
 
 SCRIPT = """
 import sys
@@ -45,9 +42,8 @@ for step in range(9):
 )
 def test_one_command(words, fault, status, texts, tmp_path):
     (tmp_path / "mine.py").write_text(SCRIPT)
-    environment = child_environment(DITORCH_FAULT=fault, COLUMNS="200")
-    command = [sys.executable, "-m", "ditorch", *words]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    settings = {"check": False, "cwd": tmp_path, "trains": True}
+    done = run_python("-m", "ditorch", *words, **settings, DITORCH_FAULT=fault, COLUMNS=200)
     assert done.returncode == status, done.stderr
     for text in texts:
         assert text in done.stderr

@@ -2,11 +2,16 @@
 
 import concurrent.futures
 import json
+import os
+import signal
+import socket
 import subprocess
+import sys
+import time
 
 import pytest
-from conftest import child_environment, run_python, start_nursery
-from nursery import can_be_born
+from conftest import child_environment, run_python, start_nursery, warm_interpreter
+from nursery import INTERPRETER, Nursery, can_be_born
 
 FACTS = """
 import atexit, json, os, signal, sys, threading, warnings
@@ -97,4 +102,95 @@ def test_a_program_that_does_not_end_is_ended():
     ],
 )
 def test_which_programs_are_taken(text, changes, can):
-    assert can_be_born(text, child_environment(**changes), child_environment()) is can
+    assert can_be_born(["-c", text], child_environment(**changes), child_environment()) is can
+
+
+def test_which_modules_are_taken():
+    ours, plain = ["-m", "ditorch", "options"], child_environment()
+    assert can_be_born(ours, child_environment(COLUMNS=80, DITORCH_BANNER=0), plain)
+    assert not can_be_born(ours, child_environment(OMP_NUM_THREADS=2), plain)
+    assert not any(can_be_born(words, plain, plain) for words in (["-m", "pytest"], ["script.py"]))
+
+
+def start_born(*words, **environment):
+    command, pipes = [warm_interpreter(), *words], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=child_environment(**environment), text=True, stdin=subprocess.PIPE, **pipes)
+
+
+BORN = """
+import json, os, sys, torch, warnings
+warnings.warn("seen")
+print(json.dumps([sys.argv, sys.stdin.read(), os.environ.get("RANK"), os.getcwd(), sys.stdout.write_through]))
+sys.stdout.write("no newline")
+os._exit(5)
+"""
+
+
+def test_a_stand_in_for_the_interpreter():
+    answers = []
+    for command in ([warm_interpreter()], [sys.executable]):
+        command += ["-u", "-c", BORN, "a", "b c"]
+        answers.append(
+            subprocess.run(command, input="x y", capture_output=True, text=True, env=child_environment(RANK=3))
+        )
+    born, own = answers
+    assert born.returncode == own.returncode == 5 and born.stdout == own.stdout and born.stdout.endswith("no newline")
+    assert "UserWarning: seen" in born.stderr and born.stderr == own.stderr
+    command = [warm_interpreter(), "-W", "ignore", "-c", BORN]
+    silent = subprocess.run(command, capture_output=True, text=True, env=child_environment())
+    assert "seen" not in silent.stderr and silent.returncode == 5
+
+
+@pytest.mark.parametrize("environment", [{"OMP_NUM_THREADS": "3"}, {"PYTHONPATH": "/nowhere"}, {"LD_PRELOAD": ""}])
+def test_what_is_read_at_the_start_gets_an_interpreter(environment):
+    """The stand-in becomes the interpreter: the number of its process stays."""
+    born = start_born("-c", "import os; print(os.getpid())", **environment)
+    assert born.communicate()[0].strip() == str(born.pid)
+    born = start_born("-c", "import os; print(os.getpid())", RANK=1)
+    assert born.communicate()[0].strip() != str(born.pid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGSEGV, signal.SIGKILL])
+def test_its_end_and_its_signals_are_the_childs(number):
+    program = "import os, time\nprint(os.getpid(), flush=True)\n"
+    born = start_born("-c", f"{program}os.kill(os.getpid(), {int(number)})\ntime.sleep(600)")
+    born.communicate()
+    assert born.returncode == -number
+    if number != signal.SIGSEGV:  # from outside: it passes on what it can, and the nursery sees that it is gone
+        born = start_born("-c", f"{program}time.sleep(600)")
+        child = int(born.stdout.readline())
+        born.send_signal(number)
+        assert born.communicate() == ("", "") and born.returncode == -number
+        end = time.monotonic() + 600
+        while os.path.exists(f"/proc/{child}") and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not os.path.exists(f"/proc/{child}")
+
+
+def test_one_that_is_killed_while_it_asks_harms_nobody():
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(start_nursery().start())
+    with socket.socket(socket.AF_UNIX) as connection, open(os.devnull) as file:
+        connection.connect(start_nursery().start())
+        socket.send_fds(connection, [(100).to_bytes(8, "little")], [file.fileno()] * 3)
+        connection.sendall(b'{"words"')
+    assert start_nursery().run("-c", "print(3)").stdout == "3\n"
+
+
+def test_a_group_goes_with_it():
+    program = "import os, time\nif os.fork(): print(os.getpgrp(), flush=True)\ntime.sleep(600)"
+    settings = {"stdout": subprocess.PIPE, "start_new_session": True, "env": child_environment()}
+    born = subprocess.Popen([warm_interpreter(), "-c", program], **settings)
+    assert int(born.stdout.readline()) not in (os.getpgrp(), born.pid)
+    os.killpg(born.pid, signal.SIGKILL)
+    assert born.stdout.read() == b"" and born.wait() == -signal.SIGKILL  # nobody has the pipe any more
+
+
+def test_another_nursery_is_a_process_of_its_own(warm_children):
+    """Started where sys.executable is the stand-in."""
+    made = Nursery(child_environment(), "torch._dynamo")
+    try:
+        text = "import sys; print('torch._dynamo' in sys.modules, sys.executable)"
+        assert made.run("-c", text).stdout.split() == ["True", INTERPRETER] and sys.executable != INTERPRETER
+    finally:
+        made.close()

@@ -21,6 +21,8 @@ from op_tools.legacy import console as legacy
 from op_tools.legacy.autocompare import CompareConsole
 from op_tools.reader import load_item
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "golden")
 ADDRESS = 20067179823104
 HEADER = "forward_id,name,allclose,cosine_similarity,max_abs_diff,max_relative_diff,atol,rtol,error_info,verdict"

@@ -31,6 +31,8 @@ from op_tools.replay import judge as judging
 from op_tools.replay.accuracy import References, judge_captured
 from torch import nn
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 QUICK = ("--run-times", "2", "--warm-up", "1")
 VICTIMS = """
 import os, signal, time

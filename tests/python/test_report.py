@@ -2,13 +2,12 @@
 
 import json
 import re
-import subprocess
 import sys
 import zlib
 from base64 import b64decode
 
 import pytest
-from conftest import child_environment
+from conftest import run_python
 from ditorch import report
 from ditorch.command import report as command
 from ditorch.command.tree import Head
@@ -247,9 +246,8 @@ for step in range(3):
 def test_run_writes_the_report_at_its_end(tmp_path, launcher):
     (tmp_path / "train.py").write_text(TRAIN)
     words = ["run", "--tool", "autocompare,time", "--report", *launcher, "train.py"]
-    command = [sys.executable, "-m", "ditorch", "--set", "fault=value:gelu,scale=0.1", *words]
-    environment = child_environment(DITORCH_BANNER="0", COLUMNS="80")
-    answer = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, timeout=300)
+    words = ["-m", "ditorch", "--set", "fault=value:gelu,scale=0.1", *words]
+    answer = run_python(*words, check=False, cwd=tmp_path, trains=True, DITORCH_BANNER=0, COLUMNS=80)
     assert answer.returncode == 0 and "report written" in answer.stderr, answer.stderr
     data, details = read_page((tmp_path / "ditorch_runs/run-001/report.html").read_text())
     assert data["verdict"]["sentence"] == "torch.nn.functional.gelu gives wrong results"

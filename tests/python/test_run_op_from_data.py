@@ -14,6 +14,8 @@ from op_tools import OpCapture
 from op_tools.reader import find_cases
 from op_tools.run_op_from_data import join_flags, main, make_parser
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 @pytest.fixture(scope="module")
 def captured(tmp_path_factory):

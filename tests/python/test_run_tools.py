@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 import torch
-from conftest import child_environment
+from conftest import child_environment, run_python
 from ditorch import cli, export
 from ditorch import launch as launcher
 from ditorch.command.run import read_runs, wait_for_ranks
@@ -18,6 +18,8 @@ from ditorch.command.spec import Spec, SpecError, check_ranges, parse_budget, pa
 from ditorch.effect import describe
 from op_tools import observer, program
 from op_tools.overflow_check import hold_arguments
+
+pytestmark = pytest.mark.usefixtures("warm_children")
 
 TRAIN = """
 import sys, torch
@@ -43,9 +45,8 @@ def place(tmp_path):
 
 
 def ditorch(place, *words, **environment):
-    command = [sys.executable, "-m", "ditorch", *words]
-    environment = child_environment(DITORCH_BANNER="0", COLUMNS="80", **environment)
-    return subprocess.run(command, capture_output=True, text=True, cwd=place, env=environment, timeout=300)
+    environment = {"DITORCH_BANNER": 0, "COLUMNS": 80, **environment}
+    return run_python("-m", "ditorch", *words, check=False, cwd=place, trains=True, **environment)
 
 
 def read_run(place, folder):

@@ -13,6 +13,8 @@ import pytest
 import torch
 import torch.nn as nn
 
+pytestmark = pytest.mark.usefixtures("warm_children")
+
 
 def save(value, **options):
     file = io.BytesIO()

@@ -10,11 +10,12 @@ import textwrap
 import threading
 import time
 
-import ditorch
+import ditorch  # noqa: F401
 import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+from conftest import child_environment, warm_interpreter
 from op_tools import OpCapture, OpObserve, OpOverflowCheck, OpTimeMeasure
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "examples"))
@@ -292,11 +293,6 @@ def test_many_uses_leak_nothing(tool):
 # Processes
 
 
-def environment(**more):
-    home = os.path.dirname(os.path.dirname(os.path.abspath(ditorch.__file__)))
-    return {**os.environ, "PYTHONPATH": home, "OMP_NUM_THREADS": "1", **more}
-
-
 def test_ctrl_c_ends_the_program_and_keeps_the_results(results):
     script = results / "loop.py"
     script.write_text(
@@ -312,7 +308,11 @@ def test_ctrl_c_ends_the_program_and_keeps_the_results(results):
         """)
     )
     child = subprocess.Popen(
-        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+        [warm_interpreter(), str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=child_environment(),
     )
     while "ready" not in child.stdout.readline():
         assert child.poll() is None, child.stderr.read()
@@ -353,9 +353,10 @@ def test_two_processes_by_torchrun(results):
         dist.destroy_process_group()
         """)
     )
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
+    command = [warm_interpreter(), "-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0",
                "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", str(script)]  # fmt: skip
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=900, env=environment())
+    settings = child_environment(PYTHON_EXEC=warm_interpreter())
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=900, env=settings)
     assert answer.returncode == 0, answer.stdout[-3000:] + answer.stderr[-3000:]
     logs = sorted(str(path) for path in results.rglob("*.dlog"))
     assert len(logs) == 2 and "-r0-" in logs[0] and "-r1-" in logs[1]
@@ -385,7 +386,7 @@ def test_dataloader_workers_are_left_alone(results):
         """)
     )
     answer = subprocess.run(
-        [sys.executable, str(script)], capture_output=True, text=True, timeout=900, env=environment()
+        [warm_interpreter(), str(script)], capture_output=True, text=True, timeout=900, env=child_environment()
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     assert "total 84.0" in answer.stdout

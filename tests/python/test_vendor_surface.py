@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 from conftest import HERE, child_environment, run_python
@@ -205,10 +203,9 @@ def test_compile_commands_say_that_there_is_no_engine(tmp_path):
     program = tmp_path / "train.py"
     program.write_text("import torch\nprint(torch.compile(torch.cos)(torch.zeros(2).cuda()).sum().item())\n")
     path = os.pathsep.join([child_environment()["PYTHONPATH"], FAKES])
-    environment = child_environment(PYTHONPATH=path, DITORCH_BACKEND="npu", DITORCH_BANNER="0")
+    environment = {"PYTHONPATH": path, "DITORCH_BACKEND": "npu", "DITORCH_BANNER": 0}
     for word, status, said in (("--explain", 0, "graphs run operator by operator"), ("--check", 2, "nothing to check")):
-        command = [sys.executable, "-W", "ignore", "-m", "ditorch", "compile", word, str(program)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+        done = run_python("-m", "ditorch", "compile", word, program, check=False, **environment)
         assert done.returncode == status and done.stdout == "2.0\n" * (status == 0), done.stderr
         assert f"{said}: the graph engine runs devices of ditorch's own library" in done.stderr
         assert "this one belongs to torch_npu" in done.stderr and "Traceback" not in done.stderr
