@@ -326,11 +326,11 @@ static void test_headers(void) {
   image.data[DIT_PACK_FILE_SALT] ^= 1;
   const int fields[] = {DIT_PACK_FILE_MAJOR, DIT_PACK_FILE_ORDER};
   for (int i = 0; i < 2; i++) {
-    image.data[fields[i]]++;
+    image.data[fields[i]] += 2;
     dit_put_u32(image.data + DIT_PACK_FILE_CRC, dit_crc32(0, image.data, DIT_PACK_FILE_CRC));
     save_file(in_folder("x"), image.data, image.size);
     CHECK(dit_store_reader_open(in_folder("x"), &reader, &err) == DIT_ERR_UNSUPPORTED);
-    image.data[fields[i]]--;
+    image.data[fields[i]] -= 2;
   }
   image.data[DIT_PACK_FILE_MINOR] = 9;  // a later minor version: read on
   dit_put_u32(image.data + DIT_PACK_FILE_CRC, dit_crc32(0, image.data, DIT_PACK_FILE_CRC));
