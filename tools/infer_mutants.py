@@ -78,6 +78,9 @@ MUTANTS = [
     ("cache.c", "- f->zero);", "+ f->zero);"),
     ("cache.c", "value < -128 ? -128 : value > 127 ? 127 : value", "value"),
     ("cache.c", "slot < -1 || slot >= count", "slot < -1"),
+    ("cache.c", "offset >= 0 &&", ""),
+    ("cache.c", "offset + get_extent(value) * size <= get_extent(key) * size", "offset == 0"),
+    ("cache.c", "offset + get_extent(value) * size <= get_extent(key) * size", "true"),
     ("cache.c", "if (!lies_inside(&call->value_cache, &call->key_cache)) {", "if (true) {"),
     ("cache.c", "? row_number(&call->value_scale, 0) : 1", "? row_number(&call->key_scale, 0) : 1"),
 ]
