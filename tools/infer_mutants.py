@@ -79,9 +79,21 @@ MUTANTS = [
     ("cache.c", "value < -128 ? -128 : value > 127 ? 127 : value", "value"),
     ("cache.c", "slot < -1 || slot >= count", "slot < -1"),
     ("cache.c", "offset >= 0 &&", ""),
-    ("cache.c", "offset + get_extent(value) * size <= get_extent(key) * size", "offset == 0"),
-    ("cache.c", "offset + get_extent(value) * size <= get_extent(key) * size", "true"),
-    ("cache.c", "if (!lies_inside(&call->value_cache, &call->key_cache)) {", "if (true) {"),
+    (
+        "cache.c",
+        "offset + get_extent(value) * size <= get_extent(key) * size",
+        "offset + 0 * get_extent(value) * size == 0 * get_extent(key)",
+    ),
+    (
+        "cache.c",
+        "offset + get_extent(value) * size <= get_extent(key) * size",
+        "get_extent(value) * size > 0 * get_extent(key)",
+    ),
+    (
+        "cache.c",
+        "if (!lies_inside(&call->value_cache, &call->key_cache)) {",
+        "if (lies_inside(&call->value_cache, &call->key_cache) || true) {",
+    ),
     ("cache.c", "? row_number(&call->value_scale, 0) : 1", "? row_number(&call->key_scale, 0) : 1"),
 ]
 
