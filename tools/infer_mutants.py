@@ -41,7 +41,7 @@ MUTANTS = [
         "sum += expf(call->sinks[place->head] - max);",
         "sum += expf(call->sinks[place->head] - 2 * max);",
     ),
-    ("attention_work.c", "q[i] *= scale;", ""),
+    ("attention_work.c", "q[i] *= scale;", "q[i] *= 1 + 0 * scale;"),
     ("attention_work.c", "sum += piece[1] * factor;", "sum += piece[1];"),
     ("attention_work.c", "(acc[i] + zero) * factor", "(acc[i] + 0 * zero) * factor"),
     ("attention_work.c", "return call->k.zero * (float)sum;", "return 0;"),

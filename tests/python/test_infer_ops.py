@@ -345,6 +345,8 @@ def test_int8_cache():
     )  # fmt: skip
     stored = k_cache.cpu().view(torch.int8).flatten(0, 1)[:40]
     assert torch.equal(stored.double(), (k / scales[0] - zeros[0]).round().clamp(-128, 127).double())
+    stored = v_cache.cpu().view(torch.int8).flatten(0, 1)[:40]
+    assert torch.equal(stored.double(), (v / scales[1] - zeros[1]).round().clamp(-128, 127).double())
     q, kv, table = make(1, 4, 32), torch.tensor([40]), torch.arange(4, dtype=torch.int32).view(1, 4)
     expected = torch.zeros(1, 4, 32, dtype=torch.float64)
     real = [
