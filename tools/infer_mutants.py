@@ -41,7 +41,7 @@ MUTANTS = [
         "sum += expf(call->sinks[place->head] - max);",
         "sum += expf(call->sinks[place->head] - 2 * max);",
     ),
-    ("attention_work.c", "q[i] *= scale;", ""),
+    ("attention_work.c", "q[i] *= scale;", "q[i] *= 1 + 0 * scale;"),
     ("attention_work.c", "sum += piece[1] * factor;", "sum += piece[1];"),
     ("attention_work.c", "(acc[i] + zero) * factor", "(acc[i] + 0 * zero) * factor"),
     ("attention_work.c", "return call->k.zero * (float)sum;", "return 0;"),
@@ -78,7 +78,22 @@ MUTANTS = [
     ("cache.c", "- f->zero);", "+ f->zero);"),
     ("cache.c", "value < -128 ? -128 : value > 127 ? 127 : value", "value"),
     ("cache.c", "slot < -1 || slot >= count", "slot < -1"),
-    ("cache.c", "if (!lies_inside(&call->value_cache, &call->key_cache)) {", "if (true) {"),
+    ("cache.c", "offset >= 0 &&", ""),
+    (
+        "cache.c",
+        "offset + get_extent(value) * size <= get_extent(key) * size",
+        "offset + 0 * get_extent(value) * size == 0 * get_extent(key)",
+    ),
+    (
+        "cache.c",
+        "offset + get_extent(value) * size <= get_extent(key) * size",
+        "get_extent(value) * size > 0 * get_extent(key)",
+    ),
+    (
+        "cache.c",
+        "if (!lies_inside(&call->value_cache, &call->key_cache)) {",
+        "if (lies_inside(&call->value_cache, &call->key_cache) || true) {",
+    ),
     ("cache.c", "? row_number(&call->value_scale, 0) : 1", "? row_number(&call->key_scale, 0) : 1"),
 ]
 

@@ -140,15 +140,18 @@ def test_fill_kv_cache(dtype, vendor, column):
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
-def test_fill_pages_that_take_turns(device):
+@pytest.mark.parametrize("first", ["key", "value"])
+def test_fill_pages_that_take_turns(device, first):
     """Keys and values as pages of one storage, in turns: the two caches overlap, their tokens do not."""
     pool = torch.zeros(6, 4, 1, 8, device=device)
-    k_cache, v_cache = pool[0:5], pool[1:6]
+    caches = pool[0:5], pool[1:6]
     key, value = make(2, 1, 8).to(device), make(2, 1, 8).to(device)
+    k_cache, v_cache = caches if first == "key" else caches[::-1]
     slots = torch.tensor([0, 2 * 4 + 3], device=device)
     torch.ops.dlinfer.fill_kv_cache(key, value, k_cache, v_cache, slots, None, None, None, None, 0)
-    assert torch.equal(pool[0, 0], key[0]) and torch.equal(pool[1, 0], value[0])
-    assert torch.equal(pool[2, 3], key[1]) and torch.equal(pool[3, 3], value[1])
+    turns = (key, value) if first == "key" else (value, key)
+    assert torch.equal(pool[0, 0], turns[0][0]) and torch.equal(pool[1, 0], turns[1][0])
+    assert torch.equal(pool[2, 3], turns[0][1]) and torch.equal(pool[3, 3], turns[1][1])
     assert pool.count_nonzero() == 32
 
 
@@ -342,6 +345,8 @@ def test_int8_cache():
     )  # fmt: skip
     stored = k_cache.cpu().view(torch.int8).flatten(0, 1)[:40]
     assert torch.equal(stored.double(), (k / scales[0] - zeros[0]).round().clamp(-128, 127).double())
+    stored = v_cache.cpu().view(torch.int8).flatten(0, 1)[:40]
+    assert torch.equal(stored.double(), (v / scales[1] - zeros[1]).round().clamp(-128, 127).double())
     q, kv, table = make(1, 4, 32), torch.tensor([40]), torch.arange(4, dtype=torch.int32).view(1, 4)
     expected = torch.zeros(1, 4, 32, dtype=torch.float64)
     real = [

@@ -162,11 +162,11 @@ def test_w8a8_shapes(rows, depth, outputs):
 
 
 def test_w8a8_of_the_largest_numbers():
-    """65,536 products of -128 by -128 just fit 32 bits."""
-    a = torch.full((1, 70000), -128, dtype=torch.int8)
+    """131,072 products of -128 by -128 do not fit 32 bits."""
+    a = torch.full((1, 140000), -128, dtype=torch.int8)
     one = torch.ones(1)
     out = ops.linear_w8a8(a.cuda(), a.cuda(), one.cuda(), one.view(1, 1).cuda(), torch.float32)
-    assert out.item() == 70000 * 128 * 128
+    assert out.item() == 140000 * 128 * 128
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
