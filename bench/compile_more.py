@@ -50,14 +50,14 @@ def count_allocations():
 
 
 def measure_overhead(rounds):
-    """Seconds of torch.ops.ditorch.graph_run on tiny tensors, all sizes in turns; allocations of one call."""
+    """Seconds of torch.ops.ditorch.graph_call on tiny tensors, all sizes in turns; allocations of one call."""
     import torch
 
-    run = torch.ops.ditorch.graph_run.default
+    run = torch.ops.ditorch.graph_call.default._op  # as a compiled graph calls it
     sides, counts = {}, {}
     for count in TENSORS:
         made, given = make_graph(count)
-        sides[count] = lambda made=made, given=given: run(made.graph, given, (), made.device)
+        sides[count] = lambda made=made, given=given: run(made.graph, given)
     times = common.interleave(sides, rounds, 2000, clock=time.process_time)
     for count, call in sides.items():
         before = count_allocations()

@@ -322,13 +322,14 @@ std::shared_ptr<Graph> findGraph(int64_t number) {
 
 namespace {
 
-int64_t loadGraph(const at::Tensor &words) {
+int64_t loadGraph(const at::Tensor &words, int64_t device) {
   TORCH_CHECK(words.scalar_type() == at::kLong && words.is_contiguous() && words.device().is_cpu(),
               "a graph is a contiguous CPU tensor of int64");
   auto graph = std::make_shared<Graph>();
   dit_graph *ir = nullptr;
   DIT_CHECK(dit_graph_load(words.const_data_ptr<int64_t>(), static_cast<size_t>(words.numel()), &ir, &err));
   graph->ir.reset(ir);
+  graph->device = device;
   graph->calls.resize(static_cast<size_t>(ir->nnodes));
   for (int32_t i = 0; i < ir->nnodes; i++) {
     if (ir->nodes[i].kind == DIT_NODE_ROW || ir->nodes[i].kind == DIT_NODE_ISLAND) {
@@ -481,11 +482,10 @@ bool isQuiet() {
 
 using Results = std::tuple<std::vector<at::Tensor>, std::vector<int64_t>>;
 
-Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers,
-                    int64_t device_index, std::vector<at::Tensor> *seen, std::vector<int64_t> *rows,
-                    std::vector<int64_t> *step_of) {
+Results runObserved(const std::shared_ptr<Graph> &graph, const std::vector<at::Tensor> &tensors,
+                    c10::IntArrayRef numbers, int64_t device_index, std::vector<at::Tensor> *seen,
+                    std::vector<int64_t> *rows, std::vector<int64_t> *step_of) {
   const at::AutoDispatchBelowADInplaceOrView below;
-  const auto graph = findGraph(number);
   const c10::Device device(kDevice, resolveIndex(static_cast<c10::DeviceIndex>(device_index)));
   const c10::DeviceGuard guard(device);
   std::vector<at::Tensor> own;
@@ -541,7 +541,13 @@ Results runObserved(int64_t number, const std::vector<at::Tensor> &tensors, c10:
 }
 
 Results runGraph(int64_t number, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers, int64_t device) {
-  return runObserved(number, tensors, numbers, device, nullptr, nullptr, nullptr);
+  return runObserved(findGraph(number), tensors, numbers, device, nullptr, nullptr, nullptr);
+}
+
+// The same without integers, on the graph's own device: what a call costs beside its steps counts.
+std::vector<at::Tensor> callGraph(int64_t number, const std::vector<at::Tensor> &tensors) {
+  const auto graph = findGraph(number);
+  return std::get<0>(runObserved(graph, tensors, {}, graph->device, nullptr, nullptr, nullptr));
 }
 
 // A run that tells what each step read and wrote: copies; step, whether after it, tensor, the tensor that defines its
@@ -549,7 +555,7 @@ Results runGraph(int64_t number, const std::vector<at::Tensor> &tensors, c10::In
 std::tuple<std::vector<at::Tensor>, std::vector<int64_t>, std::vector<int64_t>> traceGraph(
     int64_t number, const std::vector<at::Tensor> &tensors, c10::IntArrayRef numbers, int64_t device) {
   std::tuple<std::vector<at::Tensor>, std::vector<int64_t>, std::vector<int64_t>> seen;
-  runObserved(number, tensors, numbers, device, &std::get<0>(seen), &std::get<1>(seen), &std::get<2>(seen));
+  runObserved(findGraph(number), tensors, numbers, device, &std::get<0>(seen), &std::get<1>(seen), &std::get<2>(seen));
   return seen;
 }
 
@@ -564,11 +570,12 @@ int64_t getMistake() {
 TORCH_LIBRARY_FRAGMENT(ditorch, m) {
   m.def("graph_lend(Tensor[] tensors) -> ()", &lendTensors);
   m.def("graph_take_back() -> Tensor[]", &takeBack);
-  m.def("graph_load(Tensor words) -> int", &loadGraph);
+  m.def("graph_load(Tensor words, int device=0) -> int", &loadGraph);
   m.def("graph_free(int graph) -> ()", &freeGraph);
   m.def("graph_trace(int graph, Tensor[] tensors, int[] numbers, int device) -> (Tensor[], int[], int[])", &traceGraph);
   m.def("graph_set_mistake(int kind, int which) -> ()", &setMistake);
   m.def("graph_get_mistake() -> int", &getMistake);
+  m.def("graph_call(int graph, Tensor[] tensors) -> Tensor[]", &callGraph);
   m.def("graph_run(int graph, Tensor[] tensors, int[] numbers, int device) -> (Tensor[], int[])", &runGraph);
 }
 

@@ -43,6 +43,7 @@ struct Graph {
   std::vector<GraphCall> calls;  // by node; empty for those of regions
   std::vector<size_t> places;    // by input: which of the tensors, or of the integers
   size_t tensor_count = 0, number_count = 0;
+  int64_t device = 0;  // where it runs when nobody says
   std::mutex mutex;
   std::map<std::vector<int64_t>, std::shared_ptr<GraphPlan>> plans;  // by symbols and device
   std::deque<std::vector<int64_t>> ages;                             // the plan that was used longest ago comes first

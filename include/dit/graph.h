@@ -153,7 +153,8 @@ struct dit_graph_engine {
   /// Thread safe, no work on the device; keeps nothing of `region`.
   enum dit_status (*compile)(const struct dit_region *region, int device, void **executable, struct dit_error *err);
   void (*release)(void *executable);  ///< NULL allowed; after its last run has finished
-  /// Enqueue on the stream (NULL: the default one). Re-entrant; `data` has a pointer per operand, offsets included.
+  /// Enqueue on the stream (NULL: the default one). Re-entrant; `data` has a pointer per operand, offsets included. An
+  /// operand that is written may lie where one of the same strides is read.
   enum dit_status (*run)(void *executable, int device, void *stream, void *const *data, struct dit_error *err);
   /// One line about how it runs ("vm", "c 3f2a..."), into the buffer. (optional)
   void (*describe)(void *executable, char *text, size_t size);

@@ -73,7 +73,7 @@ class Compiled(Graph):
     def load(self, constants: list[torch.Tensor] | None = None) -> None:
         data = self.data
         self.words = torch.frombuffer(bytearray(data["words"]), dtype=torch.int64)
-        self.graph = torch.ops.ditorch.graph_load(self.words)
+        self.graph = torch.ops.ditorch.graph_load(self.words, data["device"])
         self.constants = constants if constants is not None else [_make_constant(kept) for kept in data["constants"]]
         self.islands, self.refused, self.device = data["islands"], data["refused"], data["device"]
         self.tensor_places, self.number_places = data["tensor_places"], data["number_places"]
@@ -85,6 +85,7 @@ class Compiled(Graph):
         # What the forward has saved is the backward's own. Results that are copied need their targets to the end.
         self.lends = data["is_backward"] and not any(kind == "copy" for kind, _ in out_places)
         self.run = torch.ops.ditorch.graph_run.default._op  # an OpOverload adds a call in Python
+        self.run_plain = torch.ops.ditorch.graph_call.default._op
         weakref.finalize(self, torch.ops.ditorch.graph_free, self.graph)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,7 +118,7 @@ class Compiled(Graph):
             args.clear()
         try:
             if call[1] is None and not self.lends:  # nothing but tensors goes in and comes out: no call more than that
-                made = self.run(call[0], tensors, (), self.device)[0]
+                made = self.run_plain(call[0], tensors)
                 tensors.clear()
                 return made
             return self._run(call, tensors, numbers, handed)
@@ -145,7 +146,7 @@ class Compiled(Graph):
             tensors.clear()
             made, counted = self.run(graph, (), numbers, self.device)
         elif constants is None:  # nothing but tensors goes in and comes out
-            made = self.run(graph, tensors, (), self.device)[0]
+            made = self.run_plain(graph, tensors)
             tensors.clear()
             return made
         else:
