@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 from prettytable import PrettyTable
@@ -77,11 +78,11 @@ def format_report(report: dict[str, Any]) -> str:
 
 
 def main(name: str, as_json: bool) -> int:
-    """Print the report; status 1 when the library cannot be opened or refuses a function that it exports."""
+    """Print the report; status 1 when the library refuses a function that it exports, 2 when it cannot be opened."""
     try:
         report = collect(name)
     except OSError as error:
-        print(f"ditorch doctor: {error}")
-        return 1
+        print(f"ditorch doctor: {error}", file=sys.stderr)
+        return 2
     print(json.dumps(report, indent=2) if as_json else format_report(report))
     return 1 if any(row["state"] == REFUSED for row in report["functions"]) else 0

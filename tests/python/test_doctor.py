@@ -67,6 +67,6 @@ def test_diopi_names_every_function_and_what_it_takes(python):
 
 def test_diopi_says_why_a_library_is_none(python):
     answer = python("-m", "ditorch", "doctor", "--diopi", "nothing", check=False, DITORCH_BANNER="0")
-    assert answer.returncode == 1 and "'nothing' not found" in answer.stdout
+    assert answer.returncode == 2 and "'nothing' not found" in answer.stderr
     libc = python("-m", "ditorch", "doctor", "--diopi=./no.so", check=False, DITORCH_BANNER="0")
-    assert libc.returncode == 1 and "cannot open operator library './no.so'" in libc.stdout
+    assert libc.returncode == 2 and "cannot open operator library './no.so'" in libc.stderr

@@ -115,7 +115,7 @@ def test_color_may_stand_before_the_command_or_behind_it(words, capsys):
     assert "\x1b[1mbackend\x1b[0m" in capsys.readouterr().out
     terminal.choose("auto")
     assert cli.main(["options"]) == 0 and "\x1b" not in capsys.readouterr().out
-    assert cli.main(["options", "--color", "alway"]) == 2 and "did you mean 'always'" in capsys.readouterr().err
+    assert cli.main(["options", "--color", "neverr"]) == 2 and "did you mean 'never'" in capsys.readouterr().err
 
 
 def test_doctor_on_a_terminal():

@@ -162,7 +162,8 @@ def choose_entries(text: str | None, known: list[str]) -> list[str]:
         found = [name for name in known if name == word] or fnmatch.filter(known, word)
         if not found:
             near = difflib.get_close_matches(word, known, 5) or [name for name in known if word in name][:5]
-            raise UsageError(f"--ops: no entry of the operator database is {word!r}; near: {', '.join(near) or 'none'}")
+            hint = f"; near: {', '.join(near)}" if near else ""
+            raise UsageError(f"--ops: no entry of the operator database is {word!r}{hint}")
         chosen.update(found)
     return [name for name in known if name in chosen]
 
