@@ -367,6 +367,7 @@ def test_reductions_of_other_layouts(dtype):
 @pytest.mark.parametrize(
     "dtype", [torch.uint8, torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.complex64], ids=str
 )
+@pytest.mark.filterwarnings("ignore:Casting complex")
 @pytest.mark.parametrize("shape", [(7, 300), (8, 129), (40, 33), (129, 200), (300, 1000)], ids=str)
 def test_operands_across_each_other(dtype, shape):
     a, b = numbers(dtype, *shape), numbers(dtype, shape[1], shape[0])
@@ -374,6 +375,7 @@ def test_operands_across_each_other(dtype, shape):
     same(b.cuda().t() * a.cuda(), b.t() * a)
     same(a.cuda() - b.cuda().t()[:1], a - b.t()[:1])
     same(torch.where(b.cuda().t() != 0, a.cuda(), b.cuda().t()), torch.where(b.t() != 0, a, b.t()))
+    same(torch.where(b.cuda().t() != 0, a.cuda()[0], a.cuda()), torch.where(b.t() != 0, a[0], a))
     same(a.cuda() + b.cuda().t().to(torch.float64), a + b.t().to(torch.float64))
     mine, theirs = a.cuda(), a.clone()
     mine.t().add_(b.cuda())
