@@ -1,8 +1,8 @@
 /// Many threads at once: memory that a library shares between calls shows here.
 ///
 /// Even threads make the call of the case and judge it; odd ones disturb them with the same call on other values, whose
-/// results nobody looks at: the elements of its floating inputs in reverse order, and, since a sum or a maximum does not
-/// tell these apart, every second time a few of them over and over, negated. All start each round together.
+/// results nobody looks at: the elements of its floating inputs in reverse order, and, since a sum or a maximum does
+/// not tell these apart, every second time a few of them over and over, negated. All start each round together.
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,8 +43,8 @@ static void reverse(unsigned char *rows, int64_t count, size_t width) {
 
 /// The first sixteenth over and over, each with another sign.
 static void repeat_few(unsigned char *rows, int64_t count, int dtype) {
-  const bool has_sign = dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16 || dtype == DIT_DTYPE_F32 ||
-                        dtype == DIT_DTYPE_F64;
+  const bool has_sign =
+      dtype == DIT_DTYPE_F16 || dtype == DIT_DTYPE_BF16 || dtype == DIT_DTYPE_F32 || dtype == DIT_DTYPE_F64;
   const size_t width = dit_dtype_get_size(dtype), few = (size_t)((count + 15) / 16) * width;
   for (size_t at = has_sign ? width - 1 : few; has_sign && at < few; at += width) {
     rows[at] ^= 0x80;

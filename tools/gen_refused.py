@@ -1,6 +1,6 @@
 """Write docs/conformance-refused.md: rows that the conformance suite leaves out because the contract refuses them.
 
-    python tools/gen_refused.py
+python tools/gen_refused.py
 """
 
 from __future__ import annotations

@@ -459,7 +459,9 @@ def _mutate(options: argparse.Namespace) -> int:
         seconds = sum(answer["seconds"] for answer in answers)
         mutation_page.write(options.markdown, summary, options.library, seconds, len(tasks))
     if options.write_quick:
-        quick.write(options.write_quick, quick.choose(answers))
+        before = quick.read(options.write_quick)  # of functions that were not tried this time
+        kept = {task.function: before[task.function] for task in tasks if task.function in before}
+        quick.write(options.write_quick, dict(sorted({**kept, **quick.choose(answers)}.items())))
     print(mutation.format_summary(summary))
     if len(answers) < len(tasks):
         on = " --resume goes on there" if options.journal else " with --journal a later run can go on there"

@@ -279,10 +279,10 @@ def format_refusals() -> str:
     lines = [
         "# Rows that the contract refuses",
         "",
-        "Cases by property ([conformance.md](conformance.md)) are ordinary rows with one axis changed, kept when the",
-        "reference accepts them. A reference in PyTorch accepts more than the contract does: it broadcasts, or takes the",
-        "mean of nothing. Such rows are no cases, neither of success nor of an error; they stand with these reasons under",
-        "`refused` in derive_rules.json. Written by `make docs`.",
+        "Cases by property ([conformance.md](conformance.md)) are ordinary rows with one axis changed, kept when",
+        "the reference accepts them. A reference in PyTorch accepts more than the contract does: it broadcasts, or",
+        "takes the mean of nothing. Such rows are no cases, neither of success nor of an error; they stand with these",
+        "reasons under `refused` in derive_rules.json. Written by `make docs`.",
     ]
     for reason, rows in read_refusals():
         total = sum(map(len, rows.values()))

@@ -73,7 +73,9 @@ def run_normal_tensors(call: Call) -> dict[str, Result]:
     if not std.any():
         return {"out": Result(mean.clone(), exact=True)}
     variance = float((std**2).mean() + mean.var(correction=0))
-    found = _moments(mean.shape, float(mean.mean()), variance, -math.inf, math.inf, 5.0, not isinstance(call["mean"], torch.Tensor))
+    found = _moments(
+        mean.shape, float(mean.mean()), variance, -math.inf, math.inf, 5.0, not isinstance(call["mean"], torch.Tensor)
+    )
     return {"out": _round(call, found)}
 
 
