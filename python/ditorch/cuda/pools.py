@@ -18,7 +18,7 @@ from ..patches import Patches
 from ..refusal import refuse
 
 _numbers = itertools.count(1)
-_lock = threading.Lock()
+_lock = threading.RLock()  # a pool may be collected while it is held
 _holders: dict[int, int] = {}
 
 

@@ -269,6 +269,7 @@ diopiError_t diopiRemainder(diopiContextHandle_t ctx, diopiTensorHandle_t out, c
   return run_remainder(__func__, ctx, out, NUMBER_TENSOR(input, other), LEFT_NUMBER);
 }
 
+#ifdef LOOP_COMPLEX
 /// Complex numbers: 2 and 3, as PyTorch.
 static void use_complex_power_loop(struct elementwise *e, struct dit_scalar exponent) {
   const bool single = e->run.work[0] == DIT_DTYPE_C64,
@@ -279,13 +280,16 @@ static void use_complex_power_loop(struct elementwise *e, struct dit_scalar expo
     e->run.inputs = 1;
   }
 }
+#endif
 
 static void use_power_loop(struct elementwise *e, struct dit_scalar scalar) {
   const int work = e->run.work[0];
+#ifdef LOOP_COMPLEX
   if (work == DIT_DTYPE_C64 || work == DIT_DTYPE_C128) {
     use_complex_power_loop(e, scalar);
     return;
   }
+#endif
   const double exponent = frame_scalar_to_double(scalar);
   if (work != DIT_DTYPE_F32 && work != DIT_DTYPE_F64) {
     return;
