@@ -9,11 +9,13 @@ import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = """
-import json, os, signal, sys
+import json, os, signal, sys, time
 print("on the way")
 if {name!r} == os.environ.get("INTERRUPT"):
-    os.kill(os.getppid(), signal.SIGINT)
-    signal.pause()
+    parent = os.getppid()
+    os.kill(parent, signal.SIGINT)
+    while os.getppid() == parent:  # which may be interrupted before it knows whom to end
+        time.sleep(0.05)
 if {name!r} == os.environ.get("CRASH"):
     sys.exit(3)
 row = {{"what": "a row", "figure": os.environ["FIGURE"], "goal": "", "met": ""}}
