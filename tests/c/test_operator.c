@@ -112,7 +112,7 @@ static void test_traits(void) {
   }
   CHECK_TEXT(dit_operator_trait_get_name(0), "view");
   CHECK_TEXT(dit_operator_trait_get_name(bits - 1), "rescales");
-  CHECK(DIT_OPERATOR_CHAINED == UINT64_C(1) << (bits - 1));
+  CHECK(DIT_OPERATOR_RESCALES == UINT64_C(1) << (bits - 1));
   CHECK(!dit_operator_trait_get_name(-1));
 }
 
