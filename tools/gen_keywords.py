@@ -29,7 +29,7 @@ def name_class(tool: str) -> str:
 
 
 def render_aliases() -> str:
-    names = ["Condition", *dict.fromkeys(name for name in constructors.TYPES.values() if name != "int")]
+    names = ["Condition", *dict.fromkeys(name for name, _ in constructors.TYPES.values() if name != "int")]
     source = Path(constructors.__file__).read_text().splitlines()
     lines = [next(line for line in source if line.startswith(f"{name} = ")) for name in names]
     return "\n".join(line.replace(" = ", ": TypeAlias = ", 1) for line in lines) + "\n"

@@ -25,18 +25,18 @@ Casts = str | dict[torch.dtype, torch.dtype]
 Tolerance = str | tuple[float, float]
 Condition = Callable[..., Any] | None
 
-TYPES: dict[str, str] = {
-    "names": "Names",
-    "patterns": "Names",
-    "ranges": "Ranges",
-    "bool": "Flag",
-    "int": "int",
-    "size": "Size",
-    "string": "Path",
-    "casts": "Casts",
-    "tolerance": "Tolerance",
+TYPES: dict[str, tuple[str, Any]] = {
+    "names": ("Names", Names),
+    "patterns": ("Names", Names),
+    "ranges": ("Ranges", Ranges),
+    "bool": ("Flag", Flag),
+    "int": ("int", int),
+    "size": ("Size", Size),
+    "string": ("Path", Path),
+    "casts": ("Casts", Casts),
+    "tolerance": ("Tolerance", Tolerance),
 }
-"""Names of the types above, by the schema's."""
+"""The types above and their names, by the schema's."""
 CONDITION = "Asked with the arguments of each call; a false answer leaves the call alone."
 
 
@@ -54,7 +54,11 @@ def name_type(row: dict[str, Any]) -> str:
     """As the stub spells it."""
     if row["choices"]:
         return f"Literal[{', '.join(map(repr, row['choices']))}]"
-    return TYPES[row["type"]]
+    return TYPES[row["type"]][0]
+
+
+def get_type(row: dict[str, Any]) -> Any:
+    return Literal[tuple(row["choices"])] if row["choices"] else TYPES[row["type"]][1]
 
 
 def read_default(row: dict[str, Any]) -> Any:
@@ -79,10 +83,9 @@ def make_signature(tool: str) -> inspect.Signature:
     found = [inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
     found.append(inspect.Parameter("condition_func", keyword, default=None, annotation=Condition))
     for row in list_keywords(tool):
-        kind = eval(name_type(row))
-        found.append(inspect.Parameter(row["name"], keyword, default=read_default(row), annotation=kind))
+        found.append(inspect.Parameter(row["name"], keyword, default=read_default(row), annotation=get_type(row)))
     if patterns := list_patterns(tool):
-        kind = functools.reduce(lambda a, b: a | b, {name_type(row): eval(name_type(row)) for row in patterns}.values())
+        kind = functools.reduce(lambda a, b: a | b, {name_type(row): get_type(row) for row in patterns}.values())
         found.append(inspect.Parameter("per_operator", inspect.Parameter.VAR_KEYWORD, annotation=kind))
     return inspect.Signature(found, return_annotation=None)
 

@@ -152,6 +152,7 @@ class CaptureKeywords(Tool):
         print_stack: int | None = 0,
         backward: Flag | None = True,
         layout: Literal["files", "packed"] | None = "files",
+        compress: Literal["off", "auto", "zstd", "zlib"] | None = "off",
         write_ahead: Flag | None = False,
         outputs: Flag | None = True,
         cap_bytes: Size | None = "10GiB",
@@ -189,6 +190,8 @@ class CaptureKeywords(Tool):
         print_stack: With console=full: 1 or more prints the Python stack of every call.
         backward: Follow the backward pass of each call too.
         layout: A .pth file per tensor group, or one container per process that ditorch export unpacks.
+        compress: Compress tensors of the packed layout: never, where that is faster than writing them (measured), or
+            all that shrink.
         write_ahead: Have the inputs of a call on disk before it runs, so that a crash leaves them.
         outputs: Save the results too, not only the inputs.
         cap_bytes: Most bytes to save per process; 0: no cap.

@@ -170,7 +170,7 @@ def test_a_gradient_scaler_at_work_is_no_finding_and_its_skipped_steps_are_steps
 def test_a_program_that_is_not_there(place, monkeypatch):
     monkeypatch.chdir(place)
     assert launcher.check(["train.py"]) is None
-    assert launcher.check(["trian.py"]).splitlines()[1] == "did you mean 'train.py'?"
+    assert launcher.check(["tran.py"]).splitlines()[1] == "did you mean 'train.py'?"
     assert "\n" not in launcher.check(["nothing_like_it"]) and "\n" not in launcher.check(["none/train.py"])
     bin = place / "bin"
     bin.mkdir()
