@@ -11,8 +11,6 @@ import textwrap
 import threading
 from typing import Any
 
-from ditorch.terminal import paint
-
 _lock = threading.Lock()
 _said: set[str] = set()
 
@@ -40,7 +38,11 @@ def format_block(headline: str, rows: list[tuple[str, str]], stream: Any = None)
     """A finding: the verdict as one line (to be searched for), then a label and its text per row, wrapped to the
     terminal, in colour where `stream` is one. Words that are to be copied (paths, commands) stay whole."""
     width = max(60, min(shutil.get_terminal_size((80, 24)).columns, 120))
-    lines = [headline if stream is None else paint(headline, "bad", stream)]
+    if stream is not None:
+        from ditorch.terminal import paint  # module_tools says things without ditorch
+
+        headline = paint(headline, "bad", stream)
+    lines = [headline]
     for label, text in rows:
         if text:
             indent = f"  {label:<7}"

@@ -47,8 +47,8 @@ def main():
     if not child:
         os.execv(interpreter, [interpreter, *words])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT):
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, lambda number, _: os.kill(child, number))
+        # also one that is ignored here (a shell's background job): the child may have a handler
+        signal.signal(number, lambda number, _: os.kill(child, number))
     status = int(answers.readline())
     if status < 0:
         if -status not in (signal.SIGKILL, signal.SIGSTOP):

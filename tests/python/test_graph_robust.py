@@ -122,6 +122,7 @@ for _ in range(3):
 while not os.path.exists(sys.argv[1]):  # until the compiler is at work
     compiled(x)
     time.sleep(0.01)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in background jobs of a shell
 try:
     print("ready", flush=True)
     while True:

@@ -228,7 +228,11 @@ def run_focal_backward(call: Call) -> dict[str, Any]:
 def _ctc(call: Call, log_probs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     lengths = [call[name].tolist() for name in ("input_lengths", "target_lengths")]
     targets, blank, zero = call["targets"].to(torch.int64), call["blank"], call["zero_infinity"]
-    return torch.ops.aten._ctc_loss(log_probs, targets, *lengths, blank, zero)
+    likelihood, alpha = torch.ops.aten._ctc_loss(log_probs, targets, *lengths, blank, zero)
+    times, places = torch.arange(alpha.shape[1]), torch.arange(alpha.shape[2])
+    for row, time, length in zip(alpha, *lengths, strict=True):  # what the kernel leaves as it was: log of 0
+        row[(times >= time)[:, None] | (places > 2 * length)] = float("-inf")
+    return likelihood, alpha
 
 
 def _ctc_loss(call: Call, log_probs: torch.Tensor) -> torch.Tensor:
