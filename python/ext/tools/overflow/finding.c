@@ -525,7 +525,8 @@ int overflow_judge(struct engine_tool *tool, struct overflow_event *event) {
     finding_renew(finding, event, reason);
   }
   bool provoked = event->kind == OVERFLOW_BACKWARD && verdict == OVERFLOW_PRODUCER && reason != OVERFLOW_JUNK;
-  if (provoked && scaler_may_come(state, event->step)) {
+  bool waits = provoked && (!finding->told || state->scaler_seen);  // for what was told nobody is searched for
+  if (waits && scaler_may_come(state, event->step)) {
     return finding_hold(state, finding, event);
   }
   return finding->told ? 0 : finding_tell(tool, finding, event);
