@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
+import stub_file
 from ditorch import settings
 from op_tools import constructors
 
@@ -52,20 +52,11 @@ def render() -> str:
     """The whole stub, as the formatter would write it."""
     tools = [tool for tool in settings.tool_names() if tool != "process_monitor"]
     text = HEAD + render_aliases() + "\n".join(map(render_tool, tools))
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(STUB), "-"]
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    return stub_file.format_text(text, STUB)
 
 
 def main() -> int:
-    text = render()
-    if "--check" in sys.argv:
-        if not STUB.exists() or STUB.read_text() != text:
-            print(f"{STUB.name} is not current: run `make docs`")
-            return 1
-        return 0
-    STUB.write_text(text)
-    print(f"wrote {STUB.relative_to(STUB.parents[2])}")
-    return 0
+    return stub_file.settle(STUB, render())
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 import textwrap
 import types
 from pathlib import Path
 
+import stub_file
 import torch  # noqa: F401  the extension's types look at it
 from ditorch import _C
 
@@ -115,9 +115,8 @@ def render() -> str:
         for name, value in members
         if isinstance(value, types.BuiltinFunctionType) and not re.fullmatch("__.*__", name)
     ]
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(STUB), "-"]
     text = "\n".join([HEAD, *classes, *functions])
-    return subprocess.run(command, input=text, capture_output=True, text=True, check=True).stdout
+    return stub_file.format_text(text, STUB)
 
 
 def main() -> int:
@@ -126,14 +125,7 @@ def main() -> int:
     except NoSignature as error:
         print(error)
         return 1
-    if "--check" in sys.argv:
-        if not STUB.exists() or STUB.read_text() != text:
-            print(f"{STUB.name} is not current: run `make docs`")
-            return 1
-        return 0
-    STUB.write_text(text)
-    print(f"wrote {STUB.relative_to(STUB.parents[2])}")
-    return 0
+    return stub_file.settle(STUB, text)
 
 
 if __name__ == "__main__":
